@@ -1,0 +1,44 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup train test test-slow test-torchtext lint clean
+
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+# `make train ARGS="model=base seed=2"`
+ARGS   ?= model=residual_pe
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
+
+# The stamps are newer than what they were made from, or the environment is made again.
+$(VENV)/train.stamp: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("imdbattn needs Python 3.11 or newer: make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[offline]'
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/train.stamp
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: $(VENV)/train.stamp ## make .venv with everything that training needs
+
+train: setup ## train residual_pe on real reviews (ARGS="model=base seed=2" for another)
+	$(RUN) -m imdbattn.train $(ARGS)
+
+test: $(VENV)/test.stamp ## run the tests and the linters
+	$(RUN) -m ruff check imdbattn tests
+	$(RUN) -m ruff format --check imdbattn tests
+	$(RUN) -m mypy
+	$(RUN) -m pytest -m 'not slow and not torchtext'
+
+test-slow: $(VENV)/test.stamp ## run the tests that take minutes
+	$(RUN) -m pytest -m slow
+
+test-torchtext: ## prove in an environment of its own (torch 2.3) that we equal torchtext
+	test -x $(VENV)-torchtext/bin/python || $(PYTHON) -m venv $(VENV)-torchtext
+	$(VENV)-torchtext/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[offline,torchtext]' 'pytest>=8' 'hypothesis>=6.100'
+	$(VENV)-torchtext/bin/python -m pytest -m 'torchtext or not slow' tests/test_torchtext.py tests/test_tokenization.py
+
+clean: ## remove the environments and what the tools left behind; runs/ stays
+	rm -rf $(VENV) $(VENV)-torchtext build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

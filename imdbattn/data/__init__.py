@@ -1,0 +1,1 @@
+"""Text in, padded batches out; knows no model."""

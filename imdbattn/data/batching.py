@@ -1,0 +1,133 @@
+"""Which reviews go into which batch: length buckets under a token budget, planned alike in every process.
+
+Shape suffix: N reviews of a split.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from imdbattn.data.ragged import Batch, Ragged
+
+
+def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int, at_least: int = 1) -> list[np.ndarray]:
+    """Cuts `order` into batches whose padded size, reviews x longest, stays within `budget` tokens.
+
+    No batch has fewer than `at_least` reviews, even where that breaks the budget.
+    """
+    batches, start, longest = [], 0, 0
+    for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
+        longest = max(longest, length)
+        if longest * (end + 1 - start) > budget and at_least <= end - start and at_least <= len(order) - end:
+            batches.append(order[start:end])
+            start, longest = end, length
+    return [*batches, order[start:]]
+
+
+def halve_to(batches: list[np.ndarray], count: int, at_least: int = 1) -> list[np.ndarray]:
+    """Halves the batches with the most reviews until there are `count`, or none has 2 x `at_least` reviews."""
+    batches = sorted(batches, key=len)
+    while len(batches) < count and len(batches[-1]) >= 2 * at_least:
+        largest = batches.pop()
+        half = len(largest) // 2
+        batches = sorted([*batches, largest[:half], largest[half:]], key=len)
+    return batches
+
+
+class TrainBatches(Sampler[tuple[int, np.ndarray]]):
+    """The batches of an epoch: random pools, sorted by length, cut under the budget, in random order.
+
+    Deterministic in (seed, epoch), different in each epoch, and of the same number in each epoch: `len()` is what the
+    schedule and Lightning count on. Every process plans the same; a rank later takes its part of each batch.
+    Yields (a number to seed the batch's own random draws, indices of its reviews).
+
+    Args:
+        lengths_N: tokens of each review as it will stand in the batch.
+        budget: padded tokens in one batch, over all ranks together.
+        ranks: processes that share a batch; each gets at least one review of it.
+        pool: reviews that are shuffled and sorted together; more of them pad less and mix less.
+    """
+
+    def __init__(self, lengths_N: np.ndarray, budget: int, seed: int, ranks: int = 1, pool: int = 4096):
+        self.lengths_N, self.budget, self.seed, self.ranks, self.pool = lengths_N, budget, seed, ranks, pool
+        self.epoch = 0
+        sorted_whole = len(self._by_length(np.arange(len(lengths_N))))
+        # Pools pad a little more than the whole sorted set; with this slack they give the same count in every epoch.
+        slack = 1 + sorted_whole // 50 + len(lengths_N) // pool
+        self.count = max(1, min(sorted_whole + slack, len(lengths_N) // ranks))
+
+    def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
+        order = order[np.argsort(self.lengths_N[order], kind="stable")]
+        return fill(order, self.lengths_N, self.budget, self.ranks)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lightning calls this before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
+        rng = np.random.default_rng([self.seed, self.epoch])
+        order = rng.permutation(len(self.lengths_N))
+        pools = [order[start : start + self.pool] for start in range(0, len(order), self.pool)]
+        # Up and down in turn, so that the seam of two pools joins equal lengths.
+        pools = [p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)] for i, p in enumerate(pools)]
+        batches = fill(np.concatenate(pools), self.lengths_N, self.budget, self.ranks)
+        if len(batches) > self.count:  # more than the slack (not seen): the whole set sorted always fits
+            batches = self._by_length(order)
+        batches = halve_to(batches, self.count, self.ranks)
+        for number in rng.permutation(len(batches)):
+            yield int(rng.integers(2**62)), batches[number]
+
+
+class EvalBatches(Sampler[tuple[int, np.ndarray]]):
+    """Every review once, longest first; rank r takes every `ranks`-th batch, and nothing is padded or repeated."""
+
+    def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):
+        self.batches = fill(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)[rank::ranks]
+
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
+        return ((0, batch) for batch in self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class Batches(Dataset[Batch]):
+    """Turns what a sampler yields into padded batches.
+
+    max_tokens, head_share, word_dropout: see `Ragged.batch`.
+    rank, ranks: this process keeps every `ranks`-th review of each batch, from `rank` on. The random draws are made
+    for the whole batch first, so that they don't depend on the number of processes.
+    """
+
+    def __init__(
+        self,
+        reviews: Ragged,
+        max_tokens: int | None,
+        head_share: float,
+        word_dropout: float = 0.0,
+        rank: int = 0,
+        ranks: int = 1,
+    ):
+        self.reviews, self.rank, self.ranks = reviews, rank, ranks
+        self.max_tokens, self.head_share, self.word_dropout = max_tokens, head_share, word_dropout
+
+    def __len__(self) -> int:
+        return len(self.reviews)
+
+    def __getitem__(self, item: tuple[int, np.ndarray]) -> Batch:
+        seed, index = item
+        generator = torch.Generator().manual_seed(seed) if self.word_dropout else None
+        batch = self.reviews.batch(
+            torch.from_numpy(index), self.max_tokens, self.head_share, self.word_dropout, generator
+        )
+        part = slice(self.rank, None, self.ranks)
+        return Batch(*(tensor[part] for tensor in batch[:-1]), reviews=batch.reviews)  # type: ignore[arg-type,misc]
+
+    def lengths_N(self) -> np.ndarray:
+        """Tokens of each review as it will stand in a batch."""
+        return self.reviews.kept(self.reviews.lengths, self.max_tokens, self.word_dropout).numpy()

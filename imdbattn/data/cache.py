@@ -1,0 +1,82 @@
+"""Files that are whole or absent: for everything that is written once and read often."""
+
+import errno
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+
+from imdbattn.errors import UserError
+
+NOT_WRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
+
+
+def cache_root(setting: str | None) -> Path:
+    """`setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else ~/.cache/imdbattn."""
+    xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn").expanduser()
+
+
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """Fill `folder` by build(temporary folder), rename it into place, return it; an existing folder is left as it is.
+
+    Of several processes one builds and the others wait. A kill in the middle leaves only a temporary folder, which
+    the next builder clears away. Raises UserError where the folder cannot be written, and what `build` raises.
+    """
+    temporary = folder.with_name(f"{folder.name}.tmp")
+    with writing_into(folder.parent):
+        if folder.is_dir():  # without the lock: a finished cache may lie on a read-only disk
+            return folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if folder.is_dir():  # another process was quicker
+                return folder
+            shutil.rmtree(temporary, ignore_errors=True)
+            try:
+                temporary.mkdir()
+                build(temporary)
+                temporary.rename(folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Write `path` whole or not at all. Raises UserError where its folder cannot be written."""
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    with writing_into(path.parent):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file, read as a stream."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def writing_into(folder: Path) -> Iterator[None]:
+    """Turns "no space", "no permission" and their like into a UserError that names the folder and the setting."""
+    try:
+        yield
+    except OSError as error:
+        place = Path(os.fsdecode(error.filename)) if error.filename else folder
+        related = place in (folder, *folder.parents) or folder in place.parents
+        if error.errno not in NOT_WRITABLE or not related:  # such as a source that the builder may not read
+            raise
+        reason = os.strerror(error.errno)
+        raise UserError(
+            f"{folder} cannot be written ({reason}): make room, or set data.cache_dir to another folder"
+        ) from error

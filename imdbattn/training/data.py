@@ -1,0 +1,60 @@
+"""The data module: hands the batches of a prepared corpus to Lightning."""
+
+import lightning as L
+from torch.utils.data import DataLoader
+
+from imdbattn.data.batching import Batches, EvalBatches, TrainBatches
+from imdbattn.data.prepare import Corpus
+
+
+class ReviewData(L.LightningDataModule):
+    """Loaders for train, validation and test of one corpus.
+
+    Batches are gathered by index in the process itself: workers would cost more than they bring.
+    Use with `Trainer(use_distributed_sampler=False)`: the samplers know the ranks.
+
+    Args:
+        corpus: what `prepare` returned.
+        batch_tokens: padded tokens of one training batch, over all processes together.
+        eval_batch_tokens: the same for validation and test, for each process.
+        max_tokens, head_share, word_dropout: see `Ragged.batch`; words are taken out in training only.
+        seed: of the order of the batches and of the words taken out.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        batch_tokens: int,
+        eval_batch_tokens: int,
+        max_tokens: int | None,
+        head_share: float,
+        word_dropout: float,
+        seed: int,
+    ):
+        super().__init__()
+        self.corpus, self.seed = corpus, seed
+        self.batch_tokens, self.eval_batch_tokens = batch_tokens, eval_batch_tokens
+        self.max_tokens, self.head_share, self.word_dropout = max_tokens, head_share, word_dropout
+
+    def ranks(self) -> tuple[int, int]:
+        """This process's rank and the number of processes."""
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+
+    def train_dataloader(self) -> DataLoader:
+        rank, ranks = self.ranks()
+        reviews = self.corpus.splits["train"]
+        batches = Batches(reviews, self.max_tokens, self.head_share, self.word_dropout, rank, ranks)
+        sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, ranks)
+        return DataLoader(batches, sampler=sampler, batch_size=None)
+
+    def eval_dataloader(self, split: str) -> DataLoader:
+        """Every review of `split` exactly once, over all processes."""
+        batches = Batches(self.corpus.splits[split], self.max_tokens, self.head_share)
+        sampler = EvalBatches(batches.lengths_N(), self.eval_batch_tokens, *self.ranks())
+        return DataLoader(batches, sampler=sampler, batch_size=None)
+
+    def val_dataloader(self) -> DataLoader:
+        return self.eval_dataloader("validation")
+
+    def test_dataloader(self) -> DataLoader:
+        return self.eval_dataloader("test")

