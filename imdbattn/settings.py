@@ -102,16 +102,33 @@ RULES = {
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved config as plain dicts, every value checked.
-
-    Raises UserError naming the first key whose value has the wrong type or lies outside its range.
-    """
+    """The resolved config as plain dicts. Raises UserError for a missing value or a broken interpolation."""
     try:
-        settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    except Exception as error:  # a missing mandatory value, a broken interpolation
+        return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+    except Exception as error:
         raise UserError(f"config: {str(error).splitlines()[0]}") from error
+
+
+def checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a training run, if every value is of its type and in its range.
+
+    Raises UserError naming the first key whose value is not, and what it must be.
+    """
     for key, (words, holds) in RULES.items():
-        value = OmegaConf.select(cfg, key, default=KeyError)
-        if value is not KeyError and not holds(value):
-            raise UserError(f"{key}={value} must be {words}")
-    return settings  # type: ignore[return-value]
+        node: Any = settings
+        for part in key.split("."):
+            node = node.get(part, KeyError) if isinstance(node, dict) else KeyError
+        if node is not KeyError and not holds(node):
+            raise UserError(f"{key}={'null' if node is None else node} must be {words}")
+    return settings
+
+
+def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`settings` with the values of `changes` that are not None, down through nested dicts."""
+    merged = dict(settings)
+    for key, value in changes.items():
+        if isinstance(value, dict):
+            merged[key] = overlay(settings.get(key) or {}, value)
+        elif value is not None:
+            merged[key] = value
+    return merged

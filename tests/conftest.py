@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from imdbattn.settings import conf_dir, plain
+from imdbattn.settings import checked, conf_dir, plain
 
 # No test waits for the hub, uses a W&B account, or draws more threads than a job would get.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "HYDRA_FULL_ERROR": "1"}
@@ -75,7 +75,8 @@ def settings():
 
     def composed(*overrides: str, config: str = "train") -> dict:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return plain(compose(config, overrides=list(overrides)))
+            found = plain(compose(config, overrides=list(overrides)))
+            return checked(found) if config == "train" else found
 
     return composed
 
@@ -109,7 +110,7 @@ def trained(small, settings, tmp_path_factory):
     def train(rung: str, *overrides: str) -> tuple[Path, dict]:
         if (key := (rung, *overrides)) not in runs:
             folder = tmp_path_factory.mktemp(rung)
-            runs[key] = folder, fit(settings(*small, f"model={rung}", "trainer.max_epochs=3", *overrides), folder)
+            runs[key] = folder, fit(settings(*small, f"model={rung}", "trainer.max_epochs=8", *overrides), folder)
         return runs[key]
 
     return train

@@ -86,10 +86,16 @@ def test_ptb_splits_as_the_penn_treebank(text, words):
     assert split("ptb", text) == words.split()
 
 
-def test_basic_english_splits_as_torchtext():
-    text = 'You can\'t "under"stand<br />it: 3.5 (well-done)!'
-    words = "you can ' t understand it 3 . 5 ( well-done ) !"
-    assert split("basic_english", text) == words.split()
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('You can\'t "under"stand<br />it: 3.5 (well-done)!', "you can ' t understand it 3 . 5 ( well-done ) !"),
+        ('no<b"r />matter; <br/>', "no matter <br/>"),  # the double quote goes before <br /> does
+        ("ΟΔΟΣ İΣ ΣΟΦΟΣ' Σİ", "οδος i̇ς σοφος ' σi̇"),  # Greek's sigma has another form where a word ends
+    ],
+)
+def test_basic_english_splits_as_torchtext(text, words):
+    assert split("basic_english", text) == words.split() == basic_english(text)
 
 
 def test_whitespace_splits_as_the_hand_out():

@@ -50,7 +50,7 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         pool: reviews that are shuffled and sorted together; more of them pad less and mix less.
     """
 
-    def __init__(self, lengths_N: np.ndarray, budget: int, seed: int, ranks: int = 1, pool: int = 4096):
+    def __init__(self, lengths_N: np.ndarray, budget: int, seed: int, ranks: int = 1, pool: int = 8192):
         self.lengths_N, self.budget, self.seed, self.ranks, self.pool = lengths_N, budget, seed, ranks, pool
         self.epoch = 0
         sorted_whole = len(self._by_length(np.arange(len(lengths_N))))
@@ -84,10 +84,17 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
 
 
 class EvalBatches(Sampler[tuple[int, np.ndarray]]):
-    """Every review once, longest first; rank r takes every `ranks`-th batch, and nothing is padded or repeated."""
+    """Every review once, longest first; rank r takes every `ranks`-th batch, and no review is repeated.
+
+    Lightning leaves a process without batches out of the end of an epoch, where the scores are gathered: so a rank
+    that has no review (there are fewer than ranks) gets a batch of none.
+    """
 
     def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):
-        self.batches = fill(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)[rank::ranks]
+        batches = fill(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)
+        if len(batches) < ranks:
+            batches = halve_to(batches, ranks)
+        self.batches = batches[rank::ranks] or [np.array([], dtype=int)]
 
     def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
         return ((0, batch) for batch in self.batches)

@@ -12,6 +12,7 @@ import http.client
 import importlib.util
 import json
 import os
+import ssl
 import urllib.error
 import urllib.request
 import zipfile
@@ -47,7 +48,7 @@ ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb" 
 TIMEOUT = 5.0  # seconds without an answer before the next address is tried
 
 CHUNK = 1 << 23  # bytes of text parsed at once
-FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_END = 2.0**128 - 2.0**103  # from here on a number rounds to inf as float32
 UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)  # RuntimeError: a zip with a password
 
 Table = tuple[list[str], list[np.ndarray]]  # V words, and their vectors in blocks (v, D)
@@ -180,15 +181,18 @@ def read_wheel() -> Table:
 
 def read_torchtext(dim: int, cache: Path) -> Table:
     """GloVe 6B as torchtext downloads and parses it. Raises UserError where torchtext cannot do so."""
+    verifying = ssl._create_default_https_context
     try:
         from torchtext.vocab import GloVe
 
         table = GloVe(name="6B", dim=dim, cache=str(cache))
-    except (ImportError, OSError, RuntimeError) as error:
+    except (ImportError, *UNREADABLE) as error:
         raise UserError(
-            f"data.glove.source=torchtext does not work here ({first_line(error)}); torchtext's last release, 0.18, "
-            "loads only with torch 2.3: use data.glove.source=auto"
+            f"data.glove.source=torchtext does not work here ({first_line(error)}): its last release, 0.18, loads only "
+            f"with torch 2.3, and it does not mend a broken download in {cache}; use data.glove.source=auto"
         ) from error
+    finally:
+        ssl._create_default_https_context = verifying  # torchtext stops checking certificates, for the whole process
     return list(table.itos), [table.vectors.numpy()]
 
 
@@ -233,7 +237,9 @@ def open_text(path: Path, dim: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
             with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
                 yield stream
     except UNREADABLE as error:
-        raise UserError(f"{path} cannot be read ({first_line(error)}): fetch it again, or change data.glove.path") from error
+        raise UserError(
+            f"{path} cannot be read ({first_line(error)}): fetch it again, or change data.glove.path"
+        ) from error
 
 
 def member(archive: zipfile.ZipFile, dim: int) -> str:
@@ -296,7 +302,7 @@ def parse_strictly(chunk: bytes, dim: int, path: Path, first: int) -> Block:
 def is_number(text: bytes) -> bool:
     """Whether `text` is a finite float32."""
     try:
-        return abs(float(text)) <= FLOAT32_MAX and b"_" not in text  # Python reads 1_0 as 10
+        return abs(float(text)) < FLOAT32_END and b"_" not in text  # Python reads 1_0 as 10
     except ValueError:
         return False
 

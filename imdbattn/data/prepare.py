@@ -64,7 +64,7 @@ def load_vectors(cfg: dict) -> Glove:
 
 
 def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) -> None:
-    """Fills a cache entry: meta.json, and an Arrow file for each split, which `datasets.Dataset.from_file` opens too."""
+    """Fills a cache entry: meta.json and an Arrow file for each split, which `datasets.Dataset.from_file` opens too."""
     import pyarrow as pa
     from datasets.arrow_writer import ArrowWriter
 

@@ -56,7 +56,7 @@ class Ragged:
         full_B = self.lengths[index_B]
         lengths_B = self.kept(full_B, max_tokens)
         kept_B = self.kept(full_B, max_tokens, word_dropout)
-        positions_BT = torch.arange(max(int(lengths_B.max()), 1)).expand(len(index_B), -1)
+        positions_BT = torch.arange(max(lengths_B.tolist(), default=0) or 1).expand(len(index_B), -1)
         if word_dropout > 0:
             # Of each review its `kept` smallest random numbers stay; behind its end stand 2s, never among them.
             draw_BT = torch.rand(positions_BT.shape, generator=generator)

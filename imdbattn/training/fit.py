@@ -18,6 +18,7 @@ from imdbattn.data.prepare import load_vectors, prepare
 from imdbattn.data.ragged import ragged, read_places
 from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
+from imdbattn.settings import checked, overlay
 from imdbattn.training.build import build_data, build_trainer, new_module, trained_module
 from imdbattn.training.callbacks import Throughput
 from imdbattn.training.loggers import build_loggers, finish_loggers
@@ -43,6 +44,7 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     Returns what metrics.json holds. Raises UserError for wrong input.
     """
     quiet()
+    folder.mkdir(parents=True, exist_ok=True)
     if cfg["threads"]:
         torch.set_num_threads(cfg["threads"])
     L.seed_everything(cfg["seed"], workers=True, verbose=False)
@@ -146,12 +148,11 @@ def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """
     quiet()
     theirs, checkpoint = open_run(cfg["run"])
-    changes = {name: value for name, value in cfg["data"].items() if value is not None}
-    elsewhere = "path" in changes
-    module = trained_module(theirs, checkpoint, load_vectors(theirs["data"] | changes))
+    elsewhere = cfg["data"]["path"] is not None
+    theirs = checked(overlay(theirs, {"data": {"source": "path" if elsewhere else None} | cfg["data"]}))
+    module = trained_module(theirs, checkpoint, load_vectors(theirs["data"]))
     if elsewhere:
-        changes = {"source": "path", "label_names": module.hparams["labels"]} | changes
-    theirs["data"] |= changes
+        theirs["data"]["label_names"] = module.hparams["labels"]
     corpus = prepare(theirs["data"], uncut=elsewhere)
     if corpus.label_names != module.hparams["labels"]:
         raise UserError(f"the run knows the labels {module.hparams['labels']}, the data has {corpus.label_names}")
@@ -176,7 +177,7 @@ def label_texts(cfg: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[Expl
     """
     quiet()
     theirs, checkpoint = open_run(cfg["run"])
-    settings = theirs["data"] | {name: value for name, value in cfg["data"].items() if value is not None}
+    settings = overlay(theirs["data"], cfg["data"])
     glove = load_vectors(settings)
     module = trained_module(theirs, checkpoint, glove)
     tokenizer = Tokenizer(settings["tokenizer"], glove.words)

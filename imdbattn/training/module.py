@@ -65,7 +65,9 @@ class ReviewClassifier(L.LightningModule):
         self.make_optimizer = optimizer
         self.warmup, self.decay, self.embedding_lr = warmup, decay, embedding_lr
         self.label_smoothing = label_smoothing
-        self.save_hyperparameters(facts)
+        self.save_hyperparameters(facts, logger=False)
+        # Our buffers are constants, alike in all processes; DDP must not broadcast into memory-mapped vectors.
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         self.shown: list[tuple[Tensor, ...]] = []
         self.scores: Scores | None = None  # of the last validation or test
 
@@ -87,8 +89,8 @@ class ReviewClassifier(L.LightningModule):
     # of processes, and the predictions are at hand for the comparison.
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        logits_BC = self(batch).float()
-        self.shown.append((batch.rows_B, batch.labels_B, batch.lengths_B, logits_BC))
+        if len(batch.rows_B):
+            self.shown.append((batch.rows_B, batch.labels_B, batch.lengths_B, self(batch).float()))
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         self.validation_step(batch, batch_idx)

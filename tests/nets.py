@@ -1,0 +1,31 @@
+"""Every rung as an untrained net over random vectors, from its own YAML."""
+
+from functools import cache
+
+import numpy as np
+import torch
+
+from imdbattn.data.glove import Glove
+from imdbattn.settings import RULES  # noqa: F401  (the settings must be importable without torch's help)
+from imdbattn.training.build import build_net
+
+WIDTH, WORDS = 8, 60
+
+
+@cache
+def vectors() -> Glove:
+    table = np.random.default_rng(0).normal(size=(3 + WORDS, WIDTH)).astype(np.float32)
+    table[:3] = 0
+    mean, std = table[3:].mean(0), table[3:].std(0)
+    return Glove(folder=None, fingerprint="0" * 16, vectors=table, mean_D=mean, std_D=std)
+
+
+def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -> torch.nn.Module:
+    """The rung in evaluation mode, with every parameter drawn anew, so that no zero hides a mistake."""
+    torch.manual_seed(seed)
+    cfg = settings(f"model={rung}", *overrides)
+    tuned = torch.arange(3, 3 + WORDS) if cfg["model"]["embedding"]["trainable"] else None
+    built = build_net(cfg["model"], vectors(), classes, tuned)
+    for parameter in built.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return built.eval()

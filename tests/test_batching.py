@@ -1,0 +1,104 @@
+"""Batches: every review once, within the budget, the same for a seed, different in each epoch, little padding."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from imdbattn.data.batching import Batches, EvalBatches, TrainBatches
+from imdbattn.data.ragged import ragged, read_places
+
+LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
+
+
+def plan(lengths, epoch=0, **more):
+    sampler = TrainBatches(lengths, **{"budget": 200, "seed": 1, "pool": 32, **more})
+    sampler.set_epoch(epoch)
+    return sampler, list(sampler)
+
+
+@given(LENGTHS, st.integers(0, 20), st.sampled_from([1, 2, 4]), st.integers(1, 400))
+@examples(max_examples=100, deadline=None)
+def test_every_review_once_in_as_many_batches_as_announced(lengths, epoch, ranks, budget):
+    sampler, batches = plan(lengths, epoch, ranks=ranks, budget=budget)
+    assert sorted(np.concatenate([index for _, index in batches])) == list(range(len(lengths)))
+    assert len(batches) <= len(sampler)
+    assert all(len(index) >= ranks for _, index in batches)
+    if ranks == 1:
+        assert len(batches) == len(sampler)
+        assert all(len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget for _, index in batches)
+
+
+def test_deterministic_in_seed_and_epoch_and_different_otherwise():
+    lengths = np.random.default_rng(0).integers(1, 80, 500)
+
+    def listed(**more):
+        return [(seed, index.tolist()) for seed, index in plan(lengths, **more)[1]]
+
+    assert listed(epoch=3) == listed(epoch=3)
+    assert listed(epoch=3) != listed(epoch=4)
+    assert listed(epoch=3, seed=2) != listed(epoch=3, seed=1)
+
+
+@given(LENGTHS, st.integers(1, 5), st.integers(1, 300))
+@examples(max_examples=60, deadline=None)
+def test_evaluation_shows_each_review_to_exactly_one_process(lengths, ranks, budget):
+    shown = [index for rank in range(ranks) for _, index in EvalBatches(lengths, budget, rank, ranks)]
+    assert sorted(np.concatenate(shown)) == list(range(len(lengths)))
+
+
+@given(st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8), st.integers(1, 40), st.floats(0, 1))
+@examples(max_examples=100, deadline=None)
+def test_a_batch_holds_the_head_and_the_tail_of_each_review(reviews, max_tokens, head_share):
+    batch = ragged(reviews).batch(torch.arange(len(reviews)), max_tokens, head_share)
+    for row, review in enumerate(reviews):
+        expected = [review[place] for place in read_places(len(review), max_tokens, head_share)]
+        assert batch.tokens_BT[row, : len(expected)].tolist() == expected
+        assert batch.lengths_B[row] == len(expected) == min(len(review), max_tokens)
+        assert batch.tokens_BT[row, len(expected) :].eq(0).all()
+
+
+@given(
+    st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8), st.floats(0, 0.95), st.integers(0, 99)
+)
+@examples(max_examples=100, deadline=None)
+def test_word_dropout_takes_out_its_share_and_leaves_the_order(reviews, share, seed):
+    generator = torch.Generator().manual_seed(seed)
+    batch = ragged(reviews).batch(torch.arange(len(reviews)), word_dropout=share, generator=generator)
+    for row, review in enumerate(reviews):
+        length = int(batch.lengths_B[row])
+        assert abs(length - len(review) * (1 - share)) <= 0.51 or length == 1 <= len(review)
+        positions = batch.positions_BT[row, :length].tolist()
+        assert positions == sorted(set(positions))
+        assert batch.tokens_BT[row, :length].tolist() == [review[place] for place in positions]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_ranks_together_see_the_batch_of_one_process(ranks):
+    reviews = ragged([[3] * length for length in range(1, 60)])
+    item = (7, np.arange(10, 30))
+    whole = Batches(reviews, 40, 0.75, 0.5)[item]
+    parts = [Batches(reviews, 40, 0.75, 0.5, rank, ranks)[item] for rank in range(ranks)]
+    assert all(part.reviews == whole.reviews == 20 for part in parts)
+    for rank, part in enumerate(parts):
+        assert part.positions_BT.tolist() == whole.positions_BT[rank::ranks].tolist()
+
+
+def test_imdb_like_lengths_pad_less_than_two_percent():
+    # Log-normal lengths with IMDB's median and tail
+    lengths = np.minimum(np.random.default_rng(0).lognormal(5.35, 0.68, 17_500).astype(int) + 1, 512)
+    for epoch in range(3):
+        sampler = TrainBatches(lengths, budget=8192, seed=1)
+        sampler.set_epoch(epoch)
+        padded = sum(lengths[index].max() * len(index) for _, index in sampler)
+        assert padded / lengths.sum() <= 1.02
+
+
+def test_the_number_of_batches_never_changes():
+    lengths = np.minimum(np.random.default_rng(1).lognormal(5.35, 0.68, 3000).astype(int) + 1, 512)
+    sampler = TrainBatches(lengths, budget=4096, seed=0)
+    for epoch in range(60):
+        sampler.set_epoch(epoch)
+        assert len(list(sampler)) == len(sampler)

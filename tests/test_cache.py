@@ -1,0 +1,152 @@
+"""A cached file or folder is whole or absent."""
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from imdbattn.data.cache import build_once, cache_root, sha256_of, write_atomically
+from imdbattn.errors import UserError
+
+
+def write_one(folder: Path) -> None:
+    (folder / "file").write_text("whole")
+
+
+def test_a_folder_is_built_once(tmp_path):
+    built = []
+
+    def build(folder: Path) -> None:
+        built.append(folder)
+        write_one(folder)
+
+    for _ in range(2):
+        folder = build_once(tmp_path / "deep" / "key", build)
+        assert folder == tmp_path / "deep" / "key"
+        assert (folder / "file").read_text() == "whole"
+    assert len(built) == 1
+    assert not built[0].exists()
+
+
+def test_of_several_threads_one_builds_and_all_get_the_folder(tmp_path):
+    built, seen, start = [], [], threading.Barrier(4)
+
+    def build(folder: Path) -> None:
+        built.append(1)
+        threading.Event().wait(0.1)
+        write_one(folder)
+
+    def work() -> None:
+        start.wait()
+        seen.append((build_once(tmp_path / "key", build) / "file").read_text())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert (len(built), seen) == (1, ["whole"] * 4)
+
+
+def test_an_existing_folder_needs_no_lock(tmp_path):
+    (tmp_path / "key").mkdir()
+    build_once(tmp_path / "key", write_one)
+    assert os.listdir(tmp_path) == ["key"]
+
+
+def test_a_builder_that_fails_leaves_nothing(tmp_path):
+    def build(folder: Path) -> None:
+        write_one(folder)
+        raise ValueError("a mistake")
+
+    with pytest.raises(ValueError, match="a mistake"):
+        build_once(tmp_path / "key", build)
+    assert os.listdir(tmp_path) == ["key.lock"]
+
+
+def test_what_a_killed_builder_left_is_cleared_away(tmp_path):
+    (tmp_path / "key.tmp").mkdir()
+    (tmp_path / "key.tmp" / "half").touch()
+    assert os.listdir(build_once(tmp_path / "key", write_one)) == ["file"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_path, number):
+    def build(folder: Path) -> None:
+        write_one(folder)
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(UserError, match=r"data\.cache_dir") as caught:
+        build_once(tmp_path / "key", build)
+    assert str(tmp_path) in str(caught.value)
+    assert os.strerror(number) in str(caught.value)
+    assert not (tmp_path / "key.tmp").exists()
+
+
+def test_a_cache_below_a_file_is_named_with_its_setting(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"data\.cache_dir"):
+        build_once(tmp_path / "file" / "cache" / "key", write_one)
+    with pytest.raises(UserError, match=r"data\.cache_dir"):
+        write_atomically(tmp_path / "file" / "name", "text")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_cache_is_named_but_what_it_holds_is_used(tmp_path):
+    build_once(tmp_path / "cache" / "old", write_one)
+    (tmp_path / "cache").chmod(0o500)
+    try:
+        assert build_once(tmp_path / "cache" / "old", write_one).is_dir()
+        with pytest.raises(UserError, match=r"data\.cache_dir"):
+            build_once(tmp_path / "cache" / "new", write_one)
+    finally:
+        (tmp_path / "cache").chmod(0o700)
+
+
+def test_an_error_about_a_file_elsewhere_is_not_blamed_on_the_cache(tmp_path):
+    def build(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere/source.txt")
+
+    with pytest.raises(PermissionError):
+        build_once(tmp_path / "key", build)
+
+
+@pytest.mark.parametrize("data", ["text é", b"bytes \x00"])
+def test_a_file_is_replaced_whole(tmp_path, data):
+    path = tmp_path / "file"
+    path.write_text("old and longer than the new one")
+    write_atomically(path, data)
+    assert path.read_bytes() == (data if isinstance(data, bytes) else data.encode())
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "file"
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="No space left"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_sha256_is_that_of_the_content(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    assert sha256_of(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_the_root_is_the_setting_then_the_environment_then_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    monkeypatch.setenv("IMDBATTN_CACHE", "/ours")
+    assert cache_root("~/given") == Path("/home/someone/given")
+    assert cache_root(None) == Path("/ours")
+    monkeypatch.setenv("IMDBATTN_CACHE", "")
+    assert cache_root(None) == Path("/xdg/imdbattn")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_root(None) == Path("/home/someone/.cache/imdbattn")

