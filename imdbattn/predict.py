@@ -7,13 +7,12 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import command, plain, quote_arguments
+from imdbattn.settings import command, plain, quote_arguments, take_argument
 
 
-@command("predict")
-def predict(cfg: DictConfig) -> None:
+def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line for each review: label, probability, the review. With explain=true also what was attended to."""
-    settings = plain(cfg)
+    settings = plain(cfg) | ({} if text is None else {"text": text})
     texts = read_texts(settings)
     from imdbattn.training.fit import label_texts
 
@@ -49,8 +48,9 @@ def read_texts(settings: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    quote_arguments("run", "text", "file")
-    predict()
+    quote_arguments("run", "file")
+    text = take_argument("text")
+    command("predict")(lambda cfg: predict(cfg, text))()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Imported by the entry points before anything slow: `--help` must not wait for to
 """
 
 import functools
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,11 +47,18 @@ def quote_arguments(*names: str) -> None:
         name, equals, value = argument.partition("=")
         if name not in names or not equals:
             return argument
-        # Hydra undoes \' and only before the closing quote \\ ; everything else stays as it is.
-        tail = len(value) - len(value.rstrip("\\"))
-        return f"{name}='" + value.replace("'", "\\'") + "\\" * tail + "'"
+        # Backslashes count only where a quote follows: one of the value's own, or the closing one.
+        value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
+        return f"{name}='{value}'"
 
     sys.argv[1:] = [quote(argument) for argument in sys.argv[1:]]
+
+
+def take_argument(name: str) -> str | None:
+    """Takes `name=anything` out of sys.argv and returns what stood behind it: for text that may hold even ${...}."""
+    found = [argument for argument in sys.argv[1:] if argument.startswith(f"{name}=")]
+    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument not in found]
+    return found[-1].removeprefix(f"{name}=") if found else None
 
 
 def whole(least: int) -> tuple[str, Callable[[Any], bool]]:

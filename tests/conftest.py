@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 from imdbattn.settings import checked, conf_dir, plain
 
 # No test waits for the hub, uses a W&B account, or draws more threads than a job would get.
-os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "HYDRA_FULL_ERROR": "1"}
+os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
 
 RUNGS = (
     "mean",
@@ -85,15 +85,16 @@ def settings():
 def shell(tmp_path_factory):
     """shell("train", "model=mean", ...): runs a command as a user would, in an empty folder; returns the process."""
 
-    def run(command: str, *arguments: str, cwd: Path | None = None, **more) -> subprocess.CompletedProcess:
+    def run(command: str, *arguments: str, cwd: Path | None = None, env: dict | None = None, **more):
+        merged = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), **(env or {})}
         return subprocess.run(
             [sys.executable, "-m", f"imdbattn.{command}", *arguments],
             cwd=cwd or tmp_path_factory.mktemp("cwd"),
             text=True,
             capture_output=True,
-            timeout=more.pop("timeout", 240),
+            timeout=240,
             check=False,
-            env={**os.environ, **more.pop("env", {}), "PYTHONPATH": str(Path(__file__).parent.parent)},
+            env={name: value for name, value in merged.items() if value is not None},
             **more,
         )
 
@@ -110,7 +111,10 @@ def trained(small, settings, tmp_path_factory):
     def train(rung: str, *overrides: str) -> tuple[Path, dict]:
         if (key := (rung, *overrides)) not in runs:
             folder = tmp_path_factory.mktemp(rung)
-            runs[key] = folder, fit(settings(*small, f"model={rung}", "trainer.max_epochs=8", *overrides), folder)
+            runs[key] = (
+                folder,
+                fit(settings(*small, f"model={rung}", "trainer.max_epochs=20", "patience=null", *overrides), folder),
+            )
         return runs[key]
 
     return train

@@ -167,14 +167,13 @@ def test_a_mark_of_byte_order_is_part_of_a_word_anywhere(tmp_path, monkeypatch):
     assert found.words == ["a", "\ufeffa"]
 
 
-# Any character but those that part words and lines: \r, \x85 and a byte order mark are parts of words.
-WORD = strategies.text(strategies.characters(codec="utf-8", exclude_characters=" \n"), min_size=1)
+# Any character but those that part words and lines: \x85, \u2028 and a byte order mark do not.
+WORD = strategies.text(strategies.characters(codec="utf-8", exclude_characters=" \r\n"), min_size=1)
 FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @settings(max_examples=100, deadline=None)
-@example({"\r": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45)})
-@example({"\ufeff": (0.0, -0.0, 1.0), "nan": (1.0, 2.0, 3.0), "\x1c": (1.0, 2.0, 3.0)})
+@example({"\ufeff": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45), "nan": (0.0, -0.0, 1.0)})
 @given(strategies.dictionaries(WORD, strategies.tuples(FLOAT32, FLOAT32, FLOAT32), min_size=1, max_size=20))
 def test_what_is_written_as_text_is_read_back(tmp_path_factory, table):
     folder = tmp_path_factory.mktemp("v")
@@ -279,6 +278,8 @@ MISTAKES = {  # name of the file, its bytes, what the message says besides the f
     "an empty last line": ("v.txt", GOOD + b"\n", "line 7 "),
     "no word": ("v.txt", GOOD + b" 1 2 3 4\n", "line 7 "),
     "two spaces": ("v.txt", GOOD + b"x  1 2 3 4\n", "line 7 .*one space apart"),
+    "a carriage return": ("v.txt", GOOD.replace(b"\n", b"\r"), "line 1 .*one space apart"),
+    "NA": ("v.txt", GOOD + b"x 1 2 NA 4\n", "line 7: 'NA' is no finite float32"),
     "a tab": ("v.txt", b"x\t1 2 3 4\n", "line 1 "),
     "not a number": ("v.txt", GOOD + b"x 1 2 abc 4\n", f"line 7: 'abc' is no finite float32: {FETCH}"),
     "an underscore": ("v.txt", GOOD + b"x 1 2 1_0 4\n", "line 7: '1_0' "),
@@ -397,7 +398,7 @@ def test_torchtext_is_asked_for_6b_in_our_cache(tmp_path, monkeypatch):
 
     def fake(**asked: object) -> types.SimpleNamespace:
         calls.append(asked)
-        ssl._create_default_https_context = ssl._create_unverified_context  # type: ignore[assignment]  # as torchtext 0.18 does
+        ssl._create_default_https_context = ssl._create_unverified_context  # type: ignore # as torchtext 0.18
         return types.SimpleNamespace(itos=["the", "of"], vectors=torch.ones(2, 100))
 
     monkeypatch.setitem(sys.modules, "torchtext", types.ModuleType("torchtext"))

@@ -36,7 +36,7 @@ def test_metrics_say_what_they_belong_to(trained):
 
 
 def test_the_small_world_is_learned(trained):
-    for rung in ("mean", "residual_pe"):
+    for rung in ("learned_query", "residual_pe"):
         assert trained(rung)[1]["test_accuracy"] > 0.9, rung
 
 
@@ -59,6 +59,13 @@ def test_the_best_epoch_is_tested_not_the_last(trained):
     with (folder / "metrics.csv").open(newline="") as file:
         accuracies = [float(line["val/accuracy"]) for line in csv.DictReader(file) if line["val/accuracy"]]
     assert metrics["val_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
+
+
+def test_the_learning_curve_has_one_point_an_epoch(trained):
+    folder, metrics = trained("base")
+    with (folder / "metrics.csv").open(newline="") as file:
+        epochs = [int(line["epoch"]) for line in csv.DictReader(file) if line["val/accuracy"]]
+    assert epochs == list(range(metrics["epochs"]))
 
 
 def test_the_environment_is_recorded(trained):

@@ -41,7 +41,10 @@ def learning_curves(metrics_csv: Path) -> Figure:
     curves = read_curves(metrics_csv)
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, quantity, factor in zip(figure.subplots(1, 2), ("loss", "accuracy"), (1, 100), strict=True):
-        for split, label, color in (("train", "training", "tab:gray"), ("val", "validation", "tab:blue")):
+        for split, label, color in (
+            ("train", "training, words dropped", "tab:gray"),
+            ("val", "validation", "tab:blue"),
+        ):
             epochs, values = curves.get(f"{split}/{quantity}", ([], []))
             axes.plot(epochs, [factor * value for value in values], "o-", ms=3.5, label=label, color=color)
         axes.set(xlabel="epoch", ylabel="cross-entropy" if quantity == "loss" else "accuracy (%)", title=quantity)

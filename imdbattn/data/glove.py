@@ -127,7 +127,6 @@ def store(folder: Path, words: list[str], blocks: list[np.ndarray]) -> None:
     square_D = np.einsum("vd,vd->d", rows_VD, rows_VD, dtype=np.float64) / len(rows_VD)  # without a float64 copy
     meta = {
         "fingerprint": digest.hexdigest()[:16],
-        "shape": shape,
         "mean": mean_D.tolist(),
         "std": np.sqrt(np.maximum(square_D - mean_D**2, 0)).tolist(),
     }
@@ -139,8 +138,6 @@ def open_cached(folder: Path) -> Glove:
     with cached(folder):
         meta = json.loads((folder / "meta.json").read_text())
         vectors = np.load(folder / "vectors.npy", mmap_mode="r")  # ValueError where the file is too short
-        if list(vectors.shape) != meta["shape"]:
-            raise ValueError("vectors of another shape")
         mean_D, std_D = np.array(meta["mean"], np.float32), np.array(meta["std"], np.float32)
         return Glove(folder, meta["fingerprint"], vectors, mean_D, std_D)
 
@@ -267,12 +264,12 @@ def parse_quickly(chunk: bytes, dim: int) -> Block:
         pa.BufferReader(chunk),
         csv.ReadOptions(column_names=names),
         csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False),
-        csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
+        csv.ConvertOptions(column_types=types),
     )
     words = table[0].to_pylist()
     vectors = np.column_stack([column.to_numpy() for column in table.columns[1:]])
     if "" in words or not np.isfinite(vectors).all():
-        raise ValueError("an empty word, nan or inf")
+        raise ValueError("an empty word, or nan (as which pyarrow reads NA), or inf")
     return words, vectors
 
 
@@ -283,7 +280,7 @@ def parse_strictly(chunk: bytes, dim: int, path: Path, first: int) -> Block:
         where = f"{path}, line {line}"
         word, *numbers = text.rsplit(b" ", dim)
         pieces = word.split(b" ")  # several in GloVe 840B, such as ". . ."
-        if len(numbers) < dim or b"" in pieces or any(map(is_number, pieces[1:][-1:])):
+        if len(numbers) < dim or b"" in pieces or b"\r" in text or any(map(is_number, pieces[1:][-1:])):
             width = sum(1 for _ in takewhile(is_number, reversed(text.split(b" ")[1:])))
             raise UserError(
                 f"{where} is not a word and {dim} numbers, one space apart; it ends in {width} numbers: "

@@ -1,9 +1,20 @@
-"""Callbacks: throughput, and quiet."""
+"""Callbacks: a progress bar, and throughput."""
 
 import time
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import RichProgressBar
+
+
+class Progress(RichProgressBar):
+    """Lightning's bar, drawn every ten batches, without the logger's version number."""
+
+    def __init__(self) -> None:
+        super().__init__(refresh_rate=10)
+
+    def get_metrics(self, trainer, pl_module):
+        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
 
 
 class Throughput(L.Callback):

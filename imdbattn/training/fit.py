@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from omegaconf import OmegaConf
 
 from imdbattn.analysis.explain import Explanation
@@ -20,7 +20,7 @@ from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.settings import checked, overlay
 from imdbattn.training.build import build_data, build_trainer, new_module, trained_module
-from imdbattn.training.callbacks import Throughput
+from imdbattn.training.callbacks import Progress, Throughput
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.module import Scores
 from imdbattn.training.run_folder import environment, open_run, write_json, write_predictions
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 def quiet() -> None:
     """Silences what Lightning says to everybody: devices that are not there, workers that would not help."""
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*is smaller than the logging interval.*")
     warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*Experiment logs directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*")
@@ -61,7 +62,7 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if cfg["patience"]:
         callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"]))
     if cfg["trainer"]["enable_progress_bar"]:
-        callbacks.append(TQDMProgressBar(refresh_rate=10))
+        callbacks.append(Progress())
     trainer = build_trainer(cfg["trainer"], callbacks=callbacks, logger=loggers, default_root_dir=folder)
     if trainer.is_global_zero:
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
@@ -81,7 +82,9 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             raise KeyboardInterrupt
         if best.best_model_path:  # fast_dev_run keeps none
             module = trained_module(cfg, Path(best.best_model_path), corpus.glove)
+        kept, trainer.loggers = trainer.loggers, []  # this is no further point of the learning curve
         trainer.validate(module, data, verbose=False)
+        trainer.loggers = kept
         metrics |= score_facts("val", module.scores)
         if cfg["test"]:
             trainer.test(module, data, verbose=False)
@@ -159,7 +162,8 @@ def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
     split = cfg["split"]
     if split not in corpus.splits:
         raise UserError(f"split={split} is not there; choose one of {', '.join(corpus.splits)}")
-    runner = build_trainer(cfg["trainer"], logger=False)
+    bar = [Progress()] if cfg["trainer"]["enable_progress_bar"] else []
+    runner = build_trainer(cfg["trainer"], logger=False, callbacks=bar)
     runner.test(module, build_data(theirs, corpus).eval_dataloader(split), verbose=False)
     metrics = run_facts(theirs, corpus) | {"split": split} | score_facts("", module.scores)
     if runner.is_global_zero:

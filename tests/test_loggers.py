@@ -1,0 +1,95 @@
+"""W&B never stops a run: no key, no network, no terminal; the results lie in the run folder either way."""
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+from imdbattn.errors import UserError
+from imdbattn.training import loggers
+from imdbattn.training.fit import fit
+
+
+@pytest.fixture
+def nobody(monkeypatch, tmp_path):
+    """A user without a W&B account."""
+    for name in [name for name in os.environ if name.startswith("WANDB")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    return monkeypatch
+
+
+def test_without_a_key_it_is_offline_without_asking_the_network(nobody):
+    nobody.setattr(loggers, "answers", lambda *_: pytest.fail("the network was asked"))
+    assert loggers.wandb_mode(None, 10) == "offline"
+    assert loggers.wandb_mode("online", 10) == "offline"
+
+
+def test_with_a_key_and_a_server_it_is_online(nobody, tmp_path):
+    nobody.setattr(loggers, "answers", lambda *_: True)
+    nobody.setenv("WANDB_API_KEY", "k" * 40)
+    assert loggers.wandb_mode(None, 10) == "online"
+    assert loggers.wandb_mode("offline", 10) == "offline"
+    nobody.setenv("WANDB_MODE", "disabled")
+    assert loggers.wandb_mode(None, 10) == "disabled"
+
+
+def test_a_key_in_netrc_counts(nobody, tmp_path):
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
+    nobody.setenv("NETRC", str(tmp_path / "netrc"))
+    nobody.setattr(loggers, "answers", lambda *_: True)
+    assert loggers.wandb_mode(None, 10) == "online"
+
+
+def test_a_key_without_a_network_goes_offline_within_seconds(nobody, caplog):
+    nobody.setenv("WANDB_API_KEY", "k" * 40)
+    nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    start = time.perf_counter()
+    assert loggers.wandb_mode(None, 10) == "offline"
+    assert time.perf_counter() - start < 6
+    assert "does not answer" in caplog.text
+
+
+def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(nobody, shell, small, tmp_path):
+    arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
+    done = shell("train", *arguments, cwd=tmp_path, stdin=subprocess.DEVNULL, env={"WANDB_MODE": None})
+    assert done.returncode == 0, done.stderr
+    (metrics,) = tmp_path.rglob("metrics.json")
+    assert list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))
+
+
+def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):
+    import wandb
+
+    def init(**_):
+        raise wandb.errors.CommError("server\nin flames")
+
+    monkeypatch.setattr(wandb, "init", init)
+    metrics = fit(settings(*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"), tmp_path)
+    assert json.loads((tmp_path / "metrics.json").read_text()) == metrics
+    assert "server in flames" in caplog.text
+
+
+@pytest.mark.parametrize("logger", ["csv", "none", "tensorboard", "wandb"])
+def test_metrics_csv_is_always_written(settings, small, tmp_path, logger):
+    if logger == "tensorboard":
+        pytest.importorskip("tensorboard")
+    fit(settings(*small, f"logger={logger}", "model=mean", "trainer.max_epochs=1"), tmp_path)
+    header = (tmp_path / "metrics.csv").read_text().splitlines()[0]
+    assert "val/accuracy" in header
+    assert "train/tokens_per_s" in header
+
+
+def test_an_unknown_logger_and_a_missing_package_are_named(settings, small, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"logger\.name=mlflow is unknown; choose one of wandb"):
+        fit(settings(*small, "logger.name=mlflow"), tmp_path)
+
+    def missing(*_, **__):
+        raise ModuleNotFoundError("tensorboard")
+
+    monkeypatch.setattr(loggers, "TensorBoardLogger", missing)
+    with pytest.raises(UserError, match=r"pip install imdbattn\[tensorboard\]"):
+        fit(settings(*small, "logger=tensorboard"), tmp_path)

@@ -1,0 +1,58 @@
+"""Promise 10: what README says runs, runs. Its commands are read from README, not copied here."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from imdbattn.settings import conf_dir
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text() if (ROOT / "README.md").exists() else ""
+BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+LINES = [line.split("  #")[0].strip() for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
+COMMANDS = [line for line in LINES if re.match(r"(echo .*\| *)?python -m imdbattn\.", line)]
+QUICK = ["trainer.max_epochs=1", "+trainer.limit_predict_batches=1"]
+
+
+def test_there_are_commands_to_try():
+    assert len(COMMANDS) >= 8
+    assert {command.split("imdbattn.")[1].split()[0] for command in COMMANDS} == {"train", "evaluate", "predict"}
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(COMMANDS), ids=lambda command: command[10:60])
+def test_commands_run_on_a_small_world(command, shell, small, world, trained, tmp_path):
+    """Each command as README has it, with the small world's data in place of IMDB and GloVe."""
+    piped, _, command = command.rpartition("| ")
+    name, *arguments = shlex.split(command.removeprefix("python -m imdbattn."))
+    folder, _ = trained("residual_pe_cls")
+    arguments = [f"run={folder}" if argument.startswith("run=") else argument for argument in arguments]
+    arguments = [a.replace("my_reviews.csv", f"{world}/reviews.csv") for a in arguments]
+    (tmp_path / "reviews.txt").write_text("a good film\n")
+    if name == "train" and "--cfg" not in arguments and "--help" not in arguments:
+        mine = {argument.split("=")[0] for argument in arguments}
+        small = [argument for argument in small if argument.split("=")[0] not in mine]
+        shrunk = [a for a in arguments if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext"))]
+        arguments = [*small, *shrunk, "trainer.max_epochs=1"]
+    done = shell(name, *arguments, cwd=tmp_path, input=shlex.split(piped)[1] if piped else None)
+    assert done.returncode == 0, done.stderr
+    if name == "train" and "--cfg" not in arguments and "--help" not in arguments:
+        assert list(tmp_path.rglob("metrics.json"))
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"^make ([a-z-]+)", "\n".join(LINES), re.MULTILINE)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_setting_that_readme_names_exists():
+    yaml = "\n".join(file.read_text() for file in conf_dir().rglob("*.yaml"))
+    for setting in set(re.findall(r"`((?:data|model|trainer|logger|optim)\.[a-z_.]+)[=`]", README)):
+        assert re.search(rf"^\s*{setting.rpartition('.')[2]}:", yaml, re.MULTILINE), setting
+
+
+def test_every_file_that_readme_links_to_exists():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).exists(), target

