@@ -94,6 +94,15 @@ def test_a_review_scored_twice_is_noticed(tmp_path):
         module.gather_scores()
 
 
+def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
+    from imdbattn.training.fit import score_run
+
+    folder, _ = trained("residual_pe")
+    found = score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", "trainer=cpu", config="evaluate"))
+    assert found["reviews"] == 240
+    assert found["accuracy"] > 0.9
+
+
 def test_evaluate_gives_the_number_that_training_gave(trained, settings):
     from imdbattn.training.fit import score_run
 

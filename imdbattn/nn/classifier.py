@@ -30,7 +30,7 @@ class Classifier(nn.Module):
         classes: int,
         positions: Callable[[int], nn.Module],
         layer: Callable[[int], nn.Module],
-        pooling: Callable[[int], nn.Module],
+        pooling: Callable[[int], MeanPooling],
         layers: int = 3,
         width: int | None = None,
         dropout: float = 0.0,

@@ -60,7 +60,7 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     )
     callbacks: list[L.Callback] = [throughput, best, LearningRateMonitor("epoch")]
     if cfg["patience"]:
-        callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"]))
+        callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"], strict=False))
     if cfg["trainer"]["enable_progress_bar"]:
         callbacks.append(Progress())
     trainer = build_trainer(cfg["trainer"], callbacks=callbacks, logger=loggers, default_root_dir=folder)
@@ -72,6 +72,7 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         trainer.fit(module, data)
         metrics = run_facts(cfg, corpus) | {
             "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
+            "train_reviews": len(corpus.splits["train"]),
             "epochs": trainer.current_epoch,
             "steps": trainer.global_step,
             "train_seconds": throughput.seconds,
@@ -80,7 +81,9 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         }
         if trainer.interrupted:
             raise KeyboardInterrupt
-        if best.best_model_path:  # fast_dev_run keeps none
+        if not best.best_model_path and not trainer.fast_dev_run:  # stopped before the first validation
+            trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt")
+        if best.best_model_path:
             module = trained_module(cfg, Path(best.best_model_path), corpus.glove)
         kept, trainer.loggers = trainer.loggers, []  # this is no further point of the learning curve
         trainer.validate(module, data, verbose=False)
@@ -109,13 +112,11 @@ def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:
         "test_set": corpus.test_set,
         "test_fingerprint": corpus.fingerprints.get("test"),
         "labels": corpus.label_names,
-        "train_reviews": len(corpus.splits["train"]),
         "known_tokens": corpus.known,
     }
 
 
-def score_facts(name: str, scores: Scores | None) -> dict[str, Any]:
-    assert scores is not None
+def score_facts(name: str, scores: Scores) -> dict[str, Any]:
     prefix = f"{name}_" if name else ""
     values = {"accuracy": scores.accuracy, "loss": scores.loss, "reviews": len(scores.rows_N)}
     return {prefix + key: value for key, value in values.items()}
@@ -190,7 +191,9 @@ def label_texts(cfg: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[Expl
         words = tokenizer.words(text)
         reviews = ragged([[word.id for word in words]])
         batch = reviews.batch(torch.tensor([0]), settings["max_tokens"], settings["head_share"])
-        logits_1C, share_1T = module.net.explain(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
+        logits_1C, share_1T = module.net.explain(  # type: ignore[operator]
+            batch.tokens_BT, batch.lengths_B, batch.positions_BT
+        )
         probability, label = logits_1C[0].double().softmax(0).max(0)
         read = read_places(len(words), settings["max_tokens"], settings["head_share"])
         shares = [

@@ -55,7 +55,7 @@ def start_wandb(settings: Mapping[str, Any], folder: Path, config: Mapping[str, 
     for attempt in dict.fromkeys((mode, "offline")):
         try:
             return wandb.init(
-                mode=attempt,
+                mode=attempt,  # type: ignore[arg-type]
                 dir=str(folder),
                 project=settings["project"],
                 entity=settings["entity"],

@@ -69,7 +69,7 @@ class ReviewClassifier(L.LightningModule):
         # Our buffers are constants, alike in all processes; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         self.shown: list[tuple[Tensor, ...]] = []
-        self.scores: Scores | None = None  # of the last validation or test
+        self.scores: Scores  # of the last validation or test
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
@@ -122,7 +122,7 @@ class ReviewClassifier(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         tuned = getattr(self.net.embedding, "offset_RD", None)
-        groups = [{"params": [p for p in self.net.parameters() if p is not tuned]}]
+        groups: list[dict[str, Any]] = [{"params": [p for p in self.net.parameters() if p is not tuned]}]
         if tuned is not None:
             lr = {} if self.embedding_lr is None else {"lr": self.embedding_lr}
             groups.append({"params": [tuned], **lr})
