@@ -40,6 +40,26 @@ def test_the_small_world_is_learned(trained):
         assert trained(rung)[1]["test_accuracy"] > 0.9, rung
 
 
+def test_debug_overfit_learns_its_batches_by_heart(settings, small, tmp_path):
+    from imdbattn.training.fit import fit
+
+    fit(settings(*small, "debug=overfit"), tmp_path)
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        accuracies = [float(line["train/accuracy"]) for line in csv.DictReader(file) if line["train/accuracy"]]
+    assert accuracies[-1] == 1.0
+
+
+def test_three_classes(settings, small, tmp_path):
+    from imdbattn.training.fit import fit
+
+    lines = [f"good film word{row},{('bad', 'fair', 'good')[row % 3]}" for row in range(60)]
+    (tmp_path / "three.csv").write_text("\n".join(["text,label", *lines]))
+    metrics = fit(settings(*small, f"data.path={tmp_path}/three.csv", "model=residual_cls"), tmp_path / "run")
+    assert metrics["labels"] == ["bad", "fair", "good"]
+    table = pq.read_table(tmp_path / "run" / "predictions.parquet")
+    assert {len(row) for row in table["probabilities"].to_pylist()} == {3}
+
+
 def test_predictions_agree_with_the_metrics(trained, world):
     folder, metrics = trained("residual_pe")
     table = pq.read_table(folder / "predictions.parquet")

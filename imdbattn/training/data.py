@@ -1,7 +1,7 @@
 """The data module: hands the batches of a prepared corpus to Lightning."""
 
 import lightning as L
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from imdbattn.data.batching import Batches, EvalBatches, TrainBatches
 from imdbattn.data.prepare import Corpus
@@ -40,18 +40,24 @@ class ReviewData(L.LightningDataModule):
         """This process's rank and the number of processes."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
+    def loader(self, batches: Batches, sampler: Sampler) -> DataLoader:
+        overfit = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        if overfit:  # Lightning allows nothing but a sequential sampler then: so a list of ready batches
+            return DataLoader([batches[item] for item in sampler], batch_size=None)  # type: ignore[arg-type]
+        return DataLoader(batches, sampler=sampler, batch_size=None)
+
     def train_dataloader(self) -> DataLoader:
         rank, ranks = self.ranks()
         reviews = self.corpus.splits["train"]
         batches = Batches(reviews, self.max_tokens, self.head_share, self.word_dropout, rank, ranks)
         sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, ranks)
-        return DataLoader(batches, sampler=sampler, batch_size=None)
+        return self.loader(batches, sampler)
 
     def eval_dataloader(self, split: str) -> DataLoader:
         """Every review of `split` exactly once, over all processes."""
         batches = Batches(self.corpus.splits[split], self.max_tokens, self.head_share)
         sampler = EvalBatches(batches.lengths_N(), self.eval_batch_tokens, *self.ranks())
-        return DataLoader(batches, sampler=sampler, batch_size=None)
+        return self.loader(batches, sampler)
 
     def val_dataloader(self) -> DataLoader:
         return self.eval_dataloader("validation")

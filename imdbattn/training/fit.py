@@ -79,9 +79,7 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
             "tokens_per_s": float(trainer.callback_metrics.get("train/tokens_per_s", 0)),
         }
-        if trainer.interrupted:
-            raise KeyboardInterrupt
-        if not best.best_model_path and not trainer.fast_dev_run:  # stopped before the first validation
+        if not best.best_model_path and not cfg["trainer"]["fast_dev_run"]:  # stopped before the first validation
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt")
         if best.best_model_path:
             module = trained_module(cfg, Path(best.best_model_path), corpus.glove)
@@ -93,6 +91,9 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             trainer.test(module, data, verbose=False)
             metrics |= score_facts("test", module.scores)
         failed = False
+    except SystemExit:  # Lightning's answer to Ctrl-C
+        log.warning("Interrupted; what was reached lies in %s", os.path.relpath(folder))
+        raise
     finally:
         finish_loggers(failed)
     if trainer.is_global_zero:

@@ -4,6 +4,7 @@ config.yaml  environment.json  metrics.json  metrics.csv  predictions.parquet  l
 checkpoints/best.ckpt  checkpoints/last.ckpt
 """
 
+import contextlib
 import io
 import json
 import os
@@ -37,10 +38,10 @@ def environment() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             return None
 
-    try:
-        commit = git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
-    except OSError:  # no git on this machine
-        commit = ""
+    commit = ""
+    with contextlib.suppress(OSError):  # no git on this machine
+        if git("rev-parse", "--show-toplevel") == str(PACKAGE.parent):  # a checkout, not a wheel inside another project
+            commit = git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else "")
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
