@@ -27,8 +27,8 @@ train: setup ## train residual_pe on real reviews (ARGS="model=base seed=2" for 
 	$(RUN) -m imdbattn.train $(ARGS)
 
 test: $(VENV)/test.stamp ## run the tests and the linters
-	$(RUN) -m ruff check imdbattn tests
-	$(RUN) -m ruff format --check imdbattn tests
+	$(RUN) -m ruff check imdbattn tests benchmarks
+	$(RUN) -m ruff format --check imdbattn tests benchmarks
 	$(RUN) -m mypy
 	$(RUN) -m pytest -m 'not slow and not torchtext'
 

@@ -2,8 +2,8 @@
 
     python benchmarks/ladder.py --seeds 1 2 3 --jobs 2
 
-One process and one thread a job, `--jobs` of them side by side. A job whose metrics.json stands in --folder is not run
-again, so an interrupted table goes on with the same command.
+One process and one thread a job, `--jobs` of them side by side. A job that stands finished in --folder with the same
+settings is not run again, so an interrupted table goes on with the same command.
 """
 
 import argparse
@@ -16,31 +16,25 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-RUNGS = (
-    "mean",
-    "learned_query",
-    "text_query",
-    "base",
-    "base_pe",
-    "residual",
-    "residual_pe",
-    "residual_learned",
-    "residual_cls",
-    "residual_pe_cls",
-)
+from omegaconf import OmegaConf
+
+from imdbattn.settings import RUNGS
 
 
 def run(rung: str, seed: int, folder: Path, overrides: Sequence[str]) -> Path:
-    """Trains one job in a process of its own and returns its run folder."""
+    """Trains one job in a process of its own and returns its run folder; one finished with these settings is kept."""
     target = folder / f"{rung}-s{seed}"
-    if not (target / "metrics.json").exists():
-        fixed = ["data.source=packaged", "threads=1", "trainer=cpu", "logger=csv", "trainer.enable_progress_bar=false"]
-        command = [sys.executable, "-m", "imdbattn.train", f"model={rung}", f"seed={seed}", f"hydra.run.dir={target}"]
-        done = subprocess.run([*command, *fixed, *overrides], capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"{rung}, seed {seed} failed:\n{done.stderr[-2000:]}")
-        accuracy = json.loads((target / "metrics.json").read_text())["test_accuracy"]
-        print(f"{rung}, seed {seed}: {100 * accuracy:.2f} % on test", file=sys.stderr)
+    fixed = ["data.source=packaged", "threads=1", "trainer=cpu", "logger=csv", "trainer.enable_progress_bar=false"]
+    command = [sys.executable, "-m", "imdbattn.train", f"model={rung}", f"seed={seed}", *fixed, *overrides]
+    if (target / "metrics.json").exists():
+        wanted = subprocess.run([*command, "--cfg", "job", "--resolve"], capture_output=True, text=True, check=True)
+        if OmegaConf.create(wanted.stdout) == OmegaConf.load(target / "config.yaml"):
+            return target
+    done = subprocess.run([*command, f"hydra.run.dir={target}"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{rung}, seed {seed} failed:\n{done.stderr[-2000:]}")
+    accuracy = json.loads((target / "metrics.json").read_text())["test_accuracy"]
+    print(f"{rung}, seed {seed}: {100 * accuracy:.2f} % on test", file=sys.stderr)
     return target
 
 
@@ -76,7 +70,11 @@ def main() -> None:
             rung: [pool.submit(run, rung, seed, chosen.folder, chosen.overrides) for seed in chosen.seeds]
             for rung in chosen.rungs
         }
-        folders = {rung: [job.result() for job in started] for rung, started in jobs.items()}
+        try:
+            folders = {rung: [job.result() for job in started] for rung, started in jobs.items()}
+        except RuntimeError as error:
+            pool.shutdown(cancel_futures=True)
+            sys.exit(str(error))
     print("| rung | validation % | test % | parameters | epochs | s / epoch | 1000 tokens / s |")
     print("|---|---|---|---|---|---|---|")
     for rung in chosen.rungs:

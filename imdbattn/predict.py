@@ -7,14 +7,14 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import command, plain, quote_arguments, take_argument
+from imdbattn.settings import command, plain, take_argument
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line for each review: label, probability, the review. With explain=true also what was attended to."""
     settings = plain(cfg) | ({} if text is None else {"text": text})
     texts = read_texts(settings)
-    from imdbattn.training.fit import label_texts
+    from imdbattn.training.score import label_texts
 
     explanations, folder = label_texts(settings, texts)
     if settings["explain"]:
@@ -33,24 +33,23 @@ def read_texts(settings: dict[str, Any]) -> list[str]:
         raise UserError("give text= or file=, not both")
     if settings["text"] is not None:
         return [str(settings["text"])]
-    if settings["file"] is not None:
-        try:
-            texts = Path(settings["file"]).expanduser().read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"file={settings['file']} cannot be read: {error}") from error
-    else:
-        if sys.stdin.isatty():
-            print("One review a line, then Ctrl-D:", file=sys.stderr)
-        texts = sys.stdin.read().splitlines()
+    if settings["file"] is None and sys.stdin.isatty():
+        print("One review a line, then Ctrl-D:", file=sys.stderr)
+    try:
+        file = settings["file"]
+        content = sys.stdin.buffer.read() if file is None else Path(file).expanduser().read_bytes()
+        # Not splitlines: it also cuts at \x85 and its like, which stand inside reviews.
+        texts = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n") if content else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{'standard input' if file is None else f'file={file}'} cannot be read: {error}") from error
     if not texts:
         raise UserError("no review was given: use text=..., file=... or standard input, one review a line")
     return texts
 
 
 def main() -> None:
-    quote_arguments("run", "file")
     text = take_argument("text")
-    command("predict")(lambda cfg: predict(cfg, text))()
+    command("predict", "run", "file", "data.glove.path", "data.cache_dir")(lambda cfg: predict(cfg, text))()
 
 
 if __name__ == "__main__":

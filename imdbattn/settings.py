@@ -6,16 +6,30 @@ Imported by the entry points before anything slow: `--help` must not wait for to
 import functools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 
 PACKAGE = Path(__file__).parent
+RUNGS = (  # conf/model, in the order in which the ladder is built
+    "mean",
+    "learned_query",
+    "text_query",
+    "base",
+    "base_pe",
+    "residual",
+    "residual_pe",
+    "residual_learned",
+    "residual_cls",
+    "residual_pe_cls",
+)
 
 
 def conf_dir() -> Path:
@@ -23,35 +37,53 @@ def conf_dir() -> Path:
     return next(folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if (folder / "train.yaml").exists())
 
 
-def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], Any]]:
-    """hydra.main over our conf/; a UserError ends in one line and exit status 2, without a traceback."""
+def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], Any]]:
+    """hydra.main over our conf/; a UserError ends in one line and exit status 2, without a traceback.
+
+    paths: settings whose values are quoted on the way through Hydra's grammar, in which , { [ ( and = have a meaning.
+    In a sweep they are not (a comma separates values there), and a UserError ends its job, not the sweep.
+    """
 
     def decorate(task: Callable[[DictConfig], Any]) -> Callable[[], Any]:
+        typed = list(sys.argv)
+
         @functools.wraps(task)
         def guarded(cfg: DictConfig) -> Any:
+            sys.argv[:] = typed  # DDP starts further processes with these words
             try:
                 return task(cfg)
             except UserError as error:
                 print(f"error: {error}", file=sys.stderr)
+                if in_sweep():
+                    raise
                 sys.exit(2)
 
-        return hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(guarded)
+        run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(guarded)
+
+        def main() -> Any:
+            typed[:] = sys.argv
+            if not {"-m", "--multirun"} & set(typed):
+                sys.argv[1:] = [quoted(argument, paths) for argument in typed[1:]]
+            return run()
+
+        return main
 
     return decorate
 
 
-def quote_arguments(*names: str) -> None:
-    """Quotes `name=anything` in sys.argv for Hydra's grammar, in which , { [ ' and the like have a meaning."""
+def in_sweep() -> bool:
+    """Whether this is a job of a multirun."""
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
-    def quote(argument: str) -> str:
-        name, equals, value = argument.partition("=")
-        if name not in names or not equals:
-            return argument
-        # Backslashes count only where a quote follows: one of the value's own, or the closing one.
-        value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
-        return f"{name}='{value}'"
 
-    sys.argv[1:] = [quote(argument) for argument in sys.argv[1:]]
+def quoted(argument: str, names: Collection[str]) -> str:
+    """`name=anything` with its value quoted for Hydra's grammar, if `name` is among `names` and it is not yet."""
+    name, equals, value = argument.partition("=")
+    if name not in names or not equals or value[:1] in ("'", '"') or value == "null":
+        return argument
+    # Backslashes count only where a quote follows: one of the value's own, or the closing one.
+    value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
+    return f"{name}='{value}'"
 
 
 def take_argument(name: str) -> str | None:
@@ -61,29 +93,38 @@ def take_argument(name: str) -> str | None:
     return found[-1].removeprefix(f"{name}=") if found else None
 
 
-def whole(least: int) -> tuple[str, Callable[[Any], bool]]:
-    return f"a whole number of at least {least}", lambda v: type(v) is int and v >= least
+Rule = tuple[str, Callable[[Any], bool]]  # in words, and as a test
 
 
-def number(low: float, high: float = float("inf"), open_end: bool = False) -> tuple[str, Callable[[Any], bool]]:
+def whole(least: int, most: int = sys.maxsize) -> Rule:
+    words = f"a whole number of at least {least}" + (f" and at most {most}" if most < sys.maxsize else "")
+    return words, lambda v: type(v) is int and least <= v <= most
+
+
+def number(low: float, high: float = float("inf"), open_end: bool = False) -> Rule:
     words = f"a number of at least {low:g}" if high == float("inf") else f"a number from {low:g} to {high:g}"
     words += " (exclusive)" if open_end else ""
     return words, lambda v: type(v) in (int, float) and low <= v <= high and not (open_end and v in (low, high))
 
 
-def maybe(rule: tuple[str, Callable[[Any], bool]]) -> tuple[str, Callable[[Any], bool]]:
+def maybe(rule: Rule) -> Rule:
     return f"{rule[0]}, or null", lambda v: v is None or rule[1](v)
 
 
-def one_of(*choices: str) -> tuple[str, Callable[[Any], bool]]:
+def one_of(*choices: str) -> Rule:
     return f"one of {', '.join(choices)}", lambda v: v in choices
+
+
+def names(value: Any) -> bool:
+    return isinstance(value, list) and 1 < len(value) == len({str(name) for name in value})
 
 
 YES_OR_NO = ("true or false", lambda v: isinstance(v, bool))
 RULES = {
-    "seed": whole(0),
+    "seed": whole(0, 2**32 - 1),
     "threads": maybe(whole(1)),
     "patience": maybe(whole(1)),
+    "data.label_names": maybe(("a list of different names, such as [neg,pos]", names)),
     "data.validation_share": number(0, 1, open_end=True),
     "data.test_share": number(0, 1, open_end=True),
     "data.hub_timeout": number(0, 60),
@@ -128,6 +169,14 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
             node = node.get(part, KeyError) if isinstance(node, dict) else KeyError
         if node is not KeyError and not holds(node):
             raise UserError(f"{key}={'null' if node is None else node} must be {words}")
+    data, positions = settings["data"], settings["model"]["positions"]
+    if data["validation_share"] + data["test_share"] >= 1:
+        raise UserError(
+            "data.validation_share and data.test_share leave nothing for training: together they must be below 1"
+        )
+    longest, length = data["max_tokens"], positions.get("length")
+    if positions["_target_"].endswith("Learned") and length is not None and (longest is None or longest > length):
+        raise UserError(f"model.positions.length={length} is too short for data.max_tokens={longest or 'null'}")
     return settings
 
 

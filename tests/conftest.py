@@ -16,18 +16,6 @@ from imdbattn.settings import checked, conf_dir, plain
 # No test waits for the hub, uses a W&B account, or draws more threads than a job would get.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
 
-RUNGS = (
-    "mean",
-    "learned_query",
-    "text_query",
-    "base",
-    "base_pe",
-    "residual",
-    "residual_pe",
-    "residual_learned",
-    "residual_cls",
-    "residual_pe_cls",
-)
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
 FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "actor", "scene", "plot", "i", "you", ".")

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from imdbattn.data.glove import Glove
-from imdbattn.settings import RULES  # noqa: F401  (the settings must be importable without torch's help)
 from imdbattn.training.build import build_net
 
 WIDTH, WORDS = 8, 60

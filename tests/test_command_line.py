@@ -3,8 +3,7 @@
 import pytest
 
 from imdbattn.errors import UserError
-
-from .conftest import RUNGS
+from imdbattn.settings import RUNGS
 
 
 @pytest.mark.parametrize(
@@ -23,6 +22,9 @@ from .conftest import RUNGS
         ("decay=step", r"decay=step must be one of cosine, linear, none"),
         ("patience=0", r"patience=0 must be a whole number of at least 1, or null"),
         ("warmup=null", r"warmup=null must be a number"),
+        ("seed=5000000000", r"at most 4294967295"),
+        ("data.label_names=pos", r"data\.label_names=pos must be a list of different names"),
+        ("data.test_share=0.95", r"data\.validation_share and data\.test_share leave nothing for training"),
     ],
 )
 def test_values_out_of_range_are_named_with_what_is_allowed(settings, override, message):
@@ -35,14 +37,19 @@ def test_values_out_of_range_are_named_with_what_is_allowed(settings, override, 
     [
         (["model.layer.heads=3"], r"model=residual_pe: model\.layer\.heads=3 does not divide the width 8"),
         (["model=residual_learned", "data.max_tokens=null"], r"data\.max_tokens"),
-        (["model.layer._target_=os.system"], r"_target_=os\.system is not from imdbattn\."),
-        (["optim._target_=torch.optim.Madam"], r"optim: .*Madam"),
+        (["model.layer._target_=os.system"], r"_target_=os\.system is no Module of imdbattn\.nn\."),
+        (["model.pooling._target_=torch.nn.functional.relu"], r"_target_=torch\.nn\.functional\.relu is no Module"),
+        (["optim._target_=torch.load"], r"_target_=torch\.load is no Optimizer of torch\.optim\."),
+        (["trainer._target_=imdbattn.data.cache.write_atomically"], r"is no Trainer of lightning\."),
+        (["model.positions._target_=imdbattn.nn.positions.Nowhere"], r"positions\.Nowhere is no Module"),
+        (["trainer.limit_val_batches=0"], r"trainer\.limit_val_batches=0"),
+        (["data.source=packaged"], r"data\.path is given, so data\.source=packaged has no meaning"),
+        (["optim._target_=torch.optim.Madam"], r"torch\.optim\.Madam is no Optimizer"),
         (["trainer.accelerator=abacus"], r"trainer: .*abacus"),
         (["data.source=floppy"], r"data\.source=floppy is unknown; choose one of auto, hub, packaged, path"),
         (["data.tokenizer=scissors"], r"data\.tokenizer=scissors"),
         (["data.source=path", "data.path=null"], r"data\.source=path needs data\.path"),
         (["data.glove.dim=9"], r"9"),
-        (["data.validation_share=0.6", "data.test_share=0.5"], r"data\.validation_share"),
     ],
 )
 def test_parts_that_do_not_fit_are_named(settings, small, tmp_path, overrides, message):
@@ -57,7 +64,7 @@ def test_parts_that_do_not_fit_are_named(settings, small, tmp_path, overrides, m
 def test_a_wrong_value_ends_in_one_line_and_a_status(shell):
     done = shell("train", "seed=-1")
     assert done.returncode == 2
-    assert done.stderr == "error: seed=-1 must be a whole number of at least 0\n"
+    assert done.stderr == "error: seed=-1 must be a whole number of at least 0 and at most 4294967295\n"
 
 
 @pytest.mark.parametrize("override", ["modle=mean", "model=means", "model.layerss=2", "trainer.max_epoch=2"])
@@ -68,7 +75,26 @@ def test_a_misspelt_key_or_choice_is_named(shell, override):
     assert "Traceback" not in done.stderr
 
 
-def test_help_lists_the_choices_and_imports_nothing_slow(shell):
+def test_learned_positions_must_reach_as_far_as_reviews(settings):
+    with pytest.raises(UserError, match=r"model\.positions\.length=10 is too short for data\.max_tokens=512"):
+        settings("model=residual_learned", "model.positions.length=10")
+
+
+def test_a_wrong_job_does_not_end_the_sweep(shell, small, tmp_path):
+    jobs = ["-m", "model=residual", "model.layer.heads=3,1", "trainer.max_epochs=1"]
+    done = shell("train", *jobs, *small, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "error: model=residual: model.layer.heads=3 does not divide the width 8" in done.stderr
+    assert len(list(tmp_path.rglob("metrics.json"))) == 1
+
+
+def test_a_sweep_refuses_several_devices_instead_of_starting_itself_again(shell, small, tmp_path):
+    done = shell("train", "-m", *small, "model=mean", "seed=1,2", "trainer=ddp_cpu", cwd=tmp_path)
+    assert "trainer.devices=2: a job of a sweep runs on one device" in done.stderr
+    assert not list(tmp_path.rglob("config.yaml.tmp"))
+
+
+def test_help_lists_the_choices(shell):
     done = shell("train", "--help")
     assert done.returncode == 0
     for word in (*RUNGS, "wandb, ", "imdbattn-train -m", "run=<run folder>", "max_tokens: 512"):
@@ -79,6 +105,8 @@ def test_help_lists_the_choices_and_imports_nothing_slow(shell):
 
 
 def test_settings_are_checked_before_torch_is_imported(shell):
-    done = shell("train", "--cfg", "job", env={"PYTHONPROFILEIMPORTTIME": "1"})
-    assert " torch\n" not in done.stderr
-    assert " hydra\n" in done.stderr
+    for arguments in (["seed=-1"], ["--cfg", "job"], ["--help"]):
+        done = shell("train", *arguments, env={"PYTHONPROFILEIMPORTTIME": "1"})
+        imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+        assert "hydra" in imported
+        assert not imported & {"torch", "lightning", "datasets", "wandb", "pandas", "matplotlib"}

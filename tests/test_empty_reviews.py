@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from imdbattn.data.ragged import ragged
+from imdbattn.settings import RUNGS
 
-from .conftest import RUNGS
 from .nets import net
 
 EMPTY, UNKNOWN, ORDINARY = [], [1, 1, 1], [5, 6, 7, 8]

@@ -95,16 +95,59 @@ def test_a_review_scored_twice_is_noticed(tmp_path):
 
 
 def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
-    from imdbattn.training.fit import score_run
+    from imdbattn.training.score import score_run
 
     folder, _ = trained("residual_pe")
     found = score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", "trainer=cpu", config="evaluate"))
     assert found["reviews"] == 240
     assert found["accuracy"] > 0.9
+    assert found["test_set"].endswith("reviews.csv: all")
+
+
+def test_other_reviews_are_scored_by_a_run_on_imdb(trained, settings, world, tmp_path):
+    """Whatever source the run was trained on, data.path is what is scored."""
+    import shutil
+
+    from omegaconf import OmegaConf
+
+    from imdbattn.training.score import score_run
+
+    shutil.copytree(trained("residual_pe")[0], tmp_path / "run")
+    config = OmegaConf.load(tmp_path / "run" / "config.yaml")
+    config.data.source, config.data.path = "packaged", None
+    OmegaConf.save(config, tmp_path / "run" / "config.yaml")
+    found = score_run(
+        settings(f"run={tmp_path}/run", f"data.path={world}/reviews.csv", "trainer=cpu", config="evaluate")
+    )
+    assert found["reviews"] == 240
+
+
+def test_changed_data_are_not_scored_as_if_they_were_the_runs_own(small, settings, world, tmp_path):
+    from imdbattn.errors import UserError
+    from imdbattn.training.fit import fit
+    from imdbattn.training.score import score_run
+
+    path = tmp_path / "mine.csv"
+    path.write_text((world / "reviews.csv").read_text())
+    fit(settings(*small, f"data.path={path}", "model=mean", "trainer.max_epochs=1"), tmp_path / "run")
+    path.write_text(path.read_text().replace("good", "fine"))
+    with pytest.raises(UserError, match="its data have changed"):
+        score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
+
+
+def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings):
+    from imdbattn.training.score import score_run
+
+    folder, metrics = trained("residual_pe")
+    score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
+    score_run(settings(f"run={folder}", "data.max_tokens=3", "trainer=cpu", config="evaluate"))
+    written = [json.loads(file.read_text()) for file in (folder / "evaluations").glob("test-*.json")]
+    assert {(found["accuracy"], str(found["changed"])) for found in written} >= {(metrics["test_accuracy"], "{}")}
+    assert any(found["changed"] == {"max_tokens": 3} for found in written)
 
 
 def test_evaluate_gives_the_number_that_training_gave(trained, settings):
-    from imdbattn.training.fit import score_run
+    from imdbattn.training.score import score_run
 
     folder, metrics = trained("residual_pe")
     for split, name in (("test", "test"), ("validation", "val")):

@@ -8,8 +8,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
+from imdbattn.settings import RUNGS
 
-from .conftest import RUNGS
 from .nets import WORDS, net
 
 REVIEWS = st.lists(st.lists(st.integers(1, WORDS + 2).filter(lambda id: id != 2), max_size=12), min_size=1, max_size=6)

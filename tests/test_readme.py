@@ -2,11 +2,15 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
-from imdbattn.settings import conf_dir
+from imdbattn.settings import checked, conf_dir, plain
+from imdbattn.training.build import build_net
+
+from .nets import vectors
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text() if (ROOT / "README.md").exists() else ""
@@ -46,10 +50,29 @@ def test_make_targets_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_every_setting_that_readme_names_exists():
-    yaml = "\n".join(file.read_text() for file in conf_dir().rglob("*.yaml"))
+def test_every_setting_that_readme_names_exists(settings):
+    cfg = settings("model=residual_learned")
     for setting in set(re.findall(r"`((?:data|model|trainer|logger|optim)\.[a-z_.]+)[=`]", README)):
-        assert re.search(rf"^\s*{setting.rpartition('.')[2]}:", yaml, re.MULTILINE), setting
+        node = cfg
+        for part in setting.split("."):
+            assert part in node, setting
+            node = node[part]
+
+
+def test_the_rung_that_readme_adds_builds(tmp_path):
+    from hydra import compose, initialize_config_dir
+
+    (example,) = re.findall(r"```yaml\n(# @package _global_.*?)```", README, re.DOTALL)
+    shutil.copytree(conf_dir(), tmp_path / "conf")
+    (tmp_path / "conf" / "model" / "mine.yaml").write_text(example)
+    with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
+        cfg = checked(plain(compose("train", ["model=mine"])))
+    model = build_net(cfg["model"], vectors(), 2, None)
+    assert (model.layers[0].f.heads, model.head.in_features) == (4, 64)
+
+
+def test_nothing_is_left_to_fill_in():
+    assert "@@" not in README
 
 
 def test_every_file_that_readme_links_to_exists():

@@ -117,5 +117,7 @@ def test_two_processes_share_one_folder_and_score_each_review_once(shell, small,
     (metrics,) = tmp_path.rglob("metrics.json")
     assert len([file for file in tmp_path.rglob("config.yaml") if ".hydra" not in file.parts]) == 1
     found = json.loads(metrics.read_text())
+    again = shell("evaluate", f"run={metrics.parent}", "trainer=ddp_cpu", "trainer.enable_progress_bar=false")
+    assert f"{100 * found['test_accuracy']:.2f} % of 48 reviews" in again.stdout, again.stderr
     table = pq.read_table(metrics.parent / "predictions.parquet")
     assert table.num_rows == found["test_reviews"] == len(set(table["row"].to_pylist())) == 48

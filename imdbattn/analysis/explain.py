@@ -11,7 +11,10 @@ from imdbattn.data.cache import write_atomically
 
 @dataclass(frozen=True)
 class Explanation:
-    """One labelled review. `words` are (start, end, share): places in `text`, shares of the pooled vector, sum 1."""
+    """One labelled review. `words` are (start, end, share): places in `text`, and shares of the pooled vector.
+
+    The shares sum to 1, or to less where <cls> keeps a part of itself; there are none unless they were asked for.
+    """
 
     text: str
     label: str
@@ -106,6 +109,5 @@ def write_page(explanations: Sequence[Explanation], folder: Path) -> Path:
     """Writes the page into `folder`/explanations, named by what it explains, and returns its path."""
     name = hashlib.sha256("\0".join(found.text for found in explanations).encode("utf-8", "replace")).hexdigest()[:12]
     path = folder / "explanations" / f"{name}.html"
-    path.parent.mkdir(exist_ok=True)
     write_atomically(path, page(explanations))
     return path

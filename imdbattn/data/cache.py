@@ -29,7 +29,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     the next builder clears away. Raises UserError where the folder cannot be written, and what `build` raises.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
-    with writing_into(folder.parent):
+    with writing_into(folder.parent, "set data.cache_dir to another folder"):
         if folder.is_dir():  # without the lock: a finished cache may lie on a read-only disk
             return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,8 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `path` whole or not at all. Raises UserError where its folder cannot be written."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    with writing_into(path.parent):
+    with writing_into(path.parent, "choose another folder"):
+        path.parent.mkdir(exist_ok=True)
         try:
             with open(temporary, "wb") as file:
                 file.write(data.encode() if isinstance(data, str) else data)
@@ -67,8 +68,8 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def writing_into(folder: Path) -> Iterator[None]:
-    """Turns "no space", "no permission" and their like into a UserError that names the folder and the setting."""
+def writing_into(folder: Path, way_out: str) -> Iterator[None]:
+    """Turns "no space", "no permission" and their like into a UserError that names the folder and the way out."""
     try:
         yield
     except OSError as error:
@@ -77,6 +78,4 @@ def writing_into(folder: Path) -> Iterator[None]:
         if error.errno not in NOT_WRITABLE or not related:  # such as a source that the builder may not read
             raise
         reason = os.strerror(error.errno)
-        raise UserError(
-            f"{folder} cannot be written ({reason}): make room, or set data.cache_dir to another folder"
-        ) from error
+        raise UserError(f"{folder} cannot be written ({reason}): make room, or {way_out}") from error

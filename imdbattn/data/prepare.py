@@ -17,7 +17,7 @@ from imdbattn.errors import UserError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1  # of a cache entry; raise it when what is written below changes
+FORMAT = 2  # of a cache entry; raise it when what is written below changes
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Corpus:
     splits: dict[str, Ragged]
     glove: Glove
     label_names: list[str]
+    source: str  # hub, packaged or path: what `auto` decided
     test_set: str  # a name for a person
     fingerprints: dict[str, str]  # of each split's texts and labels
     dropped: int  # training reviews left out because their text stands in another split
@@ -90,6 +91,7 @@ def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) 
         log.info("%s: %d training reviews dropped, their text stands in another split", source.name, reviews.dropped)
     meta = {
         "label_names": reviews.label_names,
+        "source": source.kind,
         "test_set": reviews.test_set,
         "fingerprints": {name: fingerprint(split) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,

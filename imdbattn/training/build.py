@@ -1,12 +1,13 @@
 """From settings to objects. The only module that calls Hydra's `instantiate`."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.prepare import Corpus
@@ -17,29 +18,50 @@ from imdbattn.nn.embedding import Embedding
 from imdbattn.training.data import ReviewData
 from imdbattn.training.module import ReviewClassifier
 
-TRUSTED = ("imdbattn.", "torch.", "lightning.")  # a config may name classes of these packages only
+log = logging.getLogger(__name__)
+
+TRUSTED = {
+    torch.nn.Module: ("imdbattn.nn.", "torch.nn."),
+    torch.optim.Optimizer: ("torch.optim.",),
+    L.Trainer: ("lightning.",),
+}
 
 
-def make(settings: Mapping[str, Any], what: str) -> Any:
-    """`instantiate` for trusted targets; what the class complains of becomes a UserError naming `what`."""
-    check_targets(settings, what)
+def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
+    """`instantiate`, if every `_target_` is a class of the given kind from the package it should come from.
+
+    Run folders come from elsewhere, too: a target must be a model part, an optimiser or the Trainer, never a function.
+    What the class complains of becomes a UserError naming `what`.
+    """
+    check_targets(settings, what, kind)
     try:
         return instantiate(settings, _convert_="all")
     except Exception as error:
+        log.debug("%s", what, exc_info=True)
         raise UserError(f"{what}: {reason(error)}") from error
 
 
-def check_targets(node: Any, key: str) -> None:
-    """Raises UserError for a `_target_` outside the trusted packages: run folders come from elsewhere, too."""
+def check_targets(node: Any, key: str, kind: type) -> None:
+    """Raises UserError for a `_target_` that is not a `kind` of its trusted packages."""
     if isinstance(node, Mapping):
-        target = node.get("_target_")
-        if target is not None and not str(target).startswith(TRUSTED):
-            raise UserError(f"{key}._target_={target} is not from {', '.join(TRUSTED)} and will not be called")
+        if (target := node.get("_target_")) is not None:
+            trusted = TRUSTED[kind]
+            found = get_object(target) if str(target).startswith(trusted) and has_object(target) else None
+            if not (isinstance(found, type) and issubclass(found, kind)):
+                raise UserError(f"{key}._target_={target} is no {kind.__name__} of {' or '.join(trusted)}")
         for name, value in node.items():
-            check_targets(value, f"{key}.{name}")
+            check_targets(value, f"{key}.{name}", kind)
     elif isinstance(node, list):
         for number, value in enumerate(node):
-            check_targets(value, f"{key}[{number}]")
+            check_targets(value, f"{key}[{number}]", kind)
+
+
+def has_object(target: str) -> bool:
+    try:
+        get_object(target)
+    except Exception:  # whatever importing it raises, it is not there
+        return False
+    return True
 
 
 def reason(error: BaseException) -> str:
@@ -49,9 +71,9 @@ def reason(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def build_data(cfg: Mapping[str, Any], corpus: Corpus) -> ReviewData:
+def build_data(cfg: Mapping[str, Any], corpus: Corpus, test_split: str = "test") -> ReviewData:
     names = ("batch_tokens", "eval_batch_tokens", "max_tokens", "head_share", "word_dropout")
-    return ReviewData(corpus, seed=cfg["seed"], **{name: cfg["data"][name] for name in names})
+    return ReviewData(corpus, seed=cfg["seed"], test_split=test_split, **{name: cfg["data"][name] for name in names})
 
 
 def build_net(model: Mapping[str, Any], glove: Glove, classes: int, tuned_R: torch.Tensor | None) -> torch.nn.Module:
@@ -62,7 +84,7 @@ def build_net(model: Mapping[str, Any], glove: Glove, classes: int, tuned_R: tor
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, tuned_R)
     try:
-        return make(parts, f"model={model['name']}")(embedding, classes)
+        return make(parts, f"model={model['name']}", torch.nn.Module)(embedding, classes)
     except (TypeError, ValueError) as error:
         raise UserError(f"model={model['name']}: {reason(error)}") from error
 
@@ -70,7 +92,7 @@ def build_net(model: Mapping[str, Any], glove: Glove, classes: int, tuned_R: tor
 def build_module(cfg: Mapping[str, Any], net: torch.nn.Module, glove: Glove, labels: list[str]) -> ReviewClassifier:
     facts = {"config": dict(cfg), "vectors": glove.fingerprint, "labels": labels}
     rest = {name: cfg[name] for name in ("warmup", "decay", "embedding_lr", "label_smoothing")}
-    return ReviewClassifier(net, make(cfg["optim"], "optim"), facts, **rest)
+    return ReviewClassifier(net, make(cfg["optim"], "optim", torch.optim.Optimizer), facts, **rest)
 
 
 def new_module(cfg: Mapping[str, Any], corpus: Corpus) -> ReviewClassifier:
@@ -106,7 +128,10 @@ def trained_module(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> Re
 
 def build_trainer(settings: Mapping[str, Any], **more: Any) -> L.Trainer:
     """Lightning's Trainer; `more` are the arguments that are not settings (callbacks, loggers, folders)."""
-    partial = make({**settings, "_partial_": True}, "trainer")
+    for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches"):
+        if settings[name] == 0:
+            raise UserError(f"trainer.{name}=0 leaves nothing to do; test=false is how the test split stays untouched")
+    partial = make({**settings, "_partial_": True}, "trainer", L.Trainer)
     try:
         return partial(use_distributed_sampler=False, **more)
     except Exception as error:

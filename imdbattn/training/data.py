@@ -1,5 +1,7 @@
 """The data module: hands the batches of a prepared corpus to Lightning."""
 
+from itertools import islice
+
 import lightning as L
 from torch.utils.data import DataLoader, Sampler
 
@@ -19,6 +21,7 @@ class ReviewData(L.LightningDataModule):
         eval_batch_tokens: the same for validation and test, for each process.
         max_tokens, head_share, word_dropout: see `Ragged.batch`; words are taken out in training only.
         seed: of the order of the batches and of the words taken out.
+        test_split: the split that `test_dataloader` gives.
     """
 
     def __init__(
@@ -30,9 +33,10 @@ class ReviewData(L.LightningDataModule):
         head_share: float,
         word_dropout: float,
         seed: int,
+        test_split: str = "test",
     ):
         super().__init__()
-        self.corpus, self.seed = corpus, seed
+        self.corpus, self.seed, self.test_split = corpus, seed, test_split
         self.batch_tokens, self.eval_batch_tokens = batch_tokens, eval_batch_tokens
         self.max_tokens, self.head_share, self.word_dropout = max_tokens, head_share, word_dropout
 
@@ -41,9 +45,10 @@ class ReviewData(L.LightningDataModule):
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def loader(self, batches: Batches, sampler: Sampler) -> DataLoader:
-        overfit = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
         if overfit:  # Lightning allows nothing but a sequential sampler then: so a list of ready batches
-            return DataLoader([batches[item] for item in sampler], batch_size=None)  # type: ignore[arg-type]
+            count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1  # type: ignore[arg-type,operator]
+            return DataLoader([batches[item] for item in islice(sampler, count)], batch_size=None)  # type: ignore[arg-type]
         return DataLoader(batches, sampler=sampler, batch_size=None)
 
     def train_dataloader(self) -> DataLoader:
@@ -63,4 +68,4 @@ class ReviewData(L.LightningDataModule):
         return self.eval_dataloader("validation")
 
     def test_dataloader(self) -> DataLoader:
-        return self.eval_dataloader("test")
+        return self.eval_dataloader(self.test_split)

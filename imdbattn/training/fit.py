@@ -1,9 +1,10 @@
-"""One job: settings in, a run folder out. And scoring a finished run again."""
+"""One job: settings in, a run folder out."""
 
+import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,14 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from omegaconf import OmegaConf
 
-from imdbattn.analysis.explain import Explanation
 from imdbattn.data.cache import write_atomically
-from imdbattn.data.prepare import load_vectors, prepare
-from imdbattn.data.ragged import ragged, read_places
-from imdbattn.data.tokenization import Tokenizer
-from imdbattn.errors import UserError
-from imdbattn.settings import checked, overlay
+from imdbattn.data.prepare import prepare
+from imdbattn.settings import overlay
 from imdbattn.training.build import build_data, build_trainer, new_module, trained_module
 from imdbattn.training.callbacks import Progress, Throughput
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.module import Scores
-from imdbattn.training.run_folder import environment, open_run, write_json, write_predictions
+from imdbattn.training.run_folder import environment, write_json, write_predictions
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +47,10 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         torch.set_num_threads(cfg["threads"])
     L.seed_everything(cfg["seed"], workers=True, verbose=False)
     corpus = prepare(cfg["data"])
+    cfg = pinned(cfg, corpus.source)
     data = build_data(cfg, corpus)
     module = new_module(cfg, corpus)
 
-    loggers = build_loggers(cfg["logger"], folder, cfg)
     throughput = Throughput()
     best = ModelCheckpoint(
         folder / "checkpoints", "best", monitor="val/accuracy", mode="max", save_last=True, enable_version_counter=False
@@ -63,12 +60,15 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"], strict=False))
     if cfg["trainer"]["enable_progress_bar"]:
         callbacks.append(Progress())
-    trainer = build_trainer(cfg["trainer"], callbacks=callbacks, logger=loggers, default_root_dir=folder)
+    trainer = build_trainer(cfg["trainer"], callbacks=callbacks, logger=False, default_root_dir=folder)
     if trainer.is_global_zero:
+        for name in ("metrics.json", "predictions.parquet"):  # of an earlier run into the same folder
+            (folder / name).unlink(missing_ok=True)
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
         write_json(folder / "environment.json", environment())
     failed = True
     try:
+        trainer.loggers = build_loggers(cfg["logger"], folder, cfg)
         trainer.fit(module, data)
         metrics = run_facts(cfg, corpus) | {
             "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
@@ -105,6 +105,18 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return metrics
 
 
+def pinned(cfg: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The settings with what `auto` decided and with absolute paths, so that the run can be scored from anywhere."""
+    data = cfg["data"]
+
+    def absolute(path: str | None) -> str | None:
+        return None if path is None else str(Path(path).expanduser().resolve())
+
+    glove = {"path": absolute(data["glove"]["path"])}
+    here = {"source": source, "path": absolute(data["path"]), "cache_dir": absolute(data["cache_dir"]), "glove": glove}
+    return overlay(dict(cfg), {"data": here})
+
+
 def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:
     """What a result belongs to: rung, seed, test set."""
     return {
@@ -112,6 +124,7 @@ def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:
         "seed": cfg["seed"],
         "test_set": corpus.test_set,
         "test_fingerprint": corpus.fingerprints.get("test"),
+        "val_fingerprint": corpus.fingerprints.get("validation"),
         "labels": corpus.label_names,
         "known_tokens": corpus.known,
     }
@@ -144,62 +157,14 @@ def report(metrics: Mapping[str, Any], folder: Path) -> None:
         )
         log.info("test set             %s [%s]", metrics["test_set"], metrics["test_fingerprint"])
     log.info("run folder           %s", os.path.relpath(folder))
+    link_latest(folder)
 
 
-def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Scores a finished run's best checkpoint on a split of its own or of other data; writes the result beside it.
-
-    cfg: conf/evaluate.yaml. Returns what is written. Raises UserError for wrong input.
-    """
-    quiet()
-    theirs, checkpoint = open_run(cfg["run"])
-    elsewhere = cfg["data"]["path"] is not None
-    theirs = checked(overlay(theirs, {"data": {"source": "path" if elsewhere else None} | cfg["data"]}))
-    module = trained_module(theirs, checkpoint, load_vectors(theirs["data"]))
-    if elsewhere:
-        theirs["data"]["label_names"] = module.hparams["labels"]
-    corpus = prepare(theirs["data"], uncut=elsewhere)
-    if corpus.label_names != module.hparams["labels"]:
-        raise UserError(f"the run knows the labels {module.hparams['labels']}, the data has {corpus.label_names}")
-    split = cfg["split"]
-    if split not in corpus.splits:
-        raise UserError(f"split={split} is not there; choose one of {', '.join(corpus.splits)}")
-    bar = [Progress()] if cfg["trainer"]["enable_progress_bar"] else []
-    runner = build_trainer(cfg["trainer"], logger=False, callbacks=bar)
-    runner.test(module, build_data(theirs, corpus).eval_dataloader(split), verbose=False)
-    metrics = run_facts(theirs, corpus) | {"split": split} | score_facts("", module.scores)
-    if runner.is_global_zero:
-        stem = checkpoint.parents[1] / "evaluations" / f"{split}-{corpus.fingerprints[split]}"
-        stem.parent.mkdir(exist_ok=True)
-        write_json(stem.with_suffix(".json"), metrics)
-        write_predictions(stem.with_suffix(".parquet"), module.scores, corpus.splits[split].rows)
-    return metrics
-
-
-def label_texts(cfg: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[Explanation], Path]:
-    """Labels texts with a finished run, one at a time.
-
-    cfg: conf/predict.yaml. Returns what was found of each text, and the run folder. Raises UserError for wrong input.
-    """
-    quiet()
-    theirs, checkpoint = open_run(cfg["run"])
-    settings = overlay(theirs["data"], cfg["data"])
-    glove = load_vectors(settings)
-    module = trained_module(theirs, checkpoint, glove)
-    tokenizer = Tokenizer(settings["tokenizer"], glove.words)
-    found = []
-    for text in texts:
-        words = tokenizer.words(text)
-        reviews = ragged([[word.id for word in words]])
-        batch = reviews.batch(torch.tensor([0]), settings["max_tokens"], settings["head_share"])
-        logits_1C, share_1T = module.net.explain(  # type: ignore[operator]
-            batch.tokens_BT, batch.lengths_B, batch.positions_BT
-        )
-        probability, label = logits_1C[0].double().softmax(0).max(0)
-        read = read_places(len(words), settings["max_tokens"], settings["head_share"])
-        shares = [
-            (words[at].start, words[at].end, share) for at, share in zip(read, share_1T[0].tolist(), strict=False)
-        ]
-        labels = module.hparams["labels"]
-        found.append(Explanation(text, labels[int(label)], probability.item(), shares, theirs["model"]["name"]))
-    return found, checkpoint.parents[1]
+def link_latest(folder: Path) -> None:
+    """Makes runs/latest point to this run, where it lies under runs/ and the file system has links."""
+    runs = Path("runs").resolve()
+    if runs in folder.resolve().parents:
+        with contextlib.suppress(OSError):
+            link = runs / f".latest-{os.getpid()}"
+            link.symlink_to(os.path.relpath(folder.resolve(), runs))
+            link.replace(runs / "latest")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from imdbattn.data.sources import answers
+from imdbattn.data.sources import http_status
 from imdbattn.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def wandb_mode(wanted: str | None, timeout: float) -> str:
         if mode == "online":
             log.warning("W&B: no key is configured (`wandb login`), so this run is kept offline")
         return "offline"
-    if not answers(host, server.port or (80 if server.scheme == "http" else 443), min(timeout, 5)):
+    if http_status(server.geturl(), min(timeout, 5)) is None:
         log.warning("W&B: %s does not answer, so this run is kept offline", host)
         return "offline"
     return "online"
@@ -64,7 +64,9 @@ def start_wandb(settings: Mapping[str, Any], folder: Path, config: Mapping[str, 
                 name=f"{model['name']}-s{config['seed']}",
                 tags=[model["name"], data["source"], data["tokenizer"]],
                 config=dict(config),
-                settings=wandb.Settings(init_timeout=settings["timeout"], silent=True, console="off"),
+                settings=wandb.Settings(
+                    init_timeout=settings["timeout"], finish_timeout=60, silent=True, console="off"
+                ),
             )
         except Exception as error:  # whatever W&B has to say, training goes on
             log.warning("W&B (%s) did not start: %s", attempt, " ".join(str(error).split()))
@@ -81,7 +83,7 @@ def build_loggers(settings: Mapping[str, Any], folder: Path, config: Mapping[str
         try:
             loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
         except ModuleNotFoundError as error:
-            raise UserError("logger=tensorboard needs a package: pip install imdbattn[tensorboard]") from error
+            raise UserError("logger=tensorboard needs a package: pip install 'tensorboard>=2.16'") from error
     if name == "wandb" and (run := start_wandb(settings, folder, config)) is not None:
         loggers.append(WandbLogger(experiment=run))
     return loggers
