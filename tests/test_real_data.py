@@ -1,0 +1,31 @@
+"""On real IMDB and real GloVe, from the wheels: what README promises of the data and of a rung's first epoch."""
+
+import pytest
+
+from imdbattn.data.batching import Batches, TrainBatches
+from imdbattn.data.prepare import prepare
+from imdbattn.training.fit import fit
+
+pytestmark = pytest.mark.slow
+PACKAGED = ("data.source=packaged", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false")
+
+
+def test_real_reviews_pad_less_than_two_percent_and_their_words_are_known(settings):
+    corpus = prepare(settings(*PACKAGED)["data"])
+    assert corpus.known >= 0.996
+    for word_dropout in (0.0, 0.5):
+        batches = Batches(corpus.splits["train"], 512, 0.75, word_dropout)
+        lengths = batches.lengths_N()
+        sampler = TrainBatches(lengths, 8192, seed=1)
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            padded = sum(lengths[index].max() * len(index) for _, index in sampler)
+            assert padded / lengths.sum() <= 1.02
+
+
+def test_one_epoch_learns_and_leaves_a_small_checkpoint(settings, tmp_path):
+    metrics = fit(settings(*PACKAGED, "model=residual_pe", "trainer.max_epochs=1"), tmp_path)
+    assert metrics["test_reviews"] == 5000
+    assert metrics["val_accuracy"] > 0.78
+    for file in (tmp_path / "checkpoints").iterdir():
+        assert file.stat().st_size < 2_000_000
