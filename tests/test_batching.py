@@ -102,3 +102,12 @@ def test_the_number_of_batches_never_changes():
     for epoch in range(60):
         sampler.set_epoch(epoch)
         assert len(list(sampler)) == len(sampler)
+
+
+def test_an_unlucky_draw_still_shows_every_review_in_the_announced_number_of_batches():
+    lengths = np.random.default_rng(2).integers(1, 80, 400)
+    sampler = TrainBatches(lengths, budget=200, seed=0, pool=16)
+    sampler.count = len(sampler._by_length(np.arange(400)))  # no slack, so that pools need more batches than there are
+    batches = [index for _, index in sampler]
+    assert len(batches) == sampler.count
+    assert sorted(np.concatenate(batches)) == list(range(400))
