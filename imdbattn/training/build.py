@@ -1,7 +1,7 @@
 """From settings to objects. The only module that calls Hydra's `instantiate`."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from imdbattn.data.ragged import as_tensor
 from imdbattn.data.tokenization import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.embedding import Embedding
+from imdbattn.training.callbacks import Progress
 from imdbattn.training.data import ReviewData
 from imdbattn.training.module import ReviewClassifier
 
@@ -46,7 +47,7 @@ def check_targets(node: Any, key: str, kind: type) -> None:
     if isinstance(node, Mapping):
         if (target := node.get("_target_")) is not None:
             trusted = TRUSTED[kind]
-            found = get_object(target) if str(target).startswith(trusted) and has_object(target) else None
+            found = find_object(target) if str(target).startswith(trusted) else None
             if not (isinstance(found, type) and issubclass(found, kind)):
                 raise UserError(f"{key}._target_={target} is no {kind.__name__} of {' or '.join(trusted)}")
         for name, value in node.items():
@@ -56,12 +57,12 @@ def check_targets(node: Any, key: str, kind: type) -> None:
             check_targets(value, f"{key}[{number}]", kind)
 
 
-def has_object(target: str) -> bool:
+def find_object(target: str) -> Any:
+    """What `target` names, or None: whatever importing it raises, it is not there."""
     try:
-        get_object(target)
-    except Exception:  # whatever importing it raises, it is not there
-        return False
-    return True
+        return get_object(target)
+    except Exception:
+        return None
 
 
 def reason(error: BaseException) -> str:
@@ -126,13 +127,14 @@ def trained_module(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> Re
     return module.eval()
 
 
-def build_trainer(settings: Mapping[str, Any], **more: Any) -> L.Trainer:
-    """Lightning's Trainer; `more` are the arguments that are not settings (callbacks, loggers, folders)."""
+def build_trainer(settings: Mapping[str, Any], callbacks: Sequence[L.Callback] = (), **more: Any) -> L.Trainer:
+    """Lightning's Trainer with our progress bar; `more` are further arguments that are not settings."""
     for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches"):
         if settings[name] == 0:
             raise UserError(f"trainer.{name}=0 leaves nothing to do; test=false is how the test split stays untouched")
     partial = make({**settings, "_partial_": True}, "trainer", L.Trainer)
     try:
-        return partial(use_distributed_sampler=False, **more)
+        bar = [Progress()] if settings["enable_progress_bar"] else []
+        return partial(use_distributed_sampler=False, logger=False, callbacks=[*callbacks, *bar], **more)
     except Exception as error:
         raise UserError(f"trainer: {reason(error)}") from error

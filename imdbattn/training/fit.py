@@ -17,7 +17,7 @@ from imdbattn.data.cache import write_atomically
 from imdbattn.data.prepare import prepare
 from imdbattn.settings import overlay
 from imdbattn.training.build import build_data, build_trainer, new_module, trained_module
-from imdbattn.training.callbacks import Progress, Throughput
+from imdbattn.training.callbacks import Throughput
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.module import Scores
 from imdbattn.training.run_folder import environment, write_json, write_predictions
@@ -58,9 +58,7 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     callbacks: list[L.Callback] = [throughput, best, LearningRateMonitor("epoch")]
     if cfg["patience"]:
         callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"], strict=False))
-    if cfg["trainer"]["enable_progress_bar"]:
-        callbacks.append(Progress())
-    trainer = build_trainer(cfg["trainer"], callbacks=callbacks, logger=False, default_root_dir=folder)
+    trainer = build_trainer(cfg["trainer"], callbacks, default_root_dir=folder)
     if trainer.is_global_zero:
         for name in ("metrics.json", "predictions.parquet"):  # of an earlier run into the same folder
             (folder / name).unlink(missing_ok=True)

@@ -15,7 +15,6 @@ from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.settings import checked, overlay
 from imdbattn.training.build import build_data, build_trainer, trained_module
-from imdbattn.training.callbacks import Progress
 from imdbattn.training.fit import quiet, run_facts, score_facts
 from imdbattn.training.run_folder import open_run, write_json, write_predictions
 
@@ -61,8 +60,7 @@ def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
                 f"{recorded}: its data have changed; data.path=... scores other reviews"
             )
     trainer = cfg["trainer"] | {"precision": cfg["trainer"]["precision"] or theirs["trainer"]["precision"]}
-    bar = [Progress()] if trainer["enable_progress_bar"] else []
-    runner = build_trainer(trainer, logger=False, callbacks=bar)
+    runner = build_trainer(trainer)
     runner.test(module, build_data(settings, corpus, split), verbose=False)
     changed = {key: value for key, value in overlay({}, cfg["data"]).items() if value}
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
