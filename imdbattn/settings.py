@@ -1,12 +1,14 @@
-"""Where the YAML lies, what its values may be, and how a command starts and ends.
+"""Where things lie, what settings may be, which of them a result depends on, and how a command starts and ends.
 
 Imported by the entry points before anything slow: `--help` must not wait for torch.
 """
 
 import functools
+import hashlib
+import json
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,25 @@ RUNGS = (  # conf/model, in the order in which the ladder is built
     "residual_cls",
     "residual_pe_cls",
 )
+SPLIT_FILES = {  # in a run folder: what the model said of each review, and the reviews' texts
+    "test": ("predictions.parquet", "reviews.parquet"),
+    "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
+}
+NO_EFFECT = (  # settings that no number of a result depends on
+    "hydra",
+    "logger",
+    "resume",
+    "threads",
+    "test",
+    "pictures",
+    "data.cache_dir",
+    "data.hub_timeout",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+    "trainer.log_every_n_steps",
+    "trainer.profiler",
+)
+WHERE = ("data.path", "data.source", "data.glove.path", "data.glove.source")  # what was found there has fingerprints
 
 
 def conf_dir() -> Path:
@@ -178,6 +199,29 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     if positions["_target_"].endswith("Learned") and length is not None and (longest is None or longest > length):
         raise UserError(f"model.positions.length={length} is too short for data.max_tokens={longest or 'null'}")
     return settings
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one dict with dotted keys; lists stay values."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {prefix + key: value}
+    return found
+
+
+def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
+    """The settings, flat, without the keys and groups that are named."""
+    return {k: v for k, v in flat(settings).items() if not any(k == s or k.startswith(f"{s}.") for s in skipped)}
+
+
+def variant(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What runs have in common that differ in nothing but their seed and the place of their files: settings, flat."""
+    return without(settings, "seed", *NO_EFFECT, *WHERE)
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """Six hex digits that name all settings with an effect but the seed, as part of a folder's name."""
+    return hashlib.sha256(json.dumps(without(settings, "seed", *NO_EFFECT), default=str).encode()).hexdigest()[:6]
 
 
 def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def small(world) -> list[str]:
         "trainer=cpu",
         "trainer.enable_progress_bar=false",
         "threads=1",
+        "pictures=false",
     ]
 
 

@@ -13,13 +13,16 @@ FILES = {
     "metrics.json",
     "metrics.csv",
     "predictions.parquet",
-    "learning_curves.png",
+    "reviews.parquet",
+    "validation_predictions.parquet",
+    "validation_reviews.parquet",
+    "pictures",
     "checkpoints",
 }
 
 
 def test_a_run_leaves_all_its_files_and_nothing_else(trained):
-    folder, metrics = trained("residual_pe")
+    folder, metrics = trained("residual_pe", "pictures=true")
     assert {file.name for file in folder.iterdir()} - {"evaluations", "explanations"} == FILES
     assert {file.name for file in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert json.loads((folder / "metrics.json").read_text()) == metrics
@@ -122,3 +125,29 @@ def test_two_processes_share_one_folder_and_score_each_review_once(shell, small,
     assert f"{100 * found['test_accuracy']:.2f} % of 48 reviews" in again.stdout, again.stderr
     table = pq.read_table(metrics.parent / "predictions.parquet")
     assert table.num_rows == found["test_reviews"] == len(set(table["row"].to_pylist())) == 48
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_predictions_and_texts_of_a_split_stand_side_by_side(trained, world, split):
+    from imdbattn.settings import SPLIT_FILES
+
+    folder, _ = trained("residual_pe")
+    predictions, texts = (pq.read_table(folder / name) for name in SPLIT_FILES[split])
+    assert predictions["row"].to_pylist() == texts["row"].to_pylist()
+    with (world / "reviews.csv").open(newline="") as file:
+        source = [line["text"] for line in csv.DictReader(file)]
+    assert texts["text"].to_pylist() == [source[row] for row in texts["row"].to_pylist()]
+
+
+def test_texts_are_copied_where_they_cannot_be_linked(tmp_path, monkeypatch):
+    from imdbattn.training import run_folder
+
+    def refuse(*_):
+        raise OSError("another disk")
+
+    (tmp_path / "texts").write_text("a film")
+    monkeypatch.setattr(run_folder.os, "link", refuse)
+    run_folder.link_texts(tmp_path / "texts", tmp_path / "reviews.parquet")
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == dict.fromkeys(
+        ("texts", "reviews.parquet"), "a film"
+    )

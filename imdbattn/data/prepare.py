@@ -17,7 +17,7 @@ from imdbattn.errors import UserError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2  # of a cache entry; raise it when what is written below changes
+FORMAT = 3  # of a cache entry; raise it when what is written below changes
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class Corpus:
     fingerprints: dict[str, str]  # of each split's texts and labels
     dropped: int  # training reviews left out because their text stands in another split
     known: float  # share of the tokens that have a GloVe row
+    folder: Path  # of the cache entry
+
+    def texts(self, split: str) -> Path:
+        """A Parquet file with `row` and `text` of the reviews of `split`, in its order; there is none of training."""
+        return self.folder / texts_file(split)
 
 
 def prepare(cfg: dict, uncut: bool = False) -> Corpus:
@@ -56,7 +61,11 @@ def prepare(cfg: dict, uncut: bool = False) -> Corpus:
     folder = build_once(root / "tokens" / key, build)
     meta = json.loads((folder / "meta.json").read_text())
     splits = {name: read_split(folder / f"{name}.arrow", checksum) for name, checksum in meta.pop("checksums").items()}
-    return Corpus(splits, glove, **meta)
+    return Corpus(splits, glove, **meta, folder=folder)
+
+
+def texts_file(split: str) -> str:
+    return f"{split}_texts.parquet"
 
 
 def load_vectors(cfg: dict) -> Glove:
@@ -67,6 +76,7 @@ def load_vectors(cfg: dict) -> Glove:
 def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) -> None:
     """Fills a cache entry: meta.json and an Arrow file for each split, which `datasets.Dataset.from_file` opens too."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from datasets.arrow_writer import ArrowWriter
 
     known = total = 0
@@ -87,6 +97,9 @@ def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) 
         writer = ArrowWriter(path=str(folder / f"{name}.arrow"))
         writer.write_table(table, writer_batch_size=max(len(table), 1))  # one chunk, so that reading copies nothing
         writer.finalize()
+        if name != "train":
+            texts = pa.table({"row": table["row"], "text": split.texts})
+            pq.write_table(texts, folder / texts_file(name), compression="zstd")
     if reviews.dropped:
         log.info("%s: %d training reviews dropped, their text stands in another split", source.name, reviews.dropped)
     meta = {

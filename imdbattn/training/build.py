@@ -79,7 +79,7 @@ def build_data(cfg: Mapping[str, Any], corpus: Corpus, test_split: str = "test")
 
 def build_net(model: Mapping[str, Any], glove: Glove, classes: int, tuned_R: torch.Tensor | None) -> torch.nn.Module:
     """The classifier that the `model` settings describe; `tuned_R` are the ids of the words whose vectors train."""
-    parts = {key: value for key, value in model.items() if key not in ("name", "embedding")}
+    parts = {key: value for key, value in model.items() if key not in ("name", "after", "word_dropout", "embedding")}
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model["embedding"]["standardize"]:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)

@@ -15,12 +15,12 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.cache import write_atomically
 from imdbattn.data.prepare import prepare
-from imdbattn.settings import overlay
+from imdbattn.settings import SPLIT_FILES, overlay
 from imdbattn.training.build import build_data, build_trainer, new_module, trained_module
 from imdbattn.training.callbacks import Throughput
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.module import Scores
-from imdbattn.training.run_folder import environment, write_json, write_predictions
+from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"], strict=False))
     trainer = build_trainer(cfg["trainer"], callbacks, default_root_dir=folder)
     if trainer.is_global_zero:
-        for name in ("metrics.json", "predictions.parquet"):  # of an earlier run into the same folder
-            (folder / name).unlink(missing_ok=True)
+        for name in ("metrics.json", *(name for names in SPLIT_FILES.values() for name in names)):
+            (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
         write_json(folder / "environment.json", environment())
     failed = True
@@ -85,9 +85,19 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         trainer.validate(module, data, verbose=False)
         trainer.loggers = kept
         metrics |= score_facts("val", module.scores)
+        scores = {"validation": module.scores}
         if cfg["test"]:
             trainer.test(module, data, verbose=False)
             metrics |= score_facts("test", module.scores)
+            scores["test"] = module.scores
+        if trainer.is_global_zero:
+            for split, found in scores.items():
+                predictions, texts = SPLIT_FILES[split]
+                write_predictions(folder / predictions, found, corpus.splits[split].rows)
+                link_texts(corpus.texts(split), folder / texts)
+            write_json(folder / "metrics.json", metrics)  # the last of the results: a folder with it is finished
+            if cfg["pictures"]:
+                draw_curves(folder)
         failed = False
     except SystemExit:  # Lightning's answer to Ctrl-C
         log.warning("Interrupted; what was reached lies in %s", os.path.relpath(folder))
@@ -95,10 +105,6 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     finally:
         finish_loggers(failed)
     if trainer.is_global_zero:
-        write_json(folder / "metrics.json", metrics)
-        if cfg["test"]:
-            write_predictions(folder / "predictions.parquet", module.scores, corpus.splits["test"].rows)
-        draw_curves(folder)
         report(metrics, folder)
     return metrics
 
@@ -138,7 +144,7 @@ def draw_curves(folder: Path) -> None:
     from imdbattn.analysis.figures import learning_curves, save
 
     if (folder / "metrics.csv").exists():
-        save(learning_curves(folder / "metrics.csv"), folder / "learning_curves.png")
+        save(learning_curves(folder / "metrics.csv"), folder / "pictures" / "learning_curves.png")
 
 
 def report(metrics: Mapping[str, Any], folder: Path) -> None:

@@ -1,7 +1,7 @@
 """What a run leaves behind, and how it is found again.
 
-config.yaml  environment.json  metrics.json  metrics.csv  predictions.parquet  learning_curves.png
-checkpoints/best.ckpt  checkpoints/last.ckpt
+config.yaml  environment.json  metrics.json  metrics.csv  checkpoints/best.ckpt  checkpoints/last.ckpt  *.png
+predictions.parquet  reviews.parquet (of test)  validation_predictions.parquet  validation_reviews.parquet
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Mapping
 from importlib import metadata
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 
-from imdbattn.data.cache import write_atomically
+from imdbattn.data.cache import write_atomically, writing_into
 from imdbattn.errors import UserError
 from imdbattn.settings import PACKAGE
 from imdbattn.training.module import Scores
@@ -47,6 +48,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "git_commit": commit or None,
         "versions": {name: version(name) for name in PACKAGES},
@@ -77,6 +79,20 @@ def write_predictions(path: Path, scores: Scores, rows: Any) -> None:
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     write_atomically(path, buffer.getvalue())
+
+
+def link_texts(texts: Path, path: Path) -> None:
+    """Puts the reviews' texts into the run folder: as a hard link into the cache, which takes no room, or as a copy."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing_into(path.parent, "choose another folder"):
+        try:
+            try:
+                os.link(texts, temporary)
+            except OSError:  # another disk, or a file system without links
+                shutil.copyfile(texts, temporary)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def open_run(run: str | None) -> tuple[dict[str, Any], Path]:
