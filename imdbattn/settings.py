@@ -92,6 +92,22 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
     return decorate
 
 
+def digest_of_root(*, _root_: DictConfig) -> str:
+    """`digest` for YAML: of the config that the interpolation stands in."""
+    return digest(plain(OmegaConf.masked_copy(_root_, [key for key in _root_ if key != "hydra"])))
+
+
+def slots() -> int:
+    from imdbattn.training.sweep import slots
+
+    return slots()
+
+
+OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
+OmegaConf.register_new_resolver("digest", digest_of_root, replace=True)  # ${digest:}
+OmegaConf.register_new_resolver("slots", slots, replace=True)  # ${slots:}, jobs that run well side by side here
+
+
 def in_sweep() -> bool:
     """Whether this is a job of a multirun."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN

@@ -1,4 +1,4 @@
-"""Trains one rung: `python -m imdbattn.train model=residual_pe`."""
+"""Trains one rung, `python -m imdbattn.train model=residual_pe`, or a sweep of them, `+experiment=ladder`."""
 
 from pathlib import Path
 
@@ -9,13 +9,16 @@ from imdbattn.errors import UserError
 from imdbattn.settings import checked, command, in_sweep, plain
 
 
-@command("train", "data.path", "data.glove.path", "data.cache_dir")
+@command("train", "data.path", "data.glove.path", "data.cache_dir", "resume")
 def main(cfg: DictConfig) -> float:
     """Returns the best validation accuracy, which Hydra's sweepers maximise or ignore."""
+    if in_sweep():
+        from imdbattn.training.sweep import run_job
+
+        return run_job(cfg)
     settings = checked(plain(cfg))
-    if in_sweep() and settings["trainer"]["devices"] not in (1, "1"):
-        # Lightning would start the whole sweep again in each further process.
-        raise UserError(f"trainer.devices={settings['trainer']['devices']}: a job of a sweep runs on one device")
+    if settings["resume"]:
+        raise UserError("resume= goes on with a sweep: add what the sweep was started with (+experiment=... or -m ...)")
     from imdbattn.training.fit import fit  # torch and lightning take seconds: `--help` and a wrong key don't wait
 
     return fit(settings, Path(HydraConfig.get().runtime.output_dir))["val_accuracy"]
