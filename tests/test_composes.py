@@ -1,17 +1,22 @@
 """Promise 8: every file in conf/ composes and builds what it names, and every key is explained."""
 
+import itertools
 import re
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
-from imdbattn.settings import RULES, RUNGS, conf_dir
-from imdbattn.training.build import build_trainer, make
+from imdbattn.settings import RULES, RUNGS, conf_dir, digest
+from imdbattn.training.build import build_net, build_trainer, make
 
-from .nets import net
+from .nets import net, vectors
 
 FILES = sorted(file.relative_to(conf_dir()) for file in conf_dir().rglob("*.yaml"))
-CHOICES = [f"{file.parent}={file.stem}" for file in FILES if file.parent.parts and file.parts[0] != "hydra"]
+CHOICES = [f"{file.parent}={file.stem}" for file in FILES if file.parent.name in ("data", "debug", "logger", "trainer")]
+CHOICES += [f"model={rung}" for rung in RUNGS]
+EXPERIMENTS = [file.stem for file in FILES if file.parent.name == "experiment"]
+ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -19,9 +24,36 @@ def test_every_choice_composes(settings, choice):
     assert settings(choice)["model"]["name"]
 
 
-@pytest.mark.parametrize("config", ["train", "evaluate", "predict"])
+@pytest.mark.parametrize("config", ENTRIES)
 def test_every_entry_points_config_composes(settings, config):
-    assert "data" in settings(config=config)
+    assert settings(config=config)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_job_of_an_experiment_composes_and_builds(settings, experiment):
+    """All that its sweep varies, one value after the other."""
+    params = OmegaConf.load(conf_dir() / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
+    assert [key for key in params if key == "seed"]
+    values = [[f"{key}={value}" for value in str(values).split(",")] for key, values in params.items()]
+    digests = set()
+    jobs = list(itertools.product(*values))
+    for job in jobs:
+        cfg = settings(f"+experiment={experiment}", *job)
+        build_net(cfg["model"], vectors(), 2, None)
+        digests.add((digest(cfg), cfg["seed"]))
+    assert len(digests) == len(jobs) > 1, "two jobs would share a folder"
+
+
+def test_the_ladders_experiment_has_every_rung_in_its_order():
+    params = OmegaConf.load(conf_dir() / "experiment" / "ladder.yaml").hydra.sweeper.params
+    assert tuple(params.model.split(",")) == RUNGS
+
+
+def test_every_rung_follows_the_one_it_adds_a_line_to(settings):
+    """model.after, by which comparisons find neighbours, is the file that the rung inherits from."""
+    for rung in RUNGS:
+        parents = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [None])
+        assert settings(f"model={rung}")["model"]["after"] == parents[0], rung
 
 
 def test_every_rung_has_its_file():

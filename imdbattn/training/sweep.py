@@ -262,11 +262,11 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     names = ("split", "resamples", "seed", "words", "disagreements", "against")
     try:
         comparison = compare(folders, **{name: options[name] for name in names})
-    except UserError as error:
-        log.warning("no comparison: %s", error)
+        page = write_all(comparison, sweep / "comparison")
+        print_terminal(comparison)
+    except Exception as error:  # of whatever kind: the runs are there, and failed jobs are still to be named
+        log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
         return
-    page = write_all(comparison, sweep / "comparison")
-    print_terminal(comparison)
     log.info("comparison           %s", os.path.relpath(page))
     if config.logger.name == "wandb":
         publish_comparison(comparison, sweep / "comparison", config.logger, f"{sweep.parent.name}-{sweep.name}")
