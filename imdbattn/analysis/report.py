@@ -1,0 +1,336 @@
+"""A comparison (the dict that analysis.comparison makes) as files to keep and as text in the terminal."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from imdbattn.analysis.figures import figures, png, signed, svg
+from imdbattn.data.cache import write_atomically, writing_into
+
+CAPTIONS = {  # of the figures, in the page
+    "accuracies": "Each row is a rung: mean over seeds, its interval, and the seeds themselves.",
+    "differences": "Right of 0 the rung named first is better, left of it the other; grey is undecided.",
+    "time": "Mean training time of a seed, on the hardware named at the end.",
+    "curves_accuracy": "Line: mean over seeds; band: from the lowest to the highest seed.",
+    "curves_loss": "Line: mean over seeds; band: from the lowest to the highest seed.",
+    "slices": "Small slices move by chance: their numbers of reviews stand in brackets.",
+    "reliability": "On the diagonal a probability is right as often as it says; below it the model is too sure. "
+    "ECE is the mean distance from the diagonal, weighted by reviews, over 15 bins.",
+}
+
+
+def write_all(comparison: dict[str, Any], out: Path) -> Path:
+    """Writes comparison.json, .csv, .md and .html, pairs.csv and figures/*.png into `out`; returns the HTML page.
+
+    Everything is made before anything is written, and every file is whole. A figure of an earlier comparison for
+    which there is no data now is removed. Raises UserError where `out` cannot be written.
+    """
+    drawn = figures(comparison)
+    files: dict[str, bytes | str] = {f"figures/{name}.png": png(figure) for name, figure in drawn.items()}
+    files["comparison.json"] = json.dumps(without_nan(comparison), indent=1, allow_nan=False) + "\n"
+    files["comparison.csv"] = csv_text(rung_records(comparison))
+    files["pairs.csv"] = csv_text(pair_records(comparison))
+    files["comparison.md"] = markdown(comparison, list(drawn))
+    files["comparison.html"] = page(comparison, {name: svg(figure) for name, figure in drawn.items()})
+    with writing_into(out, "choose another folder"):
+        out.mkdir(parents=True, exist_ok=True)
+        for name in CAPTIONS.keys() - drawn.keys():
+            (out / "figures" / f"{name}.png").unlink(missing_ok=True)
+    for name, content in files.items():
+        write_atomically(out / name, content)
+    return out / "comparison.html"
+
+
+def print_terminal(comparison: dict[str, Any]) -> None:
+    """The table of rungs, how each stands to its neighbour in words, and what the numbers rest on.
+
+    A narrow terminal shows fewer columns and says which are missing.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    everything = table_of_rungs(comparison)
+    head, *lines = fitting(everything, console.width)
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for place, name in enumerate(head):
+        table.add_column(name, justify="right" if place else "left", no_wrap=place > 0, overflow="fold")
+    for line in lines:
+        table.add_row(*line)
+    console.print(headline(comparison), style="bold")
+    console.print()
+    console.print(table)
+    if missing := [name for name in everything[0] if name not in head]:
+        console.print(f"In {console.width} columns there is no room for {', '.join(missing)}.", style="dim")
+    console.print()
+    for pair in comparison["pairs"]:
+        console.print(f"{pair['words']} [{p_value(pair['holm_p'])}]")
+    if comparison["pairs"]:
+        console.print()
+    for note in notes(comparison):
+        console.print(note, style="dim")
+    for skipped in comparison["skipped"]:
+        console.print(f"left out: {skipped['folder']}: {skipped['reason']}", style="yellow")
+
+
+def without_nan(value: Any) -> Any:
+    """Plain values with null for what JSON has no number for, such as the loss of a run that diverged."""
+    if isinstance(value, dict):
+        return {key: without_nan(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Numbers as words. A cell without a number is empty.
+
+
+def percents(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def mean_and_sd(found: Mapping[str, Any] | None) -> str:
+    """`86.2 ± 0.3` in percent; the mean alone where one seed has no standard deviation."""
+    if found is None:
+        return ""
+    return percents(found["mean"]) + ("" if found["sd"] is None else f" ± {percents(found['sd'])}")
+
+
+def span(interval: Sequence[float]) -> str:
+    return f"{percents(interval[0])}–{percents(interval[1])}"
+
+
+def points(interval: Sequence[float]) -> str:
+    return f"{signed(interval[0])} to {signed(interval[1])}"
+
+
+def count(value: float | None) -> str:
+    """With thousands set apart and three figures kept of what was measured: 31,102 stays, 78,123.4 is 78,100."""
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{float(f'{value:.3g}'):,.10g}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def p_value(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def by_chance(p: float) -> str:
+    """A p-value as how often chance alone would show a difference at least this large."""
+    if p < 0.001:
+        return "less than once in 1,000"
+    many = 100 if p >= 0.01 else 1000
+    times = round(p * many)
+    return f"{'once' if times == 1 else f'{times} times'} in {many:,}"
+
+
+def table_of_rungs(comparison: dict[str, Any]) -> list[list[str]]:
+    """The table that terminal, Markdown and page show: a head, then a line per rung; empty columns are left out."""
+    interval = f"{100 * comparison['method']['level']:g} % interval"
+    head = ("rung", "seeds", "validation %", "test %", interval, "parameters", "tokens/s", "training")
+    lines = [
+        (
+            rung["label"],
+            "1 seed" if len(rung["seeds"]) == 1 else str(len(rung["seeds"])),
+            mean_and_sd(rung["validation"]),
+            mean_and_sd(rung["test"]),
+            span(rung["interval"]),
+            count(rung["parameters"]),
+            count(rung["tokens_per_s"]),
+            duration(rung["train_seconds"]),
+        )
+        for rung in comparison["rungs"]
+    ]
+    kept = [place for place in range(len(head)) if any(line[place] for line in lines)]
+    return [[line[place] for place in kept] for line in (head, *lines)]
+
+
+def fitting(table: list[list[str]], width: int) -> list[list[str]]:
+    """The table without as many of the columns that one can do without as it takes to fit `width` letters."""
+    for name in ("tokens/s", "parameters", "training"):
+        widths = [max(map(len, column)) + 1 for column in zip(*table, strict=True)]
+        if min(widths[0], 25) + sum(widths[1:]) > width and name in table[0]:
+            place = table[0].index(name)
+            table = [line[:place] + line[place + 1 :] for line in table]
+    return table
+
+
+def table_of_slices(comparison: dict[str, Any]) -> list[list[str]]:
+    """Accuracy by slice and calibration error in percent: two lines of head (slice, its reviews), a line per rung."""
+    groups = comparison["rungs"][0]["slices"]
+    found = [(group, one) for group in groups for one in groups[group]]
+    names = [one["name"] if group == "length" else f"{one['name']} “{group}”" for group, one in found]
+    lines = []
+    for rung in comparison["rungs"]:
+        accuracies = (percents(one["accuracy"]) for group in groups for one in rung["slices"][group])
+        lines.append([rung["label"], *accuracies, percents(rung["ece"])])
+    return [["rung", *names, "ECE"], ["reviews", *(count(one["reviews"]) for _, one in found), ""], *lines]
+
+
+def headline(comparison: dict[str, Any]) -> str:
+    """The result in one sentence; the rung is chosen by validation, so that its test accuracy is an honest one."""
+    rungs, split = comparison["rungs"], comparison["split"]
+    best = max(rungs, key=lambda rung: rung["validation"]["mean"])
+    low, high = (percents(end) for end in best["interval"])
+    chosen = f", the best of {len(rungs)} rungs by validation," if len(rungs) > 1 else ""
+    return f"{best['label']}{chosen} reaches {percents(best[split]['mean'])} % on the {split} set ({low} to {high})"
+
+
+def verdicts(comparison: dict[str, Any]) -> str:
+    """How many comparisons of two rungs are decided, in one sentence; nothing where there are none."""
+    pairs = comparison["pairs"]
+    if not pairs:
+        return ""
+    numbers = [(sum(pair["verdict"] == v for pair in pairs), v) for v in ("better", "worse", "undecided")]
+    words = ", ".join(f"{number} {verdict}" for number, verdict in numbers if number)
+    return f"Of {len(pairs)} comparison{'s' * (len(pairs) > 1)}: {words}."
+
+
+def notes(comparison: dict[str, Any]) -> list[str]:
+    """What the numbers rest on: method, reviews, machines."""
+    method, rungs = comparison["method"], comparison["rungs"]
+    found = [
+        f"Intervals hold {100 * method['level']:g} % of {method['resamples']:,} bootstrap resamples of both the seeds "
+        f"and the {comparison['split']} reviews (seed {method['seed']}), widened for the small number of seeds; "
+        "± is the standard deviation over seeds.",
+    ]
+    if any(len(rung["seeds"]) == 1 for rung in rungs):
+        found.append("Of one seed there is no standard deviation, and the interval knows the reviews' chance alone.")
+    if number := len(comparison["pairs"]):
+        found.append(
+            "p is McNemar's test on the reviews that one of two rungs gets right and the other wrong, corrected for "
+            f"{number} comparison{'s' * (number > 1)} by Holm's method. Better or worse is said where p is below 0.05 "
+            "and the interval leaves out 0."
+        )
+    found.append(
+        f"{comparison['reviews']:,} {comparison['split']} reviews of {comparison['test_set']}, "
+        f"fingerprint {comparison['fingerprint']}."
+    )
+    for place in comparison["environments"]:
+        gpu = place["gpu"] or "no GPU"
+        found.append(
+            f"Run on {place['platform']}, {place['cpus']} CPUs, threads: {place['threads']}, {gpu}; "
+            f"Python {place['python']}, torch {place['torch']}, lightning {place['lightning']}."
+        )
+    return found
+
+
+def rung_records(comparison: dict[str, Any]) -> list[dict[str, Any]]:
+    """A record per rung with the numbers as they are, shares from 0 to 1."""
+    return [
+        {
+            "label": rung["label"],
+            "model": rung["model"],
+            "after": rung["after"],
+            "seeds": " ".join(map(str, rung["seeds"])),
+            **{f"{s}_{key}": (rung[s] or {}).get(key) for s in ("validation", "test") for key in ("mean", "sd")},
+            "interval_low": rung["interval"][0],
+            "interval_high": rung["interval"][1],
+            **{key: rung[key] for key in ("parameters", "tokens_per_s", "train_seconds", "epochs", "ece")},
+        }
+        for rung in comparison["rungs"]
+    ]
+
+
+def pair_records(comparison: dict[str, Any]) -> list[dict[str, Any]]:
+    """A record per pair of neighbours, with the numbers as they are."""
+    return [
+        {key: value for key, value in pair.items() if key != "interval"}
+        | {"interval_low": pair["interval"][0], "interval_high": pair["interval"][1]}
+        for pair in comparison["pairs"]
+    ]
+
+
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(records[0]) if records else ["from", "to"])
+    writer.writeheader()
+    writer.writerows(records)
+    return buffer.getvalue()
+
+
+def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
+    """The comparison as Markdown, with the figures by their place beside it; names are set as code."""
+
+    def table(lines: Sequence[Sequence[str]], heads: int = 1) -> str:
+        body = [" | ".join((code(line[0]), *line[1:])) for line in lines[heads:]]
+        head = [" | ".join(map(plain, line)) for line in lines[:heads]]
+        return "\n".join(f"| {line} |" for line in (head[0], " | ".join(["---"] * len(lines[0])), *head[1:], *body))
+
+    pairs = [["comparison", "points", "interval", "p (Holm)", "verdict"]]
+    for pair in comparison["pairs"]:
+        step = f"{pair['from']} → {pair['to']}"
+        shown = [signed(pair["difference"]), points(pair["interval"]), p_value(pair["holm_p"]), pair["verdict"]]
+        pairs.append([step, *shown])
+    most = [["row", "label", "lowest", "highest"]]
+    for review in comparison["disagreements"]:
+        ranked = sorted(review["probability"].items(), key=lambda item: item[1])
+        ends = [f"{code(label)} {percents(value)} %" for label, value in (ranked[0], ranked[-1])]
+        most.append([str(review["row"]), code(review["label"]), *ends])
+    parts = [f"# {plain(headline(comparison))}", verdicts(comparison), table(table_of_rungs(comparison))]
+    parts += [f"![{name}](figures/{name}.png)" for name in pictures]
+    if len(pairs) > 1:
+        parts += [
+            "## Differences",
+            table(pairs),
+            "\n".join(f"- {plain(pair['words'])}" for pair in comparison["pairs"]),
+        ]
+    parts += ["## Accuracy by slice, and calibration error (%)", table(table_of_slices(comparison), heads=2)]
+    if len(most) > 1:
+        parts += ["## Where rungs disagree most: probability of the true label", table(most)]
+    parts += ["## Notes", "\n".join(f"- {plain(note)}" for note in notes(comparison))]
+    if comparison["skipped"]:
+        left_out = (f"- {code(found['folder'])}: {plain(found['reason'])}" for found in comparison["skipped"])
+        parts += ["## Left out", "\n".join(left_out)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def plain(text: str) -> str:
+    """Text that Markdown leaves as it is, on one line: nothing in it is HTML, emphasis, a link or a column."""
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|&#~" else letter for letter in " ".join(text.split()))
+
+
+def code(text: str) -> str:
+    """Text as Markdown's code, on one line, also inside a table."""
+    text = " ".join(text.split()).replace("`", "'").replace("|", "\\|")
+    return f"`{text}`"
+
+
+def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
+    """One HTML page that needs no network; pictures (name -> SVG) are inside, and all text is escaped by Jinja."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(percents=percents, signed=signed, points=points, p_value=p_value, by_chance=by_chance)
+    return environment.get_template("comparison.html.jinja").render(
+        comparison,
+        headline=headline(comparison),
+        verdicts=verdicts(comparison),
+        table=table_of_rungs(comparison),
+        slice_table=table_of_slices(comparison),
+        notes=notes(comparison),
+        captions=CAPTIONS,
+        figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
+    )

@@ -1,0 +1,466 @@
+"""A comparison becomes files and a page that say what it says, whatever its reviews hold and its runs lack.
+
+The comparisons here are made up; tests/test_compare.py makes real ones.
+"""
+
+import base64
+import csv
+import itertools
+import json
+import random
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imdbattn.analysis import figures, report
+from imdbattn.analysis.comparison import compare
+from imdbattn.errors import UserError
+from tests.test_compare import write_run
+
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+HOSTILE = (
+    """<script>alert("1")</script> 'quoted' & <img src="https://example.org/x.png"> {{ 7 * 7 }} | `a` \n"""
+    + "w " * 3000
+)
+
+
+def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", "pos"), text=HOSTILE, split="test"):
+    """A comparison as analysis.comparison makes it, with numbers drawn from a fixed seed."""
+    draw = random.Random(0)
+
+    def mean_of(center, spread):
+        values = [center + draw.gauss(0, spread) for _ in seeds]
+        mean = sum(values) / len(values)
+        sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else None
+        return {"mean": mean, "sd": sd, "values": values}
+
+    def curve(start, end):
+        steps = [start + (end - start) * (1 - 0.5**epoch) for epoch in range(8)]
+        return {
+            "epochs": list(range(1, 9)),
+            "values": [[step + draw.gauss(0, 0.01) for step in steps[: 8 - i]] for i in range(len(seeds))],
+        }
+
+    def sliced(parts, center):
+        return [{"name": name, "reviews": n, "accuracy": center + draw.gauss(0, 0.02)} for name, n in parts]
+
+    lengths = [("up to 120 words", 1200), ("121 to 200 words", 1300), ("201 to 400 words", 1500), ("longer", 1000)]
+    rungs = []
+    for i, name in enumerate(names):
+        center = 0.76 + 0.1 * (i + 1) / len(names)
+        rungs.append(
+            {
+                "label": name,
+                "model": name.split()[0],
+                "after": names[i - 1] if i else None,
+                "varied": {},
+                "seeds": list(seeds),
+                "folders": [f"runs/{name}-s{seed}" for seed in seeds],
+                "validation": mean_of(center, 0.003),
+                "test": mean_of(center, 0.002) if split == "test" else None,
+                "interval": [center - 0.009, center + 0.0101],
+                "parameters": 152 * 7 ** min(i, 4),
+                "tokens_per_s": 1_588_123.4 / (i + 1) ** 2,
+                "train_seconds": 8.25 * (i + 1) ** 2,
+                "epochs": 8.0,
+                "ece": 0.0312 + 0.001 * i,
+                "reliability": [
+                    {"confidence": c, "accuracy": c - 0.03 * (c - 1 / len(labels)), "count": 100.5 * (k + 1)}
+                    for k, c in enumerate((0.52, 0.57, 0.63, 0.7, 0.77, 0.83, 0.9, 0.97))
+                ],
+                "confusion": [[2000.3 if a == b else 300.7 for b in labels] for a in labels],
+                "slices": {
+                    "length": sliced(lengths, center),
+                    **{w: sliced((("without", 2950), ("with", 2050)), center) for w in ("not", "but", "although")},
+                },
+                "curves": {
+                    "train/accuracy": curve(0.6, center + 0.02),
+                    "val/accuracy": curve(0.62, center),
+                    "train/loss": curve(0.7, 0.3),
+                    "val/loss": curve(0.7, 0.36),
+                },
+            }
+        )
+    pairs = []
+    for i, (one, other) in enumerate(itertools.pairwise(names)):
+        verdict = ("better", "undecided", "worse")[i % 3]
+        difference = (0.0187, 0.0012, -0.0089)[i % 3]
+        words = f"{other} against {one}: {100 * difference:.1f} points"
+        pairs.append(
+            {
+                "from": one,
+                "to": other,
+                "difference": difference,
+                "interval": [difference - 0.005, difference + 0.0061],
+                "only_to_right": 321.5,
+                "only_from_right": 227.0,
+                "mcnemar_p": (0.00001, 0.31, 0.008)[i % 3],
+                "holm_p": (0.00002, 0.31, 0.016)[i % 3],
+                "verdict": verdict,
+                "words": words,
+            }
+        )
+    disagreements = [
+        {
+            "row": 17 + row,
+            "label": labels[row % 2],
+            "text": text,
+            "probability": {name: (i + 0.5) / len(names) for i, name in enumerate(names)},
+            "spread": 0.9,
+        }
+        for row in range(3)
+    ]
+    environment = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
+    return {
+        "split": split,
+        "test_set": "packaged: every fifth block",
+        "fingerprint": "fc45bb824bf15091",
+        "reviews": 5000,
+        "labels": list(labels),
+        "environments": [environment | {"torch": "2.13.0", "lightning": "2.6.6"}],
+        "folders": ["runs"],
+        "skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}],
+        "method": {"resamples": 10000, "seed": 0, "level": 0.95},
+        "rungs": rungs,
+        "pairs": pairs,
+        "disagreements": disagreements,
+    }
+
+
+class Page(HTMLParser):
+    """The tags, the attributes and the text of a page, style left out."""
+
+    def __init__(self, source: str):
+        super().__init__()
+        self.tags, self.attributes, self.text, self.open = [], [], [], []
+        self.feed(source)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:  # <meta> and <img> have no end
+            pass
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+def words(source: str) -> str:
+    return " ".join(" ".join(Page(source).text).split())
+
+
+def drawn_page(comparison) -> str:
+    return report.page(comparison, dict.fromkeys(figures.figures(comparison), SVG))
+
+
+def markdown_tables(source: str) -> list[list[list[str]]]:
+    """The cells of each table; a | behind a backslash does not end a cell."""
+    tables: list[list[list[str]]] = [[]]
+    for line in source.splitlines():
+        if line.startswith("|"):
+            tables[-1].append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        elif tables[-1]:
+            tables.append([])
+    return [table for table in tables if table]
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures are not drawn, which takes a second or two; all else is as it is."""
+    monkeypatch.setattr(report, "svg", lambda _: SVG)
+    monkeypatch.setattr(report, "png", lambda _: b"PNG")
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """A comparison of three rungs, and the folder into which it was written."""
+    comparison = made_up()
+    page = report.write_all(comparison, tmp_path_factory.mktemp("reports") / "new" / "folder")
+    assert page.name == "comparison.html"
+    return comparison, page.parent
+
+
+def test_everything_is_written_and_nothing_else(three):
+    names = ("accuracies", "differences", "time", "curves_accuracy", "curves_loss", "slices", "reliability")
+    found = {str(path.relative_to(three[1])) for path in three[1].rglob("*") if path.is_file()}
+    tables = {"comparison.json", "comparison.csv", "comparison.md", "comparison.html", "pairs.csv"}
+    assert found == tables | {f"figures/{name}.png" for name in names}
+
+
+def test_json_and_csv_hold_the_numbers_as_they_are(three):
+    comparison, folder = three
+    assert json.loads((folder / "comparison.json").read_text()) == comparison
+    for rung, line in zip(comparison["rungs"], csv.DictReader((folder / "comparison.csv").open()), strict=True):
+        assert (line["label"], line["after"], line["seeds"]) == (rung["label"], rung["after"] or "", "1 2 3")
+        assert [float(line[f"{split}_{key}"]) for split in ("validation", "test") for key in ("mean", "sd")] == [
+            rung[split][key] for split in ("validation", "test") for key in ("mean", "sd")
+        ]
+        assert [float(line["interval_low"]), float(line["interval_high"])] == rung["interval"]
+        for key in ("parameters", "tokens_per_s", "train_seconds", "epochs", "ece"):
+            assert float(line[key]) == rung[key]
+    for pair, line in zip(comparison["pairs"], csv.DictReader((folder / "pairs.csv").open()), strict=True):
+        assert [float(line["interval_low"]), float(line["interval_high"])] == pair["interval"]
+        assert {key: line[key] for key in ("from", "to", "verdict", "words")}.items() <= pair.items()
+        for key in ("difference", "only_to_right", "only_from_right", "mcnemar_p", "holm_p"):
+            assert float(line[key]) == pair[key]
+
+
+def test_the_page_loads_nothing(three):
+    source = (three[1] / "comparison.html").read_text()
+    page = Page(source)
+    loads = [value for name, value in page.attributes if name in ("src", "href", "srcset", "data", "action")]
+    assert len(loads) == page.tags.count("img") == 7
+    assert all(value.startswith("data:image/svg+xml;base64,") for value in loads)
+    assert not {"script", "link", "iframe", "object", "embed", "base"} & set(page.tags)
+    style = source[source.index("<style>") : source.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    for value in loads:  # neither do the pictures
+        picture = base64.b64decode(value.partition(",")[2]).decode()
+        assert all(place.startswith(("#", "data:")) for place in re.findall(r'href="([^"]*)"', picture))
+
+
+def test_review_text_stays_text(three):
+    page = Page((three[1] / "comparison.html").read_text())
+    assert "".join(page.text).count(HOSTILE) == 3
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+
+
+def test_names_of_rungs_labels_and_files_stay_text(tmp_path, capsys, monkeypatch):
+    names = ("<u>one</u> $a_{$", "[red]two|`c`*d*", 'three" onclick="x"')
+    comparison = made_up(names, labels=("<u>neg", "pos|`x`"), text=None)
+    comparison["skipped"] = [{"folder": "runs/<u>", "reason": "<u>no</u> | metrics"}]
+    folder = report.write_all(comparison, tmp_path).parent  # matplotlib would take $a_{$ for a formula, and a wrong one
+    page = Page((folder / "comparison.html").read_text())
+    assert "u" not in page.tags
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    for text in (*names, *comparison["labels"], "<u>no</u> | metrics"):
+        assert text in "".join(page.text)
+    source = (folder / "comparison.md").read_text()
+    assert "<u>" not in re.sub(r"`[^`]*`", "", source).replace("\\<", "")
+    for table in markdown_tables(source):
+        assert len({len(line) for line in table}) == 1
+    monkeypatch.setenv("COLUMNS", "120")
+    report.print_terminal(comparison)
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names)
+
+
+def test_markdown_shows_the_same_table(three):
+    comparison, folder = three
+    rungs, pairs, *_ = markdown_tables((folder / "comparison.md").read_text())
+    head, *lines = report.table_of_rungs(comparison)
+    assert rungs[0] == head
+    assert [line[1:] for line in rungs[2:]] == [line[1:] for line in lines]
+    assert [line[0] for line in rungs[2:]] == ["`mean`", "`base`", "`residual`"]
+    assert pairs[2:] == [
+        ["`mean → base`", "+1.9", "+1.4 to +2.5", "p < 0.001", "better"],
+        ["`base → residual`", "+0.1", "−0.4 to +0.7", "p = 0.310", "undecided"],
+    ]
+
+
+def test_the_page_says_the_result_in_words(three):
+    comparison, folder = three
+    text = words((folder / "comparison.html").read_text())
+    best = comparison["rungs"][-1]
+    low, high = (f"{100 * end:.1f}" for end in best["interval"])
+    words = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
+    assert f"residual, the best of 3 rungs by validation, {words}" in text
+    assert "Of 2 comparisons: 1 better, 1 undecided." in text
+    for told in (*(pair["words"] for pair in comparison["pairs"]), "fc45bb824bf15091", "torch 2.13.0", "runs/broken"):
+        assert told in text
+    assert "less than once in 1,000: better" in text
+    assert "31 times in 100: undecided" in text
+
+
+def test_the_best_rung_is_chosen_by_validation_not_by_test():
+    comparison = made_up()
+    comparison["rungs"][0]["test"]["mean"] = 0.99
+    assert report.headline(comparison).startswith("residual, the best of 3 rungs by validation")
+
+
+def test_one_rung_with_one_seed():
+    comparison = made_up(("residual",), seeds=(1,))
+    head, line = report.table_of_rungs(comparison)
+    shown = dict(zip(head, line, strict=True))
+    assert shown["seeds"] == "1 seed"
+    assert shown["test %"] == f"{100 * comparison['rungs'][0]['test']['mean']:.1f}"
+    assert "±" not in "".join(line)
+    assert set(figures.figures(comparison)) == {
+        "accuracies",
+        "curves_accuracy",
+        "curves_loss",
+        "slices",
+        "reliability",
+    }
+    text = words(drawn_page(comparison))
+    assert "Differences" not in text
+    assert "Of one seed there is no standard deviation" in text
+    assert report.csv_text(report.pair_records(comparison)).count("\n") == 1
+
+
+def test_what_was_not_measured_is_left_out():
+    comparison = made_up(split="validation", labels=("bad", "so so", "good"))
+    for rung in comparison["rungs"]:
+        rung.update(curves={}, parameters=None, tokens_per_s=None, train_seconds=None, epochs=None)
+    assert set(figures.figures(comparison)) == {"accuracies", "differences", "slices", "reliability"}
+    assert report.table_of_rungs(comparison)[0] == ["rung", "seeds", "validation %", "95 % interval"]
+    text = words(drawn_page(comparison))
+    assert "Learning curves" not in text
+    assert "on the validation set" in text
+    comparison["rungs"][0]["train_seconds"] = 3.0  # of one rung alone there is nothing to compare
+    assert "time" not in figures.figures(comparison)
+    comparison["rungs"][2]["train_seconds"] = 5.0
+    named = [text.get_text() for text in figures.time_and_accuracy(comparison).axes[0].texts]
+    assert named == ["mean", "residual"]
+
+
+def test_a_run_that_diverged_does_not_stop_the_comparison(tmp_path):
+    comparison = made_up(("mean", "base"))
+    nan = float("nan")
+    comparison["rungs"][0] |= {"ece": nan, "reliability": [{"confidence": nan, "accuracy": 0.5, "count": 5000.0}]}
+    comparison["rungs"][0]["curves"]["val/loss"]["values"] = [[nan] * 8] * 3
+    page = report.write_all(comparison, tmp_path)
+    rung = json.loads((tmp_path / "comparison.json").read_text(), parse_constant=pytest.fail)["rungs"][0]
+    assert rung["ece"] is None
+    assert rung["curves"]["val/loss"]["values"] == [[None] * 8] * 3
+    assert page.exists()
+
+
+def test_nothing_is_half_written(undrawn, tmp_path, monkeypatch):
+    report.write_all(made_up(), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def fails(*_):
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setattr(report, "page", fails)
+    with pytest.raises(RuntimeError):
+        report.write_all(made_up(("base", "mean")), tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_figure_of_an_earlier_comparison_does_not_stay(undrawn, tmp_path):
+    report.write_all(made_up(("mean", "base")), tmp_path)
+    (tmp_path / "figures" / "mine.png").touch()
+    comparison = made_up(("mean",))
+    for rung in comparison["rungs"]:
+        rung["curves"] = {}
+    report.write_all(comparison, tmp_path)
+    left = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert left == {"accuracies", "slices", "reliability", "mine"}
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_line(undrawn, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be written"):
+        report.write_all(made_up(("mean",)), tmp_path / "file" / "out")
+
+
+LADDER = ("mean", "learned_query", "base", "residual_learned", "residual_pe_cls", "residual_pe Dot width=64")
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_the_terminal_shows_whole_names_and_numbers(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    comparison = made_up(LADDER)
+    report.print_terminal(comparison)
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= columns
+    head, *rows = report.table_of_rungs(comparison)
+    shown = [place for place, name in enumerate(head) if name in text.split("\n\n")[1].splitlines()[0]]
+    assert len(shown) == (8 if columns == 100 else 6)
+    for row in rows:
+        assert any(line.split() == " ".join(row[place] for place in shown).split() for line in lines)
+    assert ("no room for parameters, tokens/s" in text) == (columns == 80)
+    for told in (comparison["pairs"][0]["words"], "fingerprint fc45bb824bf15091", "runs/broken"):
+        assert told in " ".join(text.split())
+
+
+def test_accuracies_draw_means_intervals_and_seeds():
+    comparison = made_up()
+    lines = figures.accuracies(comparison).axes[0].lines
+    for row, rung in enumerate(comparison["rungs"]):
+        interval, mean, seeds = (list(line.get_xdata()) for line in lines[3 * row : 3 * row + 3])
+        assert interval == pytest.approx([100 * end for end in rung["interval"]])
+        assert mean == pytest.approx([100 * rung["test"]["mean"]])
+        assert seeds == pytest.approx([100 * value for value in rung["test"]["values"]])
+
+
+def test_differences_are_coloured_by_their_verdict():
+    comparison = made_up(("a", "b", "c", "d"))
+    lines = figures.differences(comparison).axes[0].lines[1:7:2]
+    assert [line.get_color() for line in lines] == [figures.BLUE, figures.GREY, figures.ORANGE]
+    assert list(lines[2].get_xdata()) == pytest.approx([-1.39, -0.28])
+
+
+def test_a_band_holds_the_seeds_that_reached_an_epoch():
+    curve = {"epochs": [1, 2, 3, 4], "values": [[0.5, 0.6, None, None], [0.7, 0.8, 0.9, float("nan")], [0.6]]}
+    epochs, mean, low, high = figures.band(curve, 100)
+    assert epochs == [1, 2, 3]
+    assert (mean, low, high) == (
+        pytest.approx([60, 70, 90]),
+        pytest.approx([50, 60, 90]),
+        pytest.approx([70, 80, 90]),
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20).map(sorted))
+def test_names_beside_the_picture_lie_apart_and_inside(wanted):
+    gap = min(1 / len(wanted), 0.1)
+    places = figures.apart(wanted, gap)
+    assert all(after - before >= gap - 1e-9 for before, after in itertools.pairwise(places))
+    assert places[0] >= -1e-9
+    assert places[-1] <= 1
+    spaced = [gap * place for place in range(len(wanted))]
+    assert figures.apart(spaced, gap) == pytest.approx(spaced)  # what lies apart is left alone
+
+
+def test_the_same_comparison_gives_the_same_picture():
+    assert figures.svg(figures.slices(made_up())) == figures.svg(figures.slices(made_up()))
+
+
+@pytest.mark.parametrize(
+    ("p", "words_for_it"),
+    [
+        (0.31, "31 times in 100"),
+        (0.0123, "once in 100"),
+        (0.004, "4 times in 1,000"),
+        (0.0009, "less than once in 1,000"),
+        (1.0, "100 times in 100"),
+    ],
+)
+def test_p_values_in_plain_words(p, words_for_it):
+    assert report.by_chance(p) == words_for_it
+
+
+def test_numbers_in_words():
+    assert [report.count(value) for value in (31102, 78123.4, 905.6, None)] == ["31,102", "78,100", "906", ""]
+    assert [report.duration(s) for s in (2.94, 119, 180, 5400, 8000)] == [
+        "2.9 s",
+        "119.0 s",
+        "3.0 min",
+        "90.0 min",
+        "2.2 h",
+    ]
+
+
+def test_a_real_comparison_becomes_a_page(tmp_path):
+    for model, accuracy in (("mean", 0.7), ("base", 0.8)):
+        for seed in (1, 2):
+            write_run(tmp_path / "runs" / f"{model}-{seed}", model, seed, accuracy)
+    comparison = compare([tmp_path / "runs"], resamples=200, words={"not": ["not", "n't"]})
+    page = report.write_all(comparison, tmp_path / "out")
+    text = words(page.read_text())
+    assert comparison["pairs"][0]["words"] in text
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text()) == comparison
+    report.print_terminal(comparison)
