@@ -271,8 +271,8 @@ def test_the_page_says_the_result_in_words(three):
     text = words((folder / "comparison.html").read_text())
     best = comparison["rungs"][-1]
     low, high = (f"{100 * end:.1f}" for end in best["interval"])
-    words = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
-    assert f"residual, the best of 3 rungs by validation, {words}" in text
+    sentence = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
+    assert f"residual, the best of 3 rungs by validation, {sentence}" in text
     assert "Of 2 comparisons: 1 better, 1 undecided." in text
     for told in (*(pair["words"] for pair in comparison["pairs"]), "fc45bb824bf15091", "torch 2.13.0", "runs/broken"):
         assert told in text
