@@ -18,10 +18,12 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     explanations, folder = label_texts(settings, texts)
     if settings["explain"]:
-        from imdbattn.analysis.explain import print_explanations, write_page
+        from imdbattn.analysis.explain import digest, print_explanations, write_page
+        from imdbattn.analysis.pictures import drawn
 
         print_explanations(explanations)
-        print(f"page: {write_page(explanations, folder)}")
+        path = folder / "explanations" / f"{digest(explanations)}.html"
+        print(f"page: {write_page(explanations, [drawn(found) for found in explanations], path)}")
     else:
         for found in explanations:
             print(f"{found.label}  {100 * found.probability:5.1f} %  {' '.join(found.text.split())[:100]}")

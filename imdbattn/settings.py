@@ -94,7 +94,7 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
 
 def digest_of_root(*, _root_: DictConfig) -> str:
     """`digest` for YAML: of the config that the interpolation stands in."""
-    return digest(plain(OmegaConf.masked_copy(_root_, [key for key in _root_ if key != "hydra"])))
+    return digest(plain(OmegaConf.masked_copy(_root_, [str(key) for key in _root_ if key != "hydra"])))
 
 
 def slots() -> int:

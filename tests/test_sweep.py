@@ -47,9 +47,12 @@ def wait_for(condition, seconds: float = 120.0) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, tmp_path):
+@pytest.mark.parametrize("launcher", ["basic", "local"])
+def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, tmp_path, launcher):
     folder = tmp_path / "sweep"
+    jobs = [*jobs, f"hydra/launcher={launcher}"]
     command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "seed=1,2"]
+    command += ["hydra.launcher.n_jobs=1"] if launcher == "local" else []
     env = {**os.environ, "PYTHONPATH": ROOT}
     with subprocess.Popen(
         [*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, stdout=subprocess.PIPE

@@ -11,18 +11,20 @@ import os
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from imdbattn.data import order_probe
 from imdbattn.data.cache import sha256_of
 from imdbattn.errors import UserError
 
 log = logging.getLogger(__name__)
 
-SOURCES = ("auto", "hub", "packaged", "path")
+SOURCES = ("auto", "hub", "packaged", "path", "order_probe")
 SPLITS = ("train", "validation", "test")
 HUB_NAME = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # the commit is the checksum: its files cannot change
@@ -63,7 +65,7 @@ class Reviews:
 class Source:
     """What will be read: `key` changes when the content does; `load` reads it, uncut."""
 
-    kind: str  # hub, packaged or path
+    kind: str  # one of SOURCES but auto
     name: str  # for a person
     key: str
     load: Callable[[], Reviews] = field(compare=False)
@@ -85,6 +87,8 @@ def find_source(cfg: dict) -> Source:
         return path_source(Path(path).expanduser(), cfg)
     if source == "auto":
         return hub_or_packaged(cfg["hub_timeout"])
+    if source == "order_probe":
+        return order_probe_source(cfg.get("probe"))
     return hub_source() if source == "hub" else packaged_source()
 
 
@@ -199,6 +203,25 @@ def hub_source() -> Source:
         return Reviews(splits, list(parts["train"].features["label"].names))
 
     return Source("hub", "IMDB official halves (hub)", "-".join(part._fingerprint for part in parts.values()), load)
+
+
+# --- order probe -----------------------------------------------------------------------------------------------------
+
+
+def order_probe_source(probe: Mapping[str, Any] | None) -> Source:
+    """The corpus of order_probe, all splits given; `probe` is what data.probe says: seed and reviews of each split."""
+    if probe is None:
+        raise UserError("data.source=order_probe needs the settings of data.probe: data=order_probe brings them")
+    wanted = order_probe.checked(probe)
+
+    def load() -> Reviews:
+        splits = {
+            name: Split(texts, np.array(labels), np.arange(len(texts)))
+            for name, (texts, labels) in order_probe.generate(**wanted).items()
+        }
+        return Reviews(splits, order_probe.LABEL_NAMES)
+
+    return Source("order_probe", "Order probe (generated)", repr((order_probe.VERSION, wanted)), load)
 
 
 # --- path ------------------------------------------------------------------------------------------------------------

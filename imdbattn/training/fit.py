@@ -20,6 +20,8 @@ from imdbattn.training.build import build_data, build_trainer, new_module, train
 from imdbattn.training.callbacks import Throughput
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.module import Scores
+from imdbattn.training.pictures import draw_run
+from imdbattn.training.publish import publish_run
 from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
 
 log = logging.getLogger(__name__)
@@ -98,6 +100,8 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             write_json(folder / "metrics.json", metrics)  # the last of the results: a folder with it is finished
             if cfg["pictures"]:
                 draw_curves(folder)
+                draw_run(module, corpus, cfg, folder)
+            publish_run(folder, metrics)
         failed = False
     except SystemExit:  # Lightning's answer to Ctrl-C
         log.warning("Interrupted; what was reached lies in %s", os.path.relpath(folder))

@@ -1,76 +1,33 @@
-"""Loggers. metrics.csv always; beside it W&B (default), TensorBoard or nothing.
+"""Loggers. metrics.csv always; beside it W&B (default), TensorBoard or nothing."""
 
-W&B must never stop a run: without a key, or without a network, it writes its files into the run folder.
-"""
-
-import logging
-import netrc
-import os
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from imdbattn.data.sources import http_status
 from imdbattn.errors import UserError
-
-log = logging.getLogger(__name__)
+from imdbattn.training.wandb_run import start_wandb
 
 LOGGERS = ("wandb", "tensorboard", "csv", "none")
 
 
-def wandb_mode(wanted: str | None, timeout: float) -> str:
-    """What was asked for, else online where a key is configured and the server answers, else offline."""
-    mode = wanted or os.environ.get("WANDB_MODE")
-    if mode in ("offline", "disabled", "dryrun"):
-        return "offline" if mode == "dryrun" else mode
-    server = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai"))
-    host = server.hostname or "api.wandb.ai"
-    key = os.environ.get("WANDB_API_KEY")
-    if not key:
-        try:
-            key = (netrc.netrc(os.environ.get("NETRC")).authenticators(host) or (None, None, None))[2]
-        except (OSError, netrc.NetrcParseError):
-            key = None
-    if not key:
-        if mode == "online":
-            log.warning("W&B: no key is configured (`wandb login`), so this run is kept offline")
-        return "offline"
-    if http_status(server.geturl(), min(timeout, 5)) is None:
-        log.warning("W&B: %s does not answer, so this run is kept offline", host)
-        return "offline"
-    return "online"
-
-
 @rank_zero_only
-def start_wandb(settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any]) -> Any:
-    """A W&B run, online or offline; None when even offline fails (a warning says why)."""
-    import wandb
-
+def start_training_run(settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any]) -> Any:
+    """The W&B run of a training job, named `<rung>-s<seed>`; None where W&B does not start."""
     model, data = config["model"], config["data"]
-    mode = wandb_mode(settings["mode"], settings["timeout"])
-    for attempt in dict.fromkeys((mode, "offline")):
-        try:
-            return wandb.init(
-                mode=attempt,  # type: ignore[arg-type]
-                dir=str(folder),
-                project=settings["project"],
-                entity=settings["entity"],
-                group=settings["group"],
-                job_type="train",
-                name=f"{model['name']}-s{config['seed']}",
-                tags=[model["name"], data["source"], data["tokenizer"]],
-                config=dict(config),
-                settings=wandb.Settings(
-                    init_timeout=settings["timeout"], finish_timeout=60, silent=True, console="off"
-                ),
-            )
-        except Exception as error:  # whatever W&B has to say, training goes on
-            log.warning("W&B (%s) did not start: %s", attempt, " ".join(str(error).split()))
-    return None
+    facts = folder / "environment.json"  # versions, hardware, commit
+    environment = {"environment": json.loads(facts.read_text())} if facts.exists() else {}
+    return start_wandb(
+        settings,
+        folder,
+        {"rung": model["name"], **config, **environment},
+        name=f"{model['name']}-s{config['seed']}",
+        job_type="train",
+        tags=[model["name"], data["source"], data["tokenizer"]],
+    )
 
 
 def build_loggers(settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any]) -> list[Logger]:
@@ -84,7 +41,7 @@ def build_loggers(settings: Mapping[str, Any], folder: Path, config: Mapping[str
             loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
         except ModuleNotFoundError as error:
             raise UserError("logger=tensorboard needs a package: pip install 'tensorboard>=2.16'") from error
-    if name == "wandb" and (run := start_wandb(settings, folder, config)) is not None:
+    if name == "wandb" and (run := start_training_run(settings, folder, config)) is not None:
         loggers.append(WandbLogger(experiment=run))
     return loggers
 

@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from imdbattn.analysis.explain import Explanation
+from imdbattn.analysis.explain import WHOLE, Explanation
 from imdbattn.data.prepare import load_vectors, prepare
-from imdbattn.data.ragged import Batch, ragged, read_places
 from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.settings import checked, overlay
 from imdbattn.training.build import build_data, build_trainer, trained_module
 from imdbattn.training.fit import quiet, run_facts, score_facts
+from imdbattn.training.reader import Reader
 from imdbattn.training.run_folder import open_run, write_json, write_predictions
 
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # their names in metrics.json
@@ -73,40 +71,26 @@ def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
     return metrics
 
 
+def load_reader(cfg: Mapping[str, Any]) -> tuple[Reader, Path]:
+    """The best model of the run that `cfg` names, and its folder; cfg: `run` and `data` as in conf/predict.yaml.
+
+    Raises UserError when the run is not there or does not load.
+    """
+    quiet()
+    theirs, checkpoint = open_run(cfg["run"])
+    settings = with_changes(theirs, cfg["data"])
+    glove = load_vectors(settings["data"])
+    module = trained_module(settings, checkpoint, glove)
+    return Reader(settings, module, Tokenizer(settings["data"]["tokenizer"], glove.words)), checkpoint.parents[1]
+
+
 def label_texts(cfg: Mapping[str, Any], texts: Sequence[str], at_once: int = 64) -> tuple[list[Explanation], Path]:
     """Labels texts with a finished run; with `explain` also says which words were attended to.
 
     cfg: conf/predict.yaml. Returns what was found of each text, and the run folder. Raises UserError for wrong input.
     """
-    quiet()
-    theirs, checkpoint = open_run(cfg["run"])
-    settings = with_changes(theirs, cfg["data"])
-    data, name = settings["data"], settings["model"]["name"]
-    glove = load_vectors(data)
-    module = trained_module(settings, checkpoint, glove)
-    labels = module.hparams["labels"]
-    tokenizer = Tokenizer(data["tokenizer"], glove.words)
-
-    def batch(texts: Sequence[str]) -> Batch:
-        reviews = ragged(tokenizer.encode(texts))
-        return reviews.batch(torch.arange(len(texts)), data["max_tokens"], data["head_share"])
-
-    found: list[Explanation] = []
-    at_once = 1 if cfg["explain"] else at_once
-    for start in range(0, len(texts), at_once):
-        some = texts[start : start + at_once]
-        padded = batch(some)
-        places: list[tuple[int, int, float]] = []
-        if cfg["explain"]:
-            logits_BC, share_1T = module.net.explain(padded.tokens_BT, padded.lengths_B, padded.positions_BT)  # type: ignore[operator]
-            words = tokenizer.words(some[0])
-            read = read_places(len(words), data["max_tokens"], data["head_share"])
-            shares = zip(read, share_1T[0].tolist(), strict=False)
-            places = [(words[at].start, words[at].end, share) for at, share in shares]
-        else:
-            with torch.no_grad():
-                logits_BC = module(padded)
-        probability_B, label_B = logits_BC.double().softmax(1).max(1)
-        for text, probability, label in zip(some, probability_B.tolist(), label_B.tolist(), strict=True):
-            found.append(Explanation(text, labels[label], probability, places, name))
-    return found, checkpoint.parents[1]
+    reader, folder = load_reader(cfg)
+    if cfg["explain"]:
+        return [reader.explain(text, whole=number < WHOLE) for number, text in enumerate(texts)], folder
+    parts = (texts[start : start + at_once] for start in range(0, len(texts), at_once))
+    return [found for some in parts for found in reader.label(some)], folder

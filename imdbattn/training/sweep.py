@@ -107,7 +107,7 @@ def run_apart(folder: Path, settings: Mapping[str, Any]) -> None:
             preexec_fn=end_with_parent if sys.platform == "linux" else None,
         )
         try:
-            status = process.wait()
+            status = wait(process, worker=hydra.launcher._target_.endswith("JoblibLauncher"))
         except BaseException as stop:
             with suppress(subprocess.TimeoutExpired):  # Ctrl-C has reached the job, too: it may write what it has
                 process.wait(20 if isinstance(stop, KeyboardInterrupt) else 0)
@@ -125,6 +125,18 @@ def run_apart(folder: Path, settings: Mapping[str, Any]) -> None:
     if status < 0:
         reason = f"killed by {signal.Signals(-status).name} {reason}"
     raise UserError(reason.removeprefix("error: ").strip() or f"exit status {status}")
+
+
+def wait(process: subprocess.Popen, worker: bool) -> int:
+    """The exit status of a job. A `worker` of joblib's, which would work on when its sweep is killed, ends with it."""
+    sweep = os.getppid()
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(1)
+        if worker and os.getppid() != sweep:
+            process.terminate()
+            process.wait()
+            os._exit(1)  # SystemExit would end this job only, and the worker would begin the next
 
 
 def end_with_parent() -> None:

@@ -1,0 +1,302 @@
+"""Bags of words beside the ladder: the same split and rows, ordinary run folders, and a Markdown table.
+
+    python benchmarks/baselines.py --folder runs/baselines --only nb_svm mean_glove
+    python -m imdbattn.compare runs=[runs/ladder,runs/baselines]
+
+Each baseline is fitted for every value of its one hyper-parameter; the best by validation accuracy is scored on test,
+once. All read whole reviews, as words of data.tokenizer, and those that count words count the ones without a vector
+too: so they see more of a review than the rungs do.
+
+Shape suffixes: N reviews of a split, F features, C classes, D width of the vectors.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from imdbattn.data.cache import write_atomically
+from imdbattn.data.prepare import Corpus, prepare
+from imdbattn.data.ragged import as_tensor
+from imdbattn.data.sources import cut, find_source
+from imdbattn.data.tokenization import Tokenizer
+from imdbattn.errors import UserError
+from imdbattn.settings import SPLIT_FILES, checked, conf_dir, plain, quoted
+from imdbattn.training.fit import pinned, run_facts, score_facts
+from imdbattn.training.module import Scores
+from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
+
+FASTTEXT = "fasttext-wheel"  # not fasttext 0.9.3, which with one thread starts from uninitialised memory
+
+
+class Task(NamedTuple):
+    """The reviews, as ids and as words."""
+
+    data: dict[str, Any]  # settings, as config.yaml has them
+    corpus: Corpus
+    words: dict[str, list[str]]  # of each split; a review is one string with spaces between the words
+
+    def labels_N(self, split: str) -> np.ndarray:
+        return self.corpus.splits[split].labels.numpy()
+
+
+class Model(NamedTuple):
+    """A fitted baseline: what it says of a split's features, as logits (N, C), and how many numbers it learned."""
+
+    logits_NC: Callable[[Any], np.ndarray]
+    parameters: int
+
+
+Features = dict[str, Any]  # of each split
+
+
+class Baseline(NamedTuple):
+    """features(task) are counted once; fit(features, task, value, seed) is called for each value of the grid."""
+
+    features: Callable[[Task], Features]
+    fit: Callable[[Features, Task, float, int], Model]
+    setting: str  # what the values of the grid are
+    grid: Sequence[float]
+
+
+# --- features --------------------------------------------------------------------------------------------------------
+
+
+def mean_vectors(task: Task) -> Features:
+    """(N, D): the mean of a review's GloVe vectors, standardised over training; a word without one counts as zeros."""
+    from sklearn.preprocessing import StandardScaler
+
+    vectors = as_tensor(task.corpus.glove.vectors)
+    means = {
+        name: torch.nn.functional.embedding_bag(split.ids.long(), vectors, split.offsets[:-1], mode="mean").numpy()
+        for name, split in task.corpus.splits.items()
+    }
+    scaler = StandardScaler().fit(means["train"])
+    return {name: scaler.transform(mean_ND) for name, mean_ND in means.items()}
+
+
+def bigrams(task: Task, vectorizer: str, **options: Any) -> Features:
+    """(N, F), sparse: words and pairs of neighbours that occur in training, as scikit-learn's `vectorizer` counts."""
+    from sklearn.feature_extraction import text
+
+    by_spaces = {"tokenizer": str.split, "token_pattern": None, "lowercase": False}
+    counter = getattr(text, vectorizer)(ngram_range=(1, 2), dtype=np.float32, **by_spaces, **options)
+    return {"train": counter.fit_transform(task.words["train"])} | {
+        name: counter.transform(task.words[name]) for name in ("validation", "test")
+    }
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def logistic(features: Features, task: Task, c: float, seed: int) -> Model:
+    """Logistic regression, C = c."""
+    from sklearn.linear_model import LogisticRegression
+
+    fitted = LogisticRegression(C=c, max_iter=1000).fit(features["train"], task.labels_N("train"))
+    return Model(fitted.predict_log_proba, fitted.coef_.size + fitted.intercept_.size)
+
+
+def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.25) -> Model:
+    """NB-SVM (Wang and Manning 2012): a linear SVM on binary features times their log-count ratio.
+
+    Its weights are drawn towards their mean size (section 2.3): w' = (1 - beta) |w|_1 / F + beta w. There is no offset,
+    as LIBLINEAR has none by default: beside weights made so much smaller it would count too much.
+    """
+    from sklearn.svm import LinearSVC
+
+    if (classes := len(task.corpus.label_names)) != 2:
+        raise UserError(f"nb_svm tells two labels apart, and these reviews have {classes}: leave it out with --only")
+    labels_N = task.labels_N("train")
+    ratio_F = log_count_ratio(features["train"], labels_N)
+    svm = LinearSVC(C=c, fit_intercept=False, random_state=seed)
+    weights_F = svm.fit(features["train"].multiply(ratio_F).tocsr(), labels_N).coef_[0]
+    weights_F = ratio_F * ((1 - beta) * np.abs(weights_F).mean() + beta * weights_F)
+
+    slope = slope_of(features["validation"] @ weights_F, task.labels_N("validation"))
+
+    def logits_NC(features_NF: Any) -> np.ndarray:
+        logit_N = slope * (features_NF @ weights_F)
+        return np.stack([np.zeros_like(logit_N), logit_N], axis=1)
+
+    return Model(logits_NC, len(weights_F))
+
+
+def log_count_ratio(binary_NF: Any, labels_N: np.ndarray, alpha: float = 1.0) -> np.ndarray:
+    """(F,): r = log((p / |p|_1) / (q / |q|_1)), p and q = alpha + counts in class 1 and 0 (Wang, Manning, eq. 1)."""
+    p_F, q_F = (alpha + np.asarray(binary_NF[labels_N == label].sum(0)).ravel() for label in (1, 0))
+    return np.log((p_F / p_F.sum()) / (q_F / q_F.sum()))
+
+
+def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
+    """Makes a probability of a margin: sigmoid(slope x margin), fitted as Platt (1999) does but without his offset.
+
+    So no label changes: there is no offset, and the slope is positive.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    fitted = LogisticRegression(C=np.inf, fit_intercept=False).fit(margin_N[:, None], labels_N)
+    return max(float(fitted.coef_[0, 0]), 1e-6)
+
+
+def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
+    """fastText with pairs of neighbours (Joulin et al. 2017); one thread, so that a seed repeats it."""
+    import fasttext as library
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "train.txt"
+        lines = zip(task.labels_N("train").tolist(), features["train"], strict=True)
+        file.write_text("".join(f"__label__{label} {words}\n" for label, words in lines), encoding="utf-8")
+        options = {"dim": 10, "wordNgrams": 2, "lr": 0.5, "epoch": epochs, "thread": 1, "seed": seed, "verbose": 0}
+        fitted = library.train_supervised(str(file), **options)
+    order = np.argsort([int(label.removeprefix("__label__")) for label in fitted.get_labels()])
+    output_CD = fitted.get_output_matrix()[order]
+
+    def logits_NC(words_N: list[str]) -> np.ndarray:  # `predict` fails or repeats a probability under numpy 2
+        return np.stack([fitted.get_sentence_vector(words) for words in words_N]) @ output_CD.T
+
+    return Model(logits_NC, fitted.get_input_matrix().size + output_CD.size)
+
+
+BASELINES = {
+    "mean_glove": Baseline(mean_vectors, logistic, "C", (0.01, 0.1, 1.0, 10.0)),
+    "tfidf": Baseline(
+        partial(bigrams, vectorizer="TfidfVectorizer", sublinear_tf=True, min_df=2), logistic, "C", (3.0, 10.0, 30.0)
+    ),
+    "nb_svm": Baseline(
+        partial(bigrams, vectorizer="CountVectorizer", binary=True), nb_svm, "C", (0.001, 0.01, 0.1, 1.0)
+    ),
+    "fasttext": Baseline(lambda task: task.words, fasttext, "epochs", (5, 10, 25)),
+}
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def read(overrides: Sequence[str]) -> Task:
+    """The corpus that training would have with these settings."""
+    paths = ("data.path", "data.glove.path", "data.cache_dir")
+    chosen = ["data.source=packaged", *(quoted(override, paths) for override in overrides)]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        try:
+            cfg = checked(plain(compose("train", overrides=chosen)))
+        except HydraException as error:
+            raise UserError(str(error).splitlines()[0]) from error
+    corpus = prepare(cfg["data"])
+    data = pinned({"data": cfg["data"]}, corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
+    source = find_source(data)
+    reviews = cut(source.load(), source, data["validation_share"], data["test_share"])
+    tokenizer = Tokenizer(data["tokenizer"], corpus.glove.words)
+    words = {
+        name: [" ".join(word.text for word in tokenizer.words(text)) for text in split.texts]
+        for name, split in reviews.splits.items()
+    }
+    return Task(data, corpus, words)
+
+
+def scores_of(model: Model, features: Features, task: Task, split: str) -> Scores:
+    ids, logits_NC = task.corpus.splits[split], np.asarray(model.logits_NC(features[split]), dtype=np.float64)
+    return Scores(torch.arange(len(ids)), ids.labels, ids.lengths, torch.from_numpy(logits_NC))
+
+
+def run(cfg: Mapping[str, Any], task: Task, folder: Path) -> dict[str, Any]:
+    """Fits a baseline, chooses by validation, scores test once, writes the run folder; returns metrics.json."""
+    baseline = BASELINES[cfg["model"]["name"]]
+    start = time.perf_counter()
+    features = baseline.features(task)
+    counting = time.perf_counter() - start
+    tried = []
+    for value in baseline.grid:
+        start = time.perf_counter()
+        model = baseline.fit(features, task, value, cfg["seed"])
+        seconds = counting + time.perf_counter() - start
+        tried.append((value, model, scores_of(model, features, task, "validation"), seconds))
+    value, model, validation, seconds = max(tried, key=lambda found: found[2].accuracy)
+    scores = {"validation": validation, "test": scores_of(model, features, task, "test")}
+    metrics = run_facts(cfg, task.corpus) | {
+        "parameters": model.parameters,
+        "train_reviews": len(task.words["train"]),
+        "train_seconds": seconds,
+        "tokens_per_s": len(task.corpus.splits["train"].ids) / seconds,
+        "chosen": {baseline.setting: value},
+        **score_facts("val", scores["validation"]),
+        **score_facts("test", scores["test"]),
+    }
+    write(folder, cfg, task.corpus, scores, metrics)
+    return metrics
+
+
+def write(folder: Path, cfg: Mapping[str, Any], corpus: Corpus, scores: dict[str, Scores], metrics: dict) -> None:
+    """The run folder, metrics.json last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metrics.json").unlink(missing_ok=True)  # of an earlier run into the same folder
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
+    found = environment()
+    found["versions"] |= {package: version(package) for package in ("scikit-learn", FASTTEXT)}
+    write_json(folder / "environment.json", found)
+    for split, (predictions, texts) in SPLIT_FILES.items():
+        write_predictions(folder / predictions, scores[split], corpus.splits[split].rows)
+        link_texts(corpus.texts(split), folder / texts)
+    write_json(folder / "metrics.json", metrics)
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], folder: Path) -> Iterator[dict]:
+    """metrics.json of each baseline and seed. Raises UserError for wrong settings, or without scikit-learn."""
+    if version("scikit-learn") is None:
+        raise UserError("the baselines need scikit-learn: pip install 'imdbattn[baselines]'")
+    if "fasttext" in names and version(FASTTEXT) is None:
+        print(f"fasttext is left out: it needs pip install {FASTTEXT}==0.9.2, for Python 3.11", file=sys.stderr)
+        names = [name for name in names if name != "fasttext"]
+    task = read(overrides)
+    for name in names:
+        baseline = BASELINES[name]
+        model = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
+        for seed in seeds if name == "fasttext" else seeds[:1]:
+            yield run({"seed": seed, "model": model, "data": task.data}, task, folder / f"{name}-s{seed}")
+
+
+def row(metrics: Mapping[str, Any]) -> str:
+    """A line of the table."""
+    chosen = ", ".join(f"{name} {value:g}" for name, value in metrics["chosen"].items())
+    accuracies = f"{100 * metrics['val_accuracy']:.1f} | {100 * metrics['test_accuracy']:.1f}"
+    costs = f"{metrics['parameters']:,} | {metrics['train_seconds']:.1f}"
+    return f"| `{metrics['model']}` | {metrics['seed']} | {chosen} | {accuracies} | {costs} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("runs/baselines"), help="where the run folders lie")
+    parser.add_argument("--only", nargs="+", choices=BASELINES, default=list(BASELINES), help="baselines to run")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="fastText's; others run with the first")
+    parser.add_argument("overrides", nargs="*", help="settings as for training, e.g. data.tokenizer=whitespace")
+    chosen = parser.parse_intermixed_args()
+    print("| baseline | seed | chosen | validation % | test % | parameters | s to count and fit |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    try:
+        for metrics in run_all(chosen.only, chosen.seeds, chosen.overrides, chosen.folder):
+            print(row(metrics), flush=True)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""Many run folders -> one comparison: a dict of plain values, which analysis.report writes and shows.
+
+Accuracies and differences are fractions. Suffixes of arrays: N reviews, V variants, B resamples.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+
+from imdbattn.analysis import statistics
+from imdbattn.analysis.figures import read_curves
+from imdbattn.analysis.runs import (
+    FINGERPRINT,
+    Predictions,
+    Run,
+    Skipped,
+    Variant,
+    find_runs,
+    neighbours,
+    passed_over,
+    shown,
+    variants,
+)
+from imdbattn.errors import UserError
+
+LEVEL = 0.95  # of the intervals
+CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
+Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> which reviews are in it
+
+
+def compare(
+    folders: Iterable[str | Path],
+    split: str | None = None,
+    resamples: int = 10_000,
+    seed: int = 0,
+    words: Mapping[str, Sequence[str]] | None = None,
+    disagreements: int = 20,
+    against: str | None = None,
+) -> dict[str, Any]:
+    """Compares the finished runs in `folders` by their predictions of `split`; conf/compare.yaml explains the settings.
+
+    split: null takes test where all runs have it, else validation. Returns plain values that JSON can hold. Raises
+    UserError when there is nothing to compare, when runs were scored on different reviews, or for an unknown `against`.
+    """
+    runs, skipped = find_runs(folders)
+    split = split or ("test" if all(run.has("test") for run in runs) else "validation")
+    predictions, more = read_predictions(runs, split)
+    runs, skipped = [run for run in runs if run.folder in predictions], [*skipped, *more]
+    found = variants(runs)
+    masks, texts = slices(runs, predictions, split, words or {})
+    told = [[predictions[run.folder] for run in one.runs] for one in found]
+    share_NV = np.stack([np.mean([one.right_N for one in seeds], axis=0) for seeds in told], axis=1)
+    means_BV = statistics.review_means(share_NV, resamples, seed)
+    accuracies = [np.array([one.right_N.mean() for one in seeds]) for seeds in told]
+    shifts_BV = statistics.seed_shifts(accuracies, resamples, seed)
+    rungs = [
+        describe(one, seeds, masks)
+        | {"interval": list(statistics.interval(means_BV[:, v], shifts_BV[:, v], len(seeds) - 1, LEVEL))}
+        for v, (one, seeds) in enumerate(zip(found, told, strict=True))
+    ]
+    first = runs[0]
+    return {
+        "split": split,
+        "test_set": first.metrics["test_set"],
+        "fingerprint": first.metrics[FINGERPRINT[split]],
+        "reviews": len(share_NV),
+        "labels": first.metrics["labels"],
+        "environments": environments(runs),
+        "folders": [shown(run.folder) for run in runs],
+        "skipped": skipped,
+        "method": {"resamples": resamples, "seed": seed, "level": LEVEL},
+        "rungs": rungs,
+        "pairs": compare_pairs(found, neighbours(found, against), share_NV, means_BV, shifts_BV),
+        "disagreements": disputed(found, told, texts, first.metrics["labels"], disagreements),
+    }
+
+
+def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
+    """Folder -> predictions of `split`, line for line of the same reviews, and the runs that have none or other ones.
+
+    Raises UserError when the runs that have some were scored on different sets, or when no run has.
+    """
+    one_set([run for run in runs if run.has(split)], split)
+    found: dict[Path, Predictions] = {}
+    skipped = []
+    for run in runs:
+        try:
+            if not run.has(split):
+                raise UserError(f"it has no {split} predictions")
+            found[run.folder] = run.predictions(split)
+        except (UserError, OSError, ValueError, KeyError) as error:
+            skipped.append(passed_over(run.folder, error))
+    if not found:
+        raise UserError(f"no run has {split} predictions that can be read: {skipped[0]['reason']}")
+    longest = max(found.values(), key=lambda one: len(one.rows_N))
+    for folder, one in list(found.items()):
+        if not (np.array_equal(one.rows_N, longest.rows_N) and np.array_equal(one.labels_N, longest.labels_N)):
+            skipped.append({"folder": shown(folder), "reason": f"it scored {len(one.rows_N)} reviews only, or others"})
+            del found[folder]
+    return found, skipped
+
+
+def one_set(runs: Sequence[Run], split: str) -> None:
+    """Raises UserError naming the fingerprints, when runs were scored on different reviews."""
+    sets: dict[str, list[Run]] = {}
+    for run in runs:
+        sets.setdefault(str(run.metrics.get(FINGERPRINT[split])), []).append(run)
+    if len(sets) > 1:
+        named = "; ".join(
+            f"{fingerprint} ({some[0].metrics['test_set']}): {len(some)} run(s), such as {shown(some[0].folder)}"
+            for fingerprint, some in sets.items()
+        )
+        raise UserError(f"runs of different {split} sets do not belong in one table: {named}. Compare each set apart")
+
+
+def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[str, Any]:
+    """What one variant's runs say, all but the interval."""
+    metrics = [run.metrics for run in one.runs]
+    confidences = [told.probabilities_NC.max(1) for told in seeds]
+    rights = [told.right_N for told in seeds]
+    pooled = statistics.reliability(np.concatenate(confidences), np.concatenate(rights))
+    classes = len(metrics[0]["labels"])
+    return {
+        "label": one.label,
+        "model": one.model,
+        "after": one.after,
+        "varied": one.varied,
+        "seeds": [run["seed"] for run in metrics],
+        "folders": [shown(run.folder) for run in one.runs],
+        "validation": spread([run["val_accuracy"] for run in metrics]),
+        "test": spread([run.get("test_accuracy") for run in metrics]),
+        **{
+            name: average([run.get(name) for run in metrics])
+            for name in ("parameters", "tokens_per_s", "train_seconds", "epochs")
+        },
+        "ece": mean(map(statistics.calibration_error, confidences, rights)),
+        "reliability": [group | {"count": group["count"] / len(seeds)} for group in pooled],
+        "confusion": np.mean(
+            [statistics.confusion(told.labels_N, told.predicted_N, classes) for told in seeds], axis=0
+        ).tolist(),
+        "slices": {
+            way: [
+                {"name": name, "reviews": int(mask.sum()), "accuracy": float(np.mean([r[mask].mean() for r in rights]))}
+                for name, mask in named.items()
+                if mask.any()
+            ]
+            for way, named in masks.items()
+        },
+        "curves": curves(one.runs),
+    }
+
+
+def spread(values: Sequence[float | None]) -> dict[str, Any] | None:
+    """Mean and standard deviation over seeds; None where a seed has no value."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return {"mean": mean(known), "sd": stdev(known) if len(known) > 1 else None, "values": known}
+
+
+def average(values: Sequence[float | None]) -> float | None:
+    found = spread(values)
+    return None if found is None else found["mean"]
+
+
+def curves(runs: Sequence[Run]) -> dict[str, Any]:
+    """Learning curves by name: the epochs, and a list of values a seed, None behind the last epoch of a shorter one."""
+    files = [run.folder / "metrics.csv" for run in runs]
+    read = [read_curves(file) for file in files if file.exists()]
+    found = {}
+    for name in CURVES:
+        seeds = [dict(zip(*curve[name], strict=True)) for curve in read if name in curve]
+        if seeds:
+            epochs = sorted({epoch for values in seeds for epoch in values})
+            found[name] = {"epochs": epochs, "values": [[values.get(epoch) for epoch in epochs] for values in seeds]}
+    return found
+
+
+def slices(
+    runs: Sequence[Run], predictions: Mapping[Path, Predictions], split: str, words: Mapping[str, Sequence[str]]
+) -> tuple[Masks, list[str] | None]:
+    """Slices by length and, where a run has the texts, by words; and the texts."""
+    lengths_N = predictions[runs[0].folder].lengths_N
+    masks = {"length": statistics.length_slices(lengths_N)}
+    texts = next((texts for run in runs if (texts := run.texts(split)) and len(texts) == len(lengths_N)), None)
+    if texts is not None:
+        masks |= {name: statistics.word_slices(texts, listed) for name, listed in words.items()}
+    return masks, texts
+
+
+def compare_pairs(
+    found: Sequence[Variant],
+    pairs: Sequence[tuple[int, int]],
+    share_NV: np.ndarray,
+    means_BV: np.ndarray,
+    shifts_BV: np.ndarray,
+) -> list[dict[str, Any]]:
+    """Difference, interval, test and words of each pair (from, to) of places in `found`."""
+    p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
+    compared = []
+    for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
+        freedom = len(found[old].runs) + len(found[to].runs) - 2
+        means_B, shifts_B = means_BV[:, to] - means_BV[:, old], shifts_BV[:, to] - shifts_BV[:, old]
+        low, high = statistics.interval(means_B, shifts_B, freedom, LEVEL)
+        difference = float((share_NV[:, to] - share_NV[:, old]).mean())
+        verdict = statistics.verdict(holm_p, low, high)
+        compared.append(
+            {
+                "from": found[old].label,
+                "to": found[to].label,
+                "difference": difference,
+                "interval": [low, high],
+                "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
+                "only_from_right": float((share_NV[:, old] * (1 - share_NV[:, to])).sum()),
+                "mcnemar_p": p,
+                "holm_p": holm_p,
+                "verdict": verdict,
+                "words": in_words(found[old], found[to], verdict, difference, low, high),
+            }
+        )
+    return compared
+
+
+def in_words(old: Variant, to: Variant, verdict: str, difference: float, low: float, high: float) -> str:
+    """`residual beats base by 1.9 points (1.4 to 2.4)`, and what one seed leaves open."""
+    difference, low, high = 100 * difference, 100 * low, 100 * high
+    said = {
+        "better": f"{to.label} beats {old.label} by {difference:.1f} points ({low:.1f} to {high:.1f})",
+        "worse": f"{to.label} falls behind {old.label} by {-difference:.1f} points ({-high:.1f} to {-low:.1f})",
+        "undecided": f"no difference shown between {old.label} and {to.label}: "
+        f"{difference:+.1f} points ({low:.1f} to {high:.1f})",
+    }[verdict]
+    single = [one.label for one in (old, to) if len(one.runs) == 1]
+    return f"{said}; one seed of {' and of '.join(single)}: its spread over seeds is unknown" if single else said
+
+
+def disputed(
+    found: Sequence[Variant],
+    told: Sequence[Sequence[Predictions]],
+    texts: Sequence[str] | None,
+    labels: Sequence[str],
+    count: int,
+) -> list[dict[str, Any]]:
+    """The reviews on which variants differ most: by the standard deviation of the true label's mean probability."""
+    first = told[0][0]
+    every_N = np.arange(len(first.labels_N))
+    true_NV = np.stack(
+        [np.mean([one.probabilities_NC[every_N, one.labels_N] for one in seeds], axis=0) for seeds in told], axis=1
+    )
+    spread_N = true_NV.std(1)
+    most = [n for n in np.argsort(-spread_N, kind="stable")[:count] if spread_N[n] > 0]
+    return [
+        {
+            "row": int(first.rows_N[n]),
+            "label": str(labels[first.labels_N[n]]),
+            "text": texts[n] if texts is not None else None,
+            "probability": {one.label: float(true) for one, true in zip(found, true_NV[n], strict=True)},
+            "spread": float(spread_N[n]),
+        }
+        for n in most
+    ]
+
+
+def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The distinct machines and versions that the runs were made with."""
+    found = []
+    for run in runs:
+        try:
+            told = json.loads((run.folder / "environment.json").read_text())
+        except (OSError, ValueError):
+            continue
+        one = {name: told.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")}
+        one |= {name: told.get("versions", {}).get(name) for name in ("torch", "lightning")}
+        if one not in found:
+            found.append(one)
+    return found

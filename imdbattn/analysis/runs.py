@@ -1,0 +1,254 @@
+"""Finished run folders: found, read, put together by what they share, and set in the order in which they are compared.
+
+Suffixes of arrays: N reviews, C classes.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from imdbattn.errors import UserError
+from imdbattn.settings import RUNGS, SPLIT_FILES, variant
+
+FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # their names in metrics.json
+Skipped = dict[str, str]  # {"folder", "reason"}
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a run said of each review of a split; `rows_N` are row numbers in the source, `lengths_N` tokens read."""
+
+    rows_N: np.ndarray
+    labels_N: np.ndarray
+    predicted_N: np.ndarray
+    probabilities_NC: np.ndarray
+    lengths_N: np.ndarray
+
+    @property
+    def right_N(self) -> np.ndarray:
+        return self.predicted_N == self.labels_N
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run folder."""
+
+    folder: Path
+    settings: dict[str, Any]
+    metrics: dict[str, Any]
+
+    @cached_property
+    def shared(self) -> dict[str, Any]:
+        """Flat settings that its other seeds have too, with the fingerprints of its data; null is as good as absent."""
+        data = {f"data.{split}": self.metrics.get(name) for split, name in FINGERPRINT.items()}
+        return {key: value for key, value in (variant(self.settings) | data).items() if value is not None}
+
+    def has(self, split: str) -> bool:
+        return (self.folder / SPLIT_FILES[split][0]).exists()
+
+    def predictions(self, split: str) -> Predictions:
+        """Read from the folder at each call. Raises OSError, ValueError (pyarrow's, too) or KeyError when broken."""
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(self.folder / SPLIT_FILES[split][0])
+        probabilities = np.array(table["probabilities"].to_pylist(), dtype=float)
+        if probabilities.ndim != 2 or not np.isfinite(probabilities).all():
+            raise ValueError("its probabilities are no numbers: did training diverge?")
+        rows, labels, predicted, lengths = (table[name].to_numpy() for name in ("row", "label", "predicted", "length"))
+        return Predictions(rows, labels, predicted, probabilities, lengths)
+
+    def texts(self, split: str) -> list[str] | None:
+        """The reviews, in the order of the predictions; None where they are not in the folder or cannot be read."""
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.read_table(self.folder / SPLIT_FILES[split][1])["text"].to_pylist()
+        except (OSError, ValueError, KeyError):
+            return None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Runs that differ in nothing but their seed. `varied`: the settings that others of its model name differ in."""
+
+    label: str
+    model: str
+    varied: dict[str, Any]
+    runs: list[Run]
+
+    @property
+    def after(self) -> str | None:
+        return self.runs[0].settings["model"].get("after")
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        return self.runs[0].shared
+
+
+def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
+    """The finished runs in `folders` at any depth, each once, and what was passed over and why.
+
+    Of two runs with the same settings, seed and data, the one that ended last is taken. Raises UserError for a folder
+    that is not there, or when there is no finished run in any.
+    """
+    found: dict[str, Run] = {}
+    skipped: list[Skipped] = []
+    asked = [Path(folder).expanduser() for folder in folders]
+    for asked_folder in asked:
+        if not asked_folder.is_dir():
+            raise UserError(f"runs={asked_folder} is not a folder")
+    for folder in dict.fromkeys(place for root in asked for place in run_folders(root)):
+        try:
+            run = read_run(folder)
+        except Exception as error:  # whatever a broken YAML or JSON file raises: it is one run of many
+            skipped.append(passed_over(folder, error))
+            continue
+        key = json.dumps([run.shared, run.metrics["seed"]], sort_keys=True, default=str)
+        older, newer = sorted((found.get(key, run), run), key=lambda run: (run.folder / "metrics.json").stat().st_mtime)
+        if older is not newer:
+            skipped.append({"folder": shown(older.folder), "reason": f"run again in {shown(newer.folder)}"})
+        found[key] = newer
+    if not found:
+        unfinished = f"; passed over: {skipped[0]['folder']} ({skipped[0]['reason']})" if skipped else ""
+        raise UserError(f"no finished run in {', '.join(map(str, asked)) or 'runs='}{unfinished}")
+    return list(found.values()), skipped
+
+
+def run_folders(root: Path) -> Iterator[Path]:
+    """Folders with a config.yaml, sorted by path. Links are followed to a run folder only: none goes in circles."""
+    for place, inside, files in os.walk(root):
+        if "config.yaml" in files:
+            yield Path(place).resolve()
+            inside.clear()
+        inside[:] = sorted(name for name in inside if not name.startswith(".") and name != "wandb")
+        links = (Path(place, name) for name in inside if Path(place, name).is_symlink())
+        yield from (link.resolve() for link in links if (link / "config.yaml").exists())
+
+
+def read_run(folder: Path) -> Run:
+    """Raises UserError when something is missing in it, and whatever a broken file raises."""
+    from omegaconf import OmegaConf
+
+    if not (folder / "metrics.json").exists():
+        raise UserError("unfinished: it has no metrics.json")
+    settings = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    metrics = json.loads((folder / "metrics.json").read_text())
+    if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict) or "name" not in settings["model"]:
+        raise UserError("unreadable: its config.yaml has no model.name")
+    if lacking := {"seed", "labels", "val_accuracy", "test_set"} - set(metrics):
+        raise UserError(f"unreadable: its metrics.json lacks {', '.join(sorted(lacking))}")
+    return Run(folder, settings, metrics)  # type: ignore[arg-type]
+
+
+def passed_over(folder: Path, error: Exception) -> Skipped:
+    reason = str(error) if isinstance(error, UserError) else f"unreadable: {' '.join(str(error).split())[:200]}"
+    return {"folder": shown(folder), "reason": reason}
+
+
+def shown(folder: Path) -> str:
+    """A path as a person would type it here: relative where it lies below the current folder."""
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+
+
+def variants(runs: Sequence[Run]) -> list[Variant]:
+    """The runs put together by what they share, as the ladder is built: by rung, then by the varied settings.
+
+    A label is the model's name and the settings in which variants of that name differ: `residual layers=6`,
+    `residual_pe Dot width=64`.
+    """
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(run.shared, sort_keys=True, default=str), []).append(run)
+    by_model: dict[str, list[list[Run]]] = {}
+    for group in groups.values():
+        by_model.setdefault(group[0].settings["model"]["name"], []).append(group)
+    found = []
+    for model in sorted(by_model, key=lambda name: RUNGS.index(name) if name in RUNGS else len(RUNGS)):
+        shared = [group[0].shared for group in by_model[model]]
+        keys = [key for key in dict.fromkeys(key for one in shared for key in one) if differs(key, shared)]
+        varied = [{key: one.get(key) for key in keys} for one in shared]
+        labels = [" ".join((model, *dict.fromkeys(words(one)))) for one in varied]
+        if len(set(labels)) < len(labels):  # two settings of one short name
+            labels = [" ".join((model, *(f"{key}={json.dumps(one[key])}" for key in keys))) for one in varied]
+        order = sorted(range(len(varied)), key=lambda i: [rank(value) for value in varied[i].values()])
+        groups_of = by_model[model]
+        found += [
+            Variant(labels[i], model, varied[i], sorted(groups_of[i], key=lambda run: run.metrics["seed"]))
+            for i in order
+        ]
+    return found
+
+
+def differs(key: str, shared: Sequence[dict[str, Any]]) -> bool:
+    return any(one.get(key) != shared[0].get(key) for one in shared)
+
+
+def words(varied: dict[str, Any]) -> list[str]:
+    """The varied settings in short: a class by its name, another by the last part of its key; null goes without."""
+    return [
+        str(value).rpartition(".")[2] if key.endswith("_target_") else f"{key.rpartition('.')[2]}={in_short(value)}"
+        for key, value in varied.items()
+        if value is not None
+    ]
+
+
+def in_short(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:g}" if type(value) is float else json.dumps(value)
+
+
+def rank(value: Any) -> tuple[int, float, str]:
+    """Sorts null first, then numbers (false before true), then the rest by alphabet, classes by their own name."""
+    if isinstance(value, (int, float)):
+        return 1, value, ""
+    return (0, 0, "") if value is None else (2, 0, str(value).rpartition(".")[2])
+
+
+def neighbours(found: Sequence[Variant], against: str | None = None) -> list[tuple[int, int]]:
+    """Places (from, to) in `found` of the variants to compare: those that differ in one thing.
+
+    That is the rung which `to` comes after (`model.after`), with equal varied settings; and of the same model the
+    variant with the next lower value of one setting. Where there is neither, it is the rung that `to` comes after
+    with the settings that agree best, else the variant before it. `against`: the label of the one variant that all
+    others are compared with instead. Raises UserError when there is none of that label.
+    """
+    labels = [one.label for one in found]
+    if against is not None:
+        if against not in labels:
+            raise UserError(f"against={against} is not among the runs; choose one of {', '.join(labels)}")
+        return [(labels.index(against), to) for to in range(len(found)) if labels[to] != against]
+    pairs = []
+    for place, to in enumerate(found):
+        parents = [i for i, one in enumerate(found) if one.model == to.after and i != place]
+        agreeing = [i for i in parents if not disagreeing(found[i], to)]
+        lower = {steps[0]: i for i in range(place) if len(steps := differences(found[i], to)) == 1}
+        closest = sorted(parents, key=lambda i: disagreeing(found[i], to))[:1] or [place - 1] * (place > 0)
+        pairs += [(i, place) for i in [*agreeing, *lower.values()] or closest]
+    return pairs
+
+
+def disagreeing(one: Variant, other: Variant) -> int:
+    """In how many of the settings that vary in either the two differ."""
+    return sum(one.shared.get(key) != other.shared.get(key) for key in {*one.varied, *other.varied})
+
+
+def differences(one: Variant, other: Variant) -> list[str]:
+    """The things in which two variants of one model differ, by short name; [] for two models.
+
+    Settings of one short name and equal values count once: they are one setting that another takes its value from.
+    """
+    if one.model != other.model:
+        return []
+    changed = {
+        (re.sub(r"\._target_$", "", key).rpartition(".")[2], str(value), str(other.varied[key]))
+        for key, value in one.varied.items()
+        if value != other.varied[key]
+    }
+    return [name for name, *_ in changed]

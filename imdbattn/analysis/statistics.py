@@ -1,0 +1,136 @@
+"""How sure a comparison is: intervals over seeds and reviews, paired tests, calibration, slices.
+
+Suffixes of arrays: N reviews, V variants, S seeds, B resamples, C classes.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+DRAWS = 4_000_000  # reviews drawn at a time, which bounds the memory at about 100 MB
+FEW = 25  # discordant reviews, below which McNemar's test is made by the binomial distribution
+BINS = 15  # of confidence, as in Guo et al. 2017
+APOSTROPHE = "['’ʼ´`\x92]"  # as reviews have it; x92 is cp1252's
+
+
+def review_means(share_NV: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """(B, V): means of the columns over N reviews drawn with replacement, in each resample the same for all columns."""
+    count = len(share_NV)
+    rng = np.random.default_rng((seed, 0))
+    means_BV = np.empty((resamples, share_NV.shape[1]))
+    step = max(1, DRAWS // count)
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        drawn = rng.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
+        times_BN = np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count)
+        means_BV[start : start + size] = times_BN @ share_NV / count
+    return means_BV
+
+
+def seed_shifts(accuracies: Iterable[np.ndarray], resamples: int, seed: int) -> np.ndarray:
+    """(B, V): by how much the mean of a variant's S accuracies moves when S seeds are drawn with replacement.
+
+    Widened by sqrt(S / (S - 1)), since what is drawn from S values varies less than they do (Hesterberg 2015, "What
+    Teachers Should Know About the Bootstrap", section 3.2.1). One seed tells nothing of the spread: it moves by 0.
+    """
+    rng = np.random.default_rng((seed, 1))
+    shifts = []
+    for values_S in accuracies:
+        count = len(values_S)
+        means_B = values_S[rng.integers(count, size=(resamples, count))].mean(1)
+        shifts.append((means_B - values_S.mean()) * np.sqrt(count / max(count - 1, 1)))
+    return np.stack(shifts, axis=1)
+
+
+def interval(means_B: np.ndarray, shifts_B: np.ndarray, freedom: int, level: float = 0.95) -> tuple[float, float]:
+    """Percentile interval of the resampled means moved by the resampled seeds.
+
+    freedom: degrees of freedom of the seeds' spread; the shifts are widened as t quantiles are wider than normal
+    ones, which makes up for its being known from a few seeds only (Hesterberg 2015). The noise of one review in one
+    seed is in both parts, so the interval is rather too wide than too narrow (Owen 2007, "The pigeonhole bootstrap").
+    """
+    from scipy import stats
+
+    tail = (1 + level) / 2
+    widening = stats.t.ppf(tail, freedom) / stats.norm.ppf(tail) if freedom > 0 else 1.0
+    low, high = np.quantile(means_B + widening * shifts_B, (1 - tail, tail))
+    return float(low), float(high)
+
+
+def mcnemar(gain_N: np.ndarray) -> float:
+    """Two-sided p-value of McNemar's test with reviews as clusters of their pairs of seeds (Durkalski et al. 2003).
+
+    gain_N: share of the seeds of one variant that are right about a review, less that of the other. With a seed each
+    it is McNemar's own test, by the normal distribution (no continuity correction) or, for few discordant reviews, by
+    the binomial one: a sign test over reviews.
+    """
+    from scipy import stats
+
+    gained, lost = int((gain_N > 0).sum()), int((gain_N < 0).sum())
+    if gained + lost == 0:
+        return 1.0
+    if gained + lost < FEW:
+        return float(stats.binomtest(gained, gained + lost).pvalue)
+    return float(stats.chi2.sf(gain_N.sum() ** 2 / (gain_N**2).sum(), 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values corrected for their number (Holm 1979)."""
+    from statsmodels.stats.multitest import multipletests
+
+    return [float(p) for p in multipletests(p_values, method="holm")[1]] if len(p_values) else []
+
+
+def verdict(p_value: float, low: float, high: float) -> str:
+    """better or worse only where the test and the interval agree that there is a difference; else undecided.
+
+    The test sees these seeds only, the interval others as well; the test is corrected for the number of comparisons.
+    """
+    return "undecided" if p_value >= 0.05 or low <= 0 <= high else "better" if low > 0 else "worse"
+
+
+def reliability(confidence_N: np.ndarray, right_N: np.ndarray) -> list[dict[str, float]]:
+    """Mean confidence, accuracy and count of each of 15 equal bins of confidence (i/15, (i+1)/15] that is not empty."""
+    bins_N = np.clip(np.ceil(confidence_N * BINS).astype(int) - 1, 0, BINS - 1)
+    groups = [bins_N == number for number in np.unique(bins_N)]
+    return [
+        {"confidence": float(confidence_N[g].mean()), "accuracy": float(right_N[g].mean()), "count": float(g.sum())}
+        for g in groups
+    ]
+
+
+def calibration_error(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
+    """Expected calibration error: mean over reviews of their bin's |accuracy - confidence| (Guo et al. 2017, eq. 3)."""
+    gaps = [one["count"] * abs(one["accuracy"] - one["confidence"]) for one in reliability(confidence_N, right_N)]
+    return sum(gaps) / len(confidence_N)
+
+
+def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
+    """(C, C): reviews of each true class (line) that got each predicted class (column)."""
+    return np.bincount(labels_N * classes + predicted_N, minlength=classes**2).reshape(classes, classes)
+
+
+def length_slices(lengths_N: np.ndarray) -> dict[str, np.ndarray]:
+    """Name -> mask of reviews: five slices of like size by length in words, fewer where lengths repeat."""
+    bounds = np.unique(np.quantile(lengths_N, (0.2, 0.4, 0.6, 0.8, 1), method="lower").astype(int))
+    slices = {}
+    for place, bound in enumerate(bounds):
+        below = bounds[place - 1] if place else -1
+        name = f"{below + 1} to {bound} words" if place else f"up to {bound} words"
+        name = f"over {below} words" if place and place == len(bounds) - 1 else name
+        slices[name] = (lengths_N > below) & (lengths_N <= bound)
+    return slices
+
+
+def word_slices(texts: Sequence[str], words: Sequence[str]) -> dict[str, np.ndarray]:
+    """Masks of the reviews without and with any of `words`, whole and in upper or lower case; n't counts in don't."""
+    pattern = re.compile("|".join(map(as_pattern, words)), re.IGNORECASE)
+    found_N = np.array([pattern.search(text) is not None for text in texts], dtype=bool)
+    return {"without": ~found_N, "with": found_N}
+
+
+def as_pattern(word: str) -> str:
+    """A whole word; one with an apostrophe, such as n't, may be the end of another."""
+    pattern = re.sub(APOSTROPHE, APOSTROPHE, re.escape(word)) + r"(?!\w)"
+    return pattern if re.search(APOSTROPHE, word) else r"(?<!\w)" + pattern

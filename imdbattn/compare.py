@@ -1,0 +1,56 @@
+"""Compares finished runs: `python -m imdbattn.compare runs=<folder>`."""
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from imdbattn.errors import UserError
+from imdbattn.settings import Rule, command, maybe, one_of, plain, whole
+
+WORDS: Rule = (
+    "names with a list of words each, such as {not: [not, n't]}",
+    lambda v: (
+        isinstance(v, dict)
+        and all(isinstance(w, list) and w and all(isinstance(x, str) and x for x in w) for w in v.values())
+    ),
+)
+RULES = {
+    "split": maybe(one_of("test", "validation")),
+    "resamples": whole(100, 1_000_000),
+    "seed": whole(0, 2**32 - 1),
+    "words": WORDS,
+    "disagreements": whole(0),
+}
+
+
+@command("compare", "runs", "out", "against")
+def main(cfg: DictConfig) -> None:
+    """Prints the comparison and writes it into `out`."""
+    settings = plain(cfg)
+    for key, (words, holds) in RULES.items():
+        if not holds(settings[key]):
+            raise UserError(f"{key}={'null' if settings[key] is None else settings[key]} must be {words}")
+    folders = listed(settings.pop("runs"))
+    out = Path(settings.pop("out") or Path(folders[0], "comparison")).expanduser()
+    from imdbattn.analysis.comparison import compare  # scipy, pyarrow and matplotlib: `--help` does not wait for them
+    from imdbattn.analysis.report import print_terminal, write_all
+
+    comparison = compare(folders, **settings)
+    page = write_all(comparison, out)
+    print_terminal(comparison)
+    print(f"comparison: {page}")
+
+
+def listed(runs: Any) -> list[str]:
+    """One folder or a list of them, also as the words [a,b]. Raises UserError when there is none."""
+    if isinstance(runs, str) and runs.startswith("[") and runs.endswith("]") and not Path(runs).expanduser().exists():
+        runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
+    folders = [str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")]
+    if not folders:
+        raise UserError("runs=<folder> is needed: a sweep's folder, a run's, or several as runs=[a,b]")
+    return folders
+
+
+if __name__ == "__main__":
+    main()

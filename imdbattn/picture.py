@@ -1,0 +1,90 @@
+"""Draws what a finished run learned: `python -m imdbattn.picture picture=attention run=<run folder> row=17`."""
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from imdbattn.data.cache import writing_into
+from imdbattn.errors import UserError
+from imdbattn.settings import SPLIT_FILES, command, maybe, one_of, plain, take_argument, whole
+
+RULES = {
+    "picture": one_of("positions", "attention", "scaling"),
+    "row": maybe(whole(0)),
+    "words": whole(1, 200),
+}
+
+
+def picture(cfg: DictConfig, text: str | None) -> None:
+    """Prints the path of each file it writes. Raises UserError for wrong input."""
+    for path in draw(plain(cfg) | ({} if text is None else {"text": text})):
+        print(path)
+
+
+def draw(settings: dict[str, Any]) -> list[Path]:
+    """Draws the picture that conf/picture.yaml's settings ask for, and returns the files. Raises UserError."""
+    for key, (words, holds) in RULES.items():
+        if not holds(settings[key]):
+            raise UserError(f"{key}={'null' if settings[key] is None else settings[key]} must be {words}")
+    if settings["picture"] == "scaling":
+        out = made(settings["out"] or "pictures")
+        from imdbattn.training.pictures import draw_scaling
+
+        return [draw_scaling(out)]
+    text = None if settings["picture"] == "positions" else chosen_text(settings)
+    from imdbattn.analysis.explain import digest
+    from imdbattn.training.pictures import draw_attention, draw_positions
+    from imdbattn.training.score import load_reader
+
+    reader, folder = load_reader(settings)
+    out = made(settings["out"] or folder / "pictures")
+    if text is None:
+        return [draw_positions(reader.module.net, reader.settings, out)]
+    return draw_attention(found := reader.explain(text), out, f"attention-{digest([found])}", settings["words"])
+
+
+def made(folder: str | Path) -> Path:
+    """The folder, made where it is not there. Raises UserError where that cannot be."""
+    path = Path(folder).expanduser()
+    with writing_into(path, "choose another out=<folder>"):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def chosen_text(settings: dict[str, Any]) -> str:
+    """The review to look at. Raises UserError when there is none, or two."""
+    text, row = settings["text"], settings["row"]
+    if (text is None) == (row is None):
+        raise UserError("picture=attention needs text=... or row=<row of a test review>, one of them")
+    return text_of_row(settings["run"], row) if text is None else str(text)
+
+
+def text_of_row(run: str | None, row: int) -> str:
+    """The run's test review with that row number in its source; a validation review where the run has no test.
+
+    Raises UserError when there is no such review.
+    """
+    import pyarrow.parquet as pq
+
+    from imdbattn.training.run_folder import open_run
+
+    folder = open_run(run)[1].parents[1]
+    files = [folder / reviews for _, reviews in SPLIT_FILES.values()]
+    file = next((file for file in files if file.exists()), None)
+    if file is None:
+        raise UserError(f"run={run} has no {files[0].name}: give text=...")
+    table = pq.read_table(file).to_pydict()
+    texts = dict(zip(table["row"], table["text"], strict=True))
+    if row not in texts:
+        raise UserError(f"row={row} is none of the {len(texts)} rows of {file}, such as {min(texts)} or {max(texts)}")
+    return texts[row]
+
+
+def main() -> None:
+    text = take_argument("text")
+    command("picture", "run", "out", "data.glove.path", "data.cache_dir")(lambda cfg: picture(cfg, text))()
+
+
+if __name__ == "__main__":
+    main()

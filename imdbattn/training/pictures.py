@@ -1,0 +1,118 @@
+"""Pictures that need a trained model, or its parts; the figures themselves are in analysis/pictures.
+
+Shape suffixes: T positions, D width, S draws, K keys, W widths that were measured.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from imdbattn.analysis.explain import Explanation, write_page
+from imdbattn.analysis.pictures import Scaling, dot_products, drawn, png, scaling
+from imdbattn.data.cache import write_atomically
+from imdbattn.data.prepare import Corpus
+from imdbattn.data.tokenization import Tokenizer
+from imdbattn.errors import UserError
+from imdbattn.nn.attention import Dot, ScaledDot
+from imdbattn.nn.positions import Learned, NoPositions, Sinusoidal, sinusoids
+from imdbattn.training.module import ReviewClassifier
+from imdbattn.training.reader import Reader
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
+
+SCORES = {"$q\\cdot k$": Dot, "$q\\cdot k/\\sqrt{d}$": ScaledDot}
+QUARTILES = (0.25, 0.5, 0.75)
+WIDTHS = [2**power for power in range(2, 11)]  # 4 to 1024
+WORDS = 30  # that the review has at least which a run's own picture shows
+
+
+def draw_run(module: ReviewClassifier, corpus: Corpus, cfg: Mapping[str, Any], folder: Path) -> None:
+    """Draws positions, and the attention to one review, into pictures/ of a run that has just ended.
+
+    The review is the shortest of at least thirty words of the last split that was scored. A failure is only a warning.
+    """
+    try:
+        if not isinstance(module.net.positions, NoPositions):
+            draw_positions(module.net, cfg, folder / "pictures")
+        reader = Reader(cfg, module.eval(), Tokenizer(cfg["data"]["tokenizer"], corpus.glove.words))
+        text = chosen_text(corpus, "test" if cfg["test"] else "validation")
+        draw_attention(reader.explain(text), folder / "pictures")
+    except Exception as error:
+        log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
+
+
+def chosen_text(corpus: Corpus, split: str) -> str:
+    """The shortest review of at least WORDS words, or else the longest; of several the first."""
+    import pyarrow.parquet as pq
+
+    lengths_N = corpus.splits[split].lengths
+    enough = lengths_N >= WORDS
+    at = lengths_N.masked_fill(~enough, int(lengths_N.max()) + 1).argmin() if enough.any() else lengths_N.argmax()
+    return pq.read_table(corpus.texts(split), columns=["text"])["text"][int(at)].as_py()
+
+
+def draw_attention(found: Explanation, folder: Path, name: str = "attention", words: int = 40) -> list[Path]:
+    """Writes <name>.png, where anything attends, and <name>.html; returns their paths."""
+    image, paths = drawn(found, words), []
+    if image is not None:
+        paths.append(folder / f"{name}.png")
+        write_atomically(paths[0], image)
+    return [*paths, write_page([found], [image], folder / f"{name}.html")]
+
+
+def draw_positions(net: Any, cfg: Mapping[str, Any], folder: Path) -> Path:
+    """Writes positions.png and returns its path. Raises UserError for a model without positions."""
+    tables = position_tables(net, cfg["data"]["max_tokens"] or 512)
+    if not tables:
+        raise UserError(f"model={cfg['model']['name']} has no positions; residual_pe and residual_learned have")
+    return write_picture(dot_products(tables), folder / "positions.png")
+
+
+def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
+    """The first `length` position vectors (T, D) by name: a learned table stands beside sinusoids of its width."""
+    positions = net.positions
+    if isinstance(positions, Sinusoidal):
+        return {"this model's sinusoidal positions": positions.pe_TD[:length].cpu().numpy()}
+    if isinstance(positions, Learned):
+        learned_TD = positions.table.weight[:length].detach().float().cpu().numpy()
+        same_TD = sinusoids(*learned_TD.shape).numpy()
+        return {"sinusoidal positions of this width": same_TD, "this model's learned positions": learned_TD}
+    return {}
+
+
+def draw_scaling(folder: Path) -> Path:
+    """Writes scaling.png and returns its path."""
+    return write_picture(scaling(measure_scaling(WIDTHS)), folder / "scaling.png")
+
+
+def write_picture(figure: Figure, path: Path) -> Path:
+    """Writes the figure as PNG, whole or not at all, and returns its path."""
+    write_atomically(path, png(figure))
+    return path
+
+
+@torch.no_grad()
+def measure_scaling(widths: Sequence[int], keys: int = 64, draws: int = 256, seed: int = 1) -> Scaling:
+    """Scores of `draws` random queries, each with `keys` random keys of its own, at each width: unscaled and scaled."""
+    generator = torch.Generator().manual_seed(seed)
+    variance, entropy, gradient = ({name: [] for name in SCORES} for _ in range(3))  # type: ignore[var-annotated]
+    for width in widths:
+        q_S1D, k_SKD = (torch.randn(draws, size, width, generator=generator) for size in (1, keys))
+        for name, score in SCORES.items():
+            scores_SK = score(width, width)(q_S1D, k_SKD)[:, 0].double()
+            p_SK = scores_SK.softmax(-1)
+            jacobian_SKK = p_SK.diag_embed() - p_SK[:, :, None] * p_SK[:, None]
+            variance[name].append(scores_SK.var().item())
+            entropy[name].append(np.quantile(torch.special.entr(p_SK).sum(-1), QUARTILES))
+            gradient[name].append(np.quantile(torch.linalg.matrix_norm(jacobian_SKK), QUARTILES))
+    arrays = ({name: np.array(values).T for name, values in found.items()} for found in (variance, entropy, gradient))
+    return Scaling(keys, np.array(widths), *arrays)

@@ -1,0 +1,126 @@
+"""How a W&B run starts: online or offline, under its name, and without what is nobody's business.
+
+W&B must never stop a run: without a key, or without a network, it writes its files into the run folder.
+"""
+
+import logging
+import netrc
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from imdbattn.data.sources import http_status
+from imdbattn.settings import flat
+
+log = logging.getLogger(__name__)
+
+SECRET_NAME = re.compile(r"(^|[_.-])(api)?(key|token|secret|pass|credentials?)$|passw(or)?d$", re.IGNORECASE)
+SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@")  # a password in an address
+
+
+def wandb_server() -> tuple[str, str]:
+    """Address and host name of the W&B server."""
+    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    return server, urlsplit(server).hostname or "api.wandb.ai"
+
+
+def has_wandb_key() -> bool:
+    """Whether a key for the server is configured, in the environment or by `wandb login` in ~/.netrc."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    try:
+        return bool((netrc.netrc(os.environ.get("NETRC")).authenticators(wandb_server()[1]) or (None, None, None))[2])
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def wandb_mode(wanted: str | None, timeout: float) -> str:
+    """What was asked for, else online where a key is configured and the server answers, else offline."""
+    mode = wanted or os.environ.get("WANDB_MODE")
+    if mode in ("offline", "disabled", "dryrun"):
+        return "offline" if mode == "dryrun" else mode
+    if not has_wandb_key():
+        if mode == "online":
+            log.warning("W&B: no key is configured (`wandb login`), so this run is kept offline")
+        return "offline"
+    server, host = wandb_server()
+    if http_status(server, min(timeout, 5)) is None:
+        log.warning("W&B: %s does not answer, so this run is kept offline", host)
+        return "offline"
+    return "online"
+
+
+def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without what looks like a credential: by its name, or by a value that holds a password.
+
+    A password is one in an address, or the value of an environment variable with such a name.
+    """
+    secrets = [value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8]
+
+    def harmless(name: str, value: Any) -> bool:
+        if SECRET_NAME.search(name):
+            return False
+        text = "" if isinstance(value, Mapping) else str(value)
+        return not SECRET_VALUE.search(text) and not any(secret in text for secret in secrets)
+
+    return {
+        name: without_secrets(value) if isinstance(value, Mapping) else value
+        for name, value in settings.items()
+        if harmless(name, value)
+    }
+
+
+def start_wandb(
+    settings: Mapping[str, Any],
+    folder: Path,
+    config: Mapping[str, Any],
+    name: str,
+    job_type: str,
+    tags: Sequence[str],
+    group: str | None = None,
+) -> Any:
+    """A W&B run, online or offline; None when even offline fails (a warning says why).
+
+    What W&B would collect by itself is switched off: the command line, the host and its paths, the git remote, the
+    list of installed packages. The group is `group`, else the setting, else $WANDB_RUN_GROUP, which W&B reads.
+    """
+    import wandb
+
+    mode = wandb_mode(settings["mode"], settings["timeout"])
+    config = without_secrets(config)
+    for attempt in dict.fromkeys((mode, "offline")):
+        try:
+            run = wandb.init(
+                mode=attempt,  # type: ignore[arg-type]
+                dir=str(folder),
+                project=settings["project"],
+                entity=settings["entity"],
+                group=group or settings["group"],
+                job_type=job_type,
+                name=name,
+                tags=list(tags),
+                config=config,
+                settings=wandb.Settings(
+                    init_timeout=settings["timeout"],
+                    finish_timeout=60,
+                    silent=True,
+                    console="off",
+                    host="",
+                    disable_code=True,
+                    disable_git=True,
+                    x_disable_meta=True,
+                    x_save_requirements=False,
+                ),
+            )
+            # In a native sweep its parameter `model` hides the settings of that name: they come back as model.*
+            groups = {key: value for key, value in config.items() if isinstance(value, Mapping)}
+            run.config.update(flat({k: v for k, v in groups.items() if not isinstance(run.config.get(k), Mapping)}))
+            for curves in ("train/*", "val/*"):
+                run.define_metric(curves, step_metric="epoch")
+            return run
+        except Exception as error:  # whatever W&B has to say, training goes on
+            log.warning("W&B (%s) did not start: %s", attempt, " ".join(str(error).split()))
+    return None
