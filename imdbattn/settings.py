@@ -184,6 +184,10 @@ RULES = {
     "label_smoothing": number(0, 1),
     "warmup": number(0, 1),
     "decay": one_of("cosine", "linear", "none"),
+    "test": YES_OR_NO,
+    "pictures": YES_OR_NO,
+    "logger.table_rows": whole(0, 10_000),
+    "logger.table_characters": whole(1),
 }
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from imdbattn.errors import UserError
-from imdbattn.training import loggers
+from imdbattn.training import loggers, wandb_run
 from imdbattn.training.fit import fit
 
 
@@ -23,32 +23,32 @@ def nobody(monkeypatch, tmp_path):
 
 
 def test_without_a_key_it_is_offline_without_asking_the_network(nobody):
-    nobody.setattr(loggers, "http_status", lambda *_: pytest.fail("the network was asked"))
-    assert loggers.wandb_mode(None, 10) == "offline"
-    assert loggers.wandb_mode("online", 10) == "offline"
+    nobody.setattr(wandb_run, "http_status", lambda *_: pytest.fail("the network was asked"))
+    assert wandb_run.wandb_mode(None, 10) == "offline"
+    assert wandb_run.wandb_mode("online", 10) == "offline"
 
 
 def test_with_a_key_and_a_server_it_is_online(nobody, tmp_path):
-    nobody.setattr(loggers, "http_status", lambda *_: 404)
+    nobody.setattr(wandb_run, "http_status", lambda *_: 404)
     nobody.setenv("WANDB_API_KEY", "k" * 40)
-    assert loggers.wandb_mode(None, 10) == "online"
-    assert loggers.wandb_mode("offline", 10) == "offline"
+    assert wandb_run.wandb_mode(None, 10) == "online"
+    assert wandb_run.wandb_mode("offline", 10) == "offline"
     nobody.setenv("WANDB_MODE", "disabled")
-    assert loggers.wandb_mode(None, 10) == "disabled"
+    assert wandb_run.wandb_mode(None, 10) == "disabled"
 
 
 def test_a_key_in_netrc_counts(nobody, tmp_path):
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
     nobody.setenv("NETRC", str(tmp_path / "netrc"))
-    nobody.setattr(loggers, "http_status", lambda *_: 404)
-    assert loggers.wandb_mode(None, 10) == "online"
+    nobody.setattr(wandb_run, "http_status", lambda *_: 404)
+    assert wandb_run.wandb_mode(None, 10) == "online"
 
 
 def test_a_key_without_a_network_goes_offline_within_seconds(nobody, caplog):
     nobody.setenv("WANDB_API_KEY", "k" * 40)
     nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     start = time.perf_counter()
-    assert loggers.wandb_mode(None, 10) == "offline"
+    assert wandb_run.wandb_mode(None, 10) == "offline"
     assert time.perf_counter() - start < 6
     assert "does not answer" in caplog.text
 

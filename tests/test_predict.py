@@ -86,7 +86,7 @@ def test_predict_prints_label_probability_and_an_escaped_page(trained, shell, tm
     content = (folder / "explanations" / path.rsplit("/", 1)[1]).read_text()
     assert "<script" not in content
     assert "&lt;" in content
-    assert "http" not in content
+    assert "://" not in content
 
 
 def test_predict_reads_lines_from_a_file_and_from_standard_input(trained, shell, tmp_path):

@@ -5,6 +5,7 @@ Accuracies and differences are fractions. Suffixes of arrays: N reviews, V varia
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -53,13 +54,14 @@ def compare(
     found = variants(runs)
     masks, texts = slices(runs, predictions, split, words or {})
     told = [[predictions[run.folder] for run in one.runs] for one in found]
-    share_NV = np.stack([np.mean([one.right_N for one in seeds], axis=0) for seeds in told], axis=1)
+    rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in told]
+    share_NV = np.stack([right_NS.mean(1) for right_NS in rights], axis=1)
+    noise_V = np.array([statistics.seed_noise(right_NS) for right_NS in rights])
     means_BV = statistics.review_means(share_NV, resamples, seed)
-    accuracies = [np.array([one.right_N.mean() for one in seeds]) for seeds in told]
-    shifts_BV = statistics.seed_shifts(accuracies, resamples, seed)
+    shifts_BV = statistics.seed_shifts([right_NS.mean(0) for right_NS in rights], resamples, seed)
+    drawn = Resampled(share_NV, noise_V, means_BV, shifts_BV, [len(seeds) for seeds in told])
     rungs = [
-        describe(one, seeds, masks)
-        | {"interval": list(statistics.interval(means_BV[:, v], shifts_BV[:, v], len(seeds) - 1, LEVEL))}
+        describe(one, seeds, masks) | {"interval": list(drawn.interval(v))}
         for v, (one, seeds) in enumerate(zip(found, told, strict=True))
     ]
     first = runs[0]
@@ -74,7 +76,7 @@ def compare(
         "skipped": skipped,
         "method": {"resamples": resamples, "seed": seed, "level": LEVEL},
         "rungs": rungs,
-        "pairs": compare_pairs(found, neighbours(found, against), share_NV, means_BV, shifts_BV),
+        "pairs": compare_pairs(found, neighbours(found, against), drawn),
         "disagreements": disputed(found, told, texts, first.metrics["labels"], disagreements),
     }
 
@@ -192,22 +194,37 @@ def slices(
     return masks, texts
 
 
-def compare_pairs(
-    found: Sequence[Variant],
-    pairs: Sequence[tuple[int, int]],
-    share_NV: np.ndarray,
-    means_BV: np.ndarray,
-    shifts_BV: np.ndarray,
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Resampled:
+    """What intervals are made of; see analysis.statistics."""
+
+    share_NV: np.ndarray  # of the seeds that are right about a review
+    noise_V: np.ndarray
+    means_BV: np.ndarray
+    shifts_BV: np.ndarray
+    seeds: list[int]  # of each variant
+
+    def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
+        """Of a variant's accuracy, or of its difference from that of `old`."""
+        places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
+        share_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.share_NV, self.means_BV, self.shifts_BV))
+        noise = self.noise_V[places].sum() / max(share_N.var(), 1e-12)
+        return statistics.interval(means_B, shifts_B, self.freedom(*places), noise, LEVEL)
+
+    def freedom(self, *places: int) -> int:
+        """Degrees of freedom of the spread over seeds."""
+        return sum(self.seeds[place] - 1 for place in places)
+
+
+def compare_pairs(found: Sequence[Variant], pairs: Sequence[tuple[int, int]], drawn: Resampled) -> list[dict[str, Any]]:
     """Difference, interval, test and words of each pair (from, to) of places in `found`."""
+    share_NV = drawn.share_NV
     p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
-        freedom = len(found[old].runs) + len(found[to].runs) - 2
-        means_B, shifts_B = means_BV[:, to] - means_BV[:, old], shifts_BV[:, to] - shifts_BV[:, old]
-        low, high = statistics.interval(means_B, shifts_B, freedom, LEVEL)
+        low, high = drawn.interval(to, old)
         difference = float((share_NV[:, to] - share_NV[:, old]).mean())
-        verdict = statistics.verdict(holm_p, low, high)
+        verdict = statistics.verdict(holm_p, low, high, drawn.freedom(old, to))
         compared.append(
             {
                 "from": found[old].label,
@@ -235,7 +252,9 @@ def in_words(old: Variant, to: Variant, verdict: str, difference: float, low: fl
         f"{difference:+.1f} points ({low:.1f} to {high:.1f})",
     }[verdict]
     single = [one.label for one in (old, to) if len(one.runs) == 1]
-    return f"{said}; one seed of {' and of '.join(single)}: its spread over seeds is unknown" if single else said
+    if len(single) == 2:
+        return f"{to.label} against {old.label}, one seed each: {difference:+.1f} points ({low:.1f} to {high:.1f})"
+    return f"{said}; one seed of {single[0]}: its spread over seeds is unknown" if single else said
 
 
 def disputed(

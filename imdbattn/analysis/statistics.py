@@ -43,18 +43,29 @@ def seed_shifts(accuracies: Iterable[np.ndarray], resamples: int, seed: int) -> 
     return np.stack(shifts, axis=1)
 
 
-def interval(means_B: np.ndarray, shifts_B: np.ndarray, freedom: int, level: float = 0.95) -> tuple[float, float]:
+def seed_noise(right_NS: np.ndarray) -> float:
+    """Variance of a review's mean over S seeds that is due to the seeds, averaged over reviews; 0 for one seed."""
+    seeds = right_NS.shape[1]
+    return float(right_NS.var(1, ddof=1).mean() / seeds) if seeds > 1 else 0.0
+
+
+def interval(
+    means_B: np.ndarray, shifts_B: np.ndarray, freedom: int, noise: float = 0.0, level: float = 0.95
+) -> tuple[float, float]:
     """Percentile interval of the resampled means moved by the resampled seeds.
 
     freedom: degrees of freedom of the seeds' spread; the shifts are widened as t quantiles are wider than normal
-    ones, which makes up for its being known from a few seeds only (Hesterberg 2015). The noise of one review in one
-    seed is in both parts, so the interval is rather too wide than too narrow (Owen 2007, "The pigeonhole bootstrap").
+    ones, which makes up for its being known from a few seeds only (Hesterberg 2015).
+    noise: share of the reviews' variance that is `seed_noise`. Seeds that are right about different reviews also
+    differ in accuracy, so it is in the shifts already (Owen 2007, "The pigeonhole bootstrap"): here it is taken out.
     """
     from scipy import stats
 
     tail = (1 + level) / 2
     widening = stats.t.ppf(tail, freedom) / stats.norm.ppf(tail) if freedom > 0 else 1.0
-    low, high = np.quantile(means_B + widening * shifts_B, (1 - tail, tail))
+    middle = means_B.mean()
+    moved_B = middle + np.sqrt(max(0.0, 1 - noise)) * (means_B - middle) + widening * shifts_B
+    low, high = np.quantile(moved_B, (1 - tail, tail))
     return float(low), float(high)
 
 
@@ -82,12 +93,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in multipletests(p_values, method="holm")[1]] if len(p_values) else []
 
 
-def verdict(p_value: float, low: float, high: float) -> str:
+def verdict(p_value: float, low: float, high: float, freedom: int) -> str:
     """better or worse only where the test and the interval agree that there is a difference; else undecided.
 
     The test sees these seeds only, the interval others as well; the test is corrected for the number of comparisons.
+    With one seed each (no freedom) two runs may differ by their seeds alone, so nothing is decided about the rungs.
     """
-    return "undecided" if p_value >= 0.05 or low <= 0 <= high else "better" if low > 0 else "worse"
+    if freedom < 1 or p_value >= 0.05 or low <= 0 <= high:
+        return "undecided"
+    return "better" if low > 0 else "worse"
 
 
 def reliability(confidence_N: np.ndarray, right_N: np.ndarray) -> list[dict[str, float]]:

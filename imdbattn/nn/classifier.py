@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from imdbattn.nn.attention import padding_mask, rollout
+from imdbattn.nn.attention import padding_mask
 from imdbattn.nn.pooling import MeanPooling
 
 
@@ -71,11 +71,3 @@ class Classifier(nn.Module):
         return self.head(self.dropout(self.pooling(x_BTD, mask_BT, record)))
 
     pooling: MeanPooling
-
-    @torch.no_grad()
-    def explain(self, tokens_BT: Tensor, lengths_B: Tensor, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, C), and the share of each word in the pooled vector by attention rollout (B, T)."""
-        record: list[Tensor] = []
-        logits_BC = self(tokens_BT, lengths_B, positions_BT, record)
-        share_BT = rollout(record, [layer.skip for layer in self.layers])  # type: ignore[misc]
-        return logits_BC, share_BT[:, -tokens_BT.shape[1] :]  # without <cls>

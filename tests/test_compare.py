@@ -1,0 +1,372 @@
+"""Finished runs become one comparison: found once, put together by seed, set against neighbours, of one test set."""
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from omegaconf import OmegaConf
+
+from imdbattn.analysis import statistics
+from imdbattn.analysis.comparison import compare
+from imdbattn.analysis.runs import find_runs, neighbours, variants
+from imdbattn.errors import UserError
+
+REVIEWS = 400
+WORDS = {"not": ["not", "n't"], "but": ["but"]}
+AFTER = {"base": "mean", "base_pe": "base", "residual": "base", "residual_pe": "residual"}
+SCALED, DOT = ({"_target_": f"imdbattn.nn.attention.{name}"} for name in ("ScaledDot", "Dot"))
+LABELS = np.arange(REVIEWS) % 2
+TEXTS = [f"I do{'n’t' if n % 4 == 0 else ''} like it{' BUT' if n % 5 == 0 else ''}. {n}" for n in range(REVIEWS)]
+
+
+def write_run(folder: Path, model="mean", seed=1, accuracy=0.8, test=True, fingerprint="f1", metrics=None, **changed):
+    """A run folder as training leaves it; `accuracy` of the reviews are right, by the same difficulty in all runs."""
+    settings = {
+        "seed": seed,
+        "model": {
+            "name": model,
+            "after": AFTER.get(model),
+            "layers": 3,
+            "score": SCALED,
+            "width": None,
+            "dropout": 0.0,
+        },
+        "data": {"path": "/somewhere", "tokenizer": "ptb"},
+    }
+    for key, value in changed.items():
+        OmegaConf.update(config := OmegaConf.create(settings), key.replace("__", "."), value)
+        settings = OmegaConf.to_container(config)
+    folder.mkdir(parents=True)
+    OmegaConf.save(settings, folder / "config.yaml")
+    difficulty = np.random.default_rng(0).permutation(REVIEWS) / REVIEWS
+    noise = np.random.default_rng([seed, len(model)]).normal(0, 0.01, REVIEWS)
+    probability = np.clip(0.5 + (accuracy - difficulty + noise), 0.01, 0.99)  # of the true label
+    predicted = np.where(probability > 0.5, LABELS, 1 - LABELS)
+    right = float((predicted == LABELS).mean())
+    both = np.where(LABELS[:, None] == np.arange(2), probability[:, None], 1 - probability[:, None])
+    for prefix in ("", "validation_") if test else ("validation_",):
+        columns = {"row": np.arange(REVIEWS) + 7, "label": LABELS, "predicted": predicted, "probability": both.max(1)}
+        columns |= {"probabilities": list(both), "length": np.arange(REVIEWS) + 1}
+        pq.write_table(pa.table(columns), folder / f"{prefix}predictions.parquet")
+        pq.write_table(pa.table({"row": columns["row"], "text": TEXTS}), folder / f"{prefix}reviews.parquet")
+    facts = {"model": model, "seed": seed, "test_set": "small", "labels": ["neg", "pos"], "val_accuracy": right}
+    facts |= {"test_fingerprint": fingerprint, "val_fingerprint": "v1"} | ({"test_accuracy": right} if test else {})
+    (folder / "metrics.json").write_text(json.dumps(facts | (metrics or {})))
+    return folder
+
+
+def labels_of(found: dict) -> list[str]:
+    return [rung["label"] for rung in found["rungs"]]
+
+
+def steps_of(found: dict) -> list[tuple[str, str]]:
+    return [(pair["from"], pair["to"]) for pair in found["pairs"]]
+
+
+def quick(*folders, **options) -> dict:
+    return compare(folders, **{"resamples": 200, "words": WORDS} | options)
+
+
+@pytest.fixture(scope="module")
+def ladder(tmp_path_factory) -> Path:
+    """Three rungs with three seeds, in the order in which nobody would list them."""
+    folder = tmp_path_factory.mktemp("runs")
+    for model, accuracy in (("residual", 0.9), ("mean", 0.7), ("base", 0.8)):
+        for seed in (3, 1, 2):
+            write_run(folder / "day" / f"{model}-{seed}", model, seed, accuracy + 0.003 * seed)
+    return folder
+
+
+def test_the_ladder_is_compared_as_it_is_built(ladder):
+    found = quick(ladder)
+    assert labels_of(found) == ["mean", "base", "residual"]
+    assert steps_of(found) == [("mean", "base"), ("base", "residual")]
+    assert [rung["seeds"] for rung in found["rungs"]] == [[1, 2, 3]] * 3
+    assert (found["split"], found["reviews"], found["fingerprint"]) == ("test", REVIEWS, "f1")
+    assert [pair["verdict"] for pair in found["pairs"]] == ["better", "better"]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_numbers_are_those_of_the_predictions(ladder):
+    found = quick(ladder)
+    rungs = {rung["label"]: rung for rung in found["rungs"]}
+    for label, rung in rungs.items():
+        tables = [pq.read_table(ladder / "day" / f"{label}-{seed}" / "predictions.parquet") for seed in (1, 2, 3)]
+        right = np.array([t["label"].to_numpy() == t["predicted"].to_numpy() for t in tables])
+        assert rung["test"]["mean"] == pytest.approx(right.mean())
+        assert rung["test"]["sd"] == pytest.approx(right.mean(1).std(ddof=1))
+        assert rung["interval"][0] < rung["test"]["mean"] < rung["interval"][1]
+        assert sum(one["count"] for one in rung["reliability"]) == pytest.approx(REVIEWS)
+        assert np.trace(rung["confusion"]) == pytest.approx(right.sum(1).mean())
+        for sliced in rung["slices"].values():
+            total = sum(one["reviews"] * one["accuracy"] for one in sliced)
+            assert (sum(one["reviews"] for one in sliced), total) == (REVIEWS, pytest.approx(right.sum(1).mean()))
+        assert [one["reviews"] for one in rung["slices"]["not"]] == [300, 100]
+        assert [one["reviews"] for one in rung["slices"]["but"]] == [320, 80]
+        first = right[:, :80].mean()
+        assert rung["slices"]["length"][0] == {
+            "name": "up to 80 words",
+            "reviews": 80,
+            "accuracy": pytest.approx(first),
+        }
+    pair = found["pairs"][0]
+    assert pair["difference"] == pytest.approx(rungs["base"]["test"]["mean"] - rungs["mean"]["test"]["mean"])
+    assert pair["only_to_right"] - pair["only_from_right"] == pytest.approx(REVIEWS * pair["difference"])
+    low, high = pair["interval"]
+    numbers = f"by {100 * pair['difference']:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
+    assert pair["words"] == f"base beats mean {numbers}"
+
+
+def test_a_pairs_interval_knows_how_few_seeds_it_rests_on(ladder):
+    """Four degrees of freedom for three seeds against three; two for one rung's own interval."""
+    right = {}
+    for model in ("mean", "base", "residual"):
+        tables = [pq.read_table(ladder / "day" / f"{model}-{seed}" / "predictions.parquet") for seed in (1, 2, 3)]
+        right[model] = np.array([t["label"].to_numpy() == t["predicted"].to_numpy() for t in tables])
+    share_NV = np.stack([found.mean(0) for found in right.values()], axis=1)
+    means_BV = statistics.review_means(share_NV, 200, 0)
+    shifts_BV = statistics.seed_shifts([found.mean(1) for found in right.values()], 200, 0)
+    noise_V = [statistics.seed_noise(found.T) for found in right.values()]
+    found = quick(ladder)
+    gain_N = share_NV[:, 1] - share_NV[:, 0]
+    steps = means_BV[:, 1] - means_BV[:, 0], shifts_BV[:, 1] - shifts_BV[:, 0]
+    expected = statistics.interval(*steps, 4, (noise_V[0] + noise_V[1]) / gain_N.var())
+    assert found["pairs"][0]["interval"] == pytest.approx(expected)
+    alone = statistics.interval(means_BV[:, 0], shifts_BV[:, 0], 2, noise_V[0] / share_NV[:, 0].var())
+    assert found["rungs"][0]["interval"] == pytest.approx(alone)
+
+
+def test_the_reviews_shown_are_those_that_rungs_differ_on_most(ladder):
+    found = quick(ladder, disagreements=5)["disagreements"]
+    true = []
+    for model in ("mean", "base", "residual"):
+        tables = [pq.read_table(ladder / "day" / f"{model}-{seed}" / "predictions.parquet") for seed in (1, 2, 3)]
+        true.append(np.mean([np.stack(t["probabilities"].to_numpy())[np.arange(REVIEWS), LABELS] for t in tables], 0))
+    expected = np.argsort(-np.std(true, axis=0), kind="stable")[:5]
+    assert [one["row"] - 7 for one in found] == expected.tolist()
+    assert [one["text"] for one in found] == [TEXTS[n] for n in expected]
+    assert found[0]["probability"]["mean"] == pytest.approx(true[0][expected[0]])
+    assert found[0]["label"] == ("neg", "pos")[LABELS[expected[0]]]
+
+
+def test_the_same_seed_gives_the_same_comparison_and_another_one_does_not(ladder):
+    assert quick(ladder) == quick(ladder)
+    assert quick(ladder)["pairs"][0]["interval"] != quick(ladder, seed=1)["pairs"][0]["interval"]
+
+
+def test_a_run_counts_once_however_often_it_is_found(ladder, tmp_path):
+    (tmp_path / "latest").symlink_to(ladder / "day" / "mean-1")
+    (tmp_path / "round").symlink_to(tmp_path)
+    runs, skipped = find_runs([ladder, tmp_path, ladder / "day", ladder / "day" / "mean-1", tmp_path / "latest"])
+    assert len(runs) == 9
+    assert not skipped
+    assert [run.folder.name for run in find_runs([tmp_path])[0]] == ["mean-1"]
+
+
+def test_of_a_run_that_was_repeated_the_newest_counts_and_the_other_is_named(tmp_path):
+    new, old = write_run(tmp_path / "a", data__path="/elsewhere"), write_run(tmp_path / "b")
+    os.utime(old / "metrics.json", (1, 1))
+    runs, skipped = find_runs([tmp_path])
+    assert [run.folder for run in runs] == [new]
+    assert skipped == [{"folder": str(old), "reason": f"run again in {new}"}]
+
+
+def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
+    write_run(tmp_path / "good")
+    (write_run(tmp_path / "unfinished", seed=2) / "metrics.json").unlink()
+    (write_run(tmp_path / "cut", seed=3) / "metrics.json").write_text('{"model": ')
+    (write_run(tmp_path / "yaml", seed=4) / "config.yaml").write_text("model: [")
+    (write_run(tmp_path / "lacking", seed=5) / "metrics.json").write_text("{}")
+    (write_run(tmp_path / "parquet", seed=6) / "predictions.parquet").write_bytes(b"PAR1")
+    few = write_run(tmp_path / "few", seed=7) / "predictions.parquet"
+    pq.write_table(pq.read_table(few).slice(0, 12), few)
+    for no_run in ("good/evaluations", "wandb/run", ".hydra"):
+        (tmp_path / no_run).mkdir(parents=True)
+        (tmp_path / no_run / "config.yaml").write_text("")
+    found = quick(tmp_path)
+    reasons = {Path(one["folder"]).name: one["reason"] for one in found["skipped"]}
+    assert [rung["seeds"] for rung in found["rungs"]] == [[1]]
+    assert reasons.keys() == {"unfinished", "cut", "yaml", "lacking", "parquet", "few"}
+    assert reasons["unfinished"] == "unfinished: it has no metrics.json"
+    assert reasons["few"] == "it scored 12 reviews only, or others"
+    assert reasons["lacking"].startswith("unreadable: its metrics.json lacks labels, seed")
+    assert all(reasons[name].startswith("unreadable: ") for name in ("cut", "yaml", "parquet"))
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_folder_without_finished_runs_is_named(tmp_path, empty):
+    folder = tmp_path if empty else tmp_path / "nowhere"
+    with pytest.raises(UserError, match=f"{folder}"):
+        find_runs([folder])
+
+
+def test_runs_of_different_test_sets_are_refused_with_their_fingerprints(ladder, tmp_path):
+    other = write_run(tmp_path / "other", "residual", fingerprint="f2")
+    with pytest.raises(UserError) as error:
+        quick(ladder, tmp_path)
+    message = str(error.value)
+    assert "f1 (small): 9 run(s)" in message
+    assert f"f2 (small): 1 run(s), such as {other}" in message
+    assert "\n" not in message
+    assert quick(ladder, tmp_path, split="validation")["reviews"] == REVIEWS
+
+
+def test_validation_is_compared_where_a_run_has_no_test(ladder, tmp_path):
+    write_run(tmp_path / "tuning", "residual_pe", test=False)
+    found = quick(ladder, tmp_path)
+    assert (found["split"], found["fingerprint"], found["rungs"][-1]["test"]) == ("validation", "v1", None)
+    asked = quick(ladder, tmp_path, split="test")
+    assert labels_of(asked) == ["mean", "base", "residual"]
+    assert [one["reason"] for one in asked["skipped"]] == ["it has no test predictions"]
+    with pytest.raises(UserError, match="no run has test predictions"):
+        quick(tmp_path, split="test")
+
+
+def test_variants_of_a_rung_are_labelled_sorted_and_compared_by_the_setting_in_which_they_differ(tmp_path):
+    for model in ("residual", "base", "mean"):
+        for layers in (1, 3, 12) if model != "mean" else (0,):
+            write_run(tmp_path / f"{model}{layers}", model, model__layers=layers)
+    found = quick(tmp_path)
+    assert labels_of(found) == ["mean", *(f"{model} layers={n}" for model in ("base", "residual") for n in (1, 3, 12))]
+    assert set(steps_of(found)) == {
+        ("mean", "base layers=1"),
+        *(
+            (f"{model} layers={a}", f"{model} layers={b}")
+            for model in ("base", "residual")
+            for a, b in ((1, 3), (3, 12))
+        ),
+        *((f"base layers={n}", f"residual layers={n}") for n in (1, 3, 12)),
+    }
+    assert found["rungs"][1]["varied"] == {"model.layers": 1}
+
+
+def test_classes_are_labelled_by_name_and_a_grid_is_compared_along_both_of_its_sides(tmp_path):
+    for place, score in enumerate((SCALED, DOT)):
+        for width in (None, 16, 64):
+            write_run(tmp_path / f"{place}{width}", "base", model__score=score, model__width=width)
+    found = quick(tmp_path)
+    assert labels_of(found) == [f"base {s}{w}" for s in ("Dot", "ScaledDot") for w in ("", " width=16", " width=64")]
+    assert set(steps_of(found)) == {
+        *(
+            (f"base {s}{a}", f"base {s}{b}")
+            for s in ("Dot", "ScaledDot")
+            for a, b in (("", " width=16"), (" width=16", " width=64"))
+        ),
+        *((f"base Dot{w}", f"base ScaledDot{w}") for w in ("", " width=16", " width=64")),
+    }
+
+
+def test_a_setting_that_another_takes_its_value_from_counts_once(tmp_path):
+    for share in (0.5, 0.0, 0.25):
+        write_run(tmp_path / str(share), "base", model__word_dropout=share, data__word_dropout=share)
+    found = quick(tmp_path)
+    assert labels_of(found) == ["base word_dropout=0", "base word_dropout=0.25", "base word_dropout=0.5"]
+    assert steps_of(found) == [(labels_of(found)[0], labels_of(found)[1]), (labels_of(found)[1], labels_of(found)[2])]
+
+
+def test_settings_of_one_short_name_keep_labels_apart(tmp_path):
+    write_run(tmp_path / "a", model__dropout=0.1, data__dropout=0.2)
+    write_run(tmp_path / "b", model__dropout=0.2, data__dropout=0.1, seed=2)
+    write_run(tmp_path / "c", model__dropout=0.1, data__dropout=0.1)
+    write_run(tmp_path / "d", model__dropout=0.2, data__dropout=0.2)
+    write_run(tmp_path / "e", model__dropout=None, data__dropout=0.1)
+    assert len(set(labels_of(quick(tmp_path)))) == 5
+
+
+def test_where_the_parent_is_absent_the_nearest_rung_takes_its_place(tmp_path):
+    for model in ("mean", "base_pe", "nb_svm", "residual_pe"):
+        write_run(tmp_path / model, model, metrics={"parameters": 5} if model == "mean" else None)
+    found = quick(tmp_path)
+    assert steps_of(found) == [("mean", "base_pe"), ("base_pe", "residual_pe"), ("residual_pe", "nb_svm")]
+    assert [found["rungs"][i][key] for i, key in ((0, "parameters"), (1, "parameters"), (0, "tokens_per_s"))] == [
+        5,
+        None,
+        None,
+    ]
+    assert found["rungs"][0]["curves"] == {}
+
+
+def test_the_parents_variant_that_agrees_best_stands_in_for_an_equal_one(tmp_path):
+    write_run(tmp_path / "a", "base", model__layers=6)
+    write_run(tmp_path / "b", "base", model__layers=6, model__width=8)
+    write_run(tmp_path / "c", "residual", model__layers=1, model__width=8)
+    runs, _ = find_runs([tmp_path])
+    found = variants(runs)
+    assert [(found[a].label, found[b].label) for a, b in neighbours(found)][-1] == ("base width=8", "residual")
+
+
+def test_all_can_be_set_against_one(ladder):
+    assert steps_of(quick(ladder, against="base")) == [("base", "mean"), ("base", "residual")]
+    with pytest.raises(UserError, match=r"against=bass is not among the runs; choose one of mean, base, residual"):
+        quick(ladder, against="bass")
+
+
+def test_one_seed_says_that_its_spread_is_unknown(tmp_path):
+    write_run(tmp_path / "mean", "mean", accuracy=0.7)
+    for seed in (1, 2):
+        write_run(tmp_path / f"base{seed}", "base", seed, 0.7)
+    found = quick(tmp_path)
+    assert found["rungs"][0]["test"]["sd"] is None
+    assert found["pairs"][0]["words"].startswith("no difference shown between mean and base: ")
+    assert found["pairs"][0]["words"].endswith("; one seed of mean: its spread over seeds is unknown")
+
+
+def test_curves_of_seeds_lie_on_common_epochs(tmp_path):
+    for seed, epochs in ((1, 3), (2, 2)):
+        lines = [["epoch", "step", "val/accuracy"], *([epoch, epoch, 0.5 + epoch / 10] for epoch in range(epochs))]
+        with (write_run(tmp_path / str(seed), seed=seed) / "metrics.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(lines)
+    found = quick(tmp_path)
+    assert (found["pairs"], found["disagreements"]) == ([], [])  # of one rung
+    assert found["rungs"][0]["curves"] == {
+        "val/accuracy": {"epochs": [1, 2, 3], "values": [[0.5, 0.6, 0.7], [0.5, 0.6, None]]}
+    }
+
+
+def test_without_texts_there_are_no_word_slices(ladder, tmp_path):
+    shutil.copytree(ladder, tmp_path / "bare")
+    for place, file in enumerate((tmp_path / "bare").rglob("reviews.parquet")):
+        file.write_bytes(b"broken") if place % 2 else file.unlink()
+    found = quick(tmp_path / "bare")
+    assert found["rungs"][0]["slices"].keys() == {"length"}
+    assert found["disagreements"][0]["text"] is None
+
+
+def test_the_command_writes_what_training_left(trained, shell, tmp_path):
+    runs = tmp_path / "my runs, a=b"
+    for rung in ("mean", "residual"):
+        shutil.copytree(trained(rung)[0], runs / rung, ignore=shutil.ignore_patterns("checkpoints"))
+    done = shell("compare", f"runs={runs}", "resamples=200", "against=mean", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert done.returncode == 0, done.stderr
+    found = json.loads((runs / "comparison" / "comparison.json").read_text())
+    assert (labels_of(found), found["environments"][0]["threads"]) == (["mean", "residual"], 1)
+    assert found["rungs"][1]["test"]["mean"] == trained("residual")[1]["test_accuracy"]
+    assert "val/accuracy" in found["rungs"][1]["curves"]
+    assert found["pairs"][0]["words"] in " ".join(done.stdout.split())
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "scipy" in imported
+    assert not imported & {"torch", "lightning", "datasets", "wandb"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], r"runs=<folder> is needed: a sweep's folder, a run's, or several as runs=[a,b]"),
+        (["runs=[nowhere/a,nowhere/b]"], "runs=nowhere/a is not a folder"),
+        (["runs=.", "split=train"], "split=train must be one of test, validation, or null"),
+        (["runs=.", "resamples=10"], "resamples=10 must be a whole number of at least 100 and at most 1000000"),
+        (["runs=.", "words.but=but"], "must be names with a list of words each, such as {not: [not, n't]}"),
+    ],
+)
+def test_wrong_input_ends_in_one_line(shell, arguments, message, tmp_path):
+    done = shell("compare", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.endswith(f"{message}\n")
+    assert not list(tmp_path.iterdir())

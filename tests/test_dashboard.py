@@ -1,0 +1,143 @@
+"""The dashboard shows what runs really log; it needs no account to be written, and says what is missing otherwise."""
+
+import csv
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from imdbattn import dashboard
+from imdbattn.errors import UserError
+from imdbattn.training import publish
+from imdbattn.training.loggers import build_loggers, finish_loggers
+
+from .test_wandb import COMPARISON
+
+NO_SERVER = {"WANDB_API_KEY": "k" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+NOBODY = {"WANDB_API_KEY": None, "NETRC": "/nowhere", "WANDB_BASE_URL": None}
+
+
+@pytest.fixture(scope="module")
+def written(shell, tmp_path_factory) -> dict:
+    """What `dry_run=true` writes, by a user without an account."""
+    folder = tmp_path_factory.mktemp("a, folder")
+    arguments = ("dry_run=true", "group=Ann's sweep, 2nd", "by=model.layers", f"out={folder}/w.json")
+    done = shell("dashboard", *arguments, env=NOBODY)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"dashboard: {folder}/w.json\n"
+    return json.loads((folder / "w.json").read_text())
+
+
+def panels(found: dict) -> list[dict]:
+    return [panel for section in found["spec"]["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
+
+
+def keys_of(panel: dict) -> list[str]:
+    """The logged keys that a panel asks for."""
+    config = panel["config"]
+    match panel["viewType"]:
+        case "Bar Chart":
+            return config["metrics"]
+        case "Run History Line Plot":
+            return [config["xAxis"], *config["metrics"]]
+        case "Scatter Plot":
+            return [config[axis].removeprefix("summary:") for axis in ("xAxis", "yAxis")]
+        case "Media Browser":
+            return config["mediaKeys"]
+        case "Vega2":
+            (field,) = [f for f in config["userQuery"]["queryFields"][0]["fields"] if f["name"] == "summaryTable"]
+            return [field["args"][0]["value"]]
+        case "Weave":
+            return [config["panel2Config"]["exp"]["fromOp"]["inputs"]["key"]["val"]]
+    raise AssertionError(panel["viewType"])
+
+
+def test_every_panel_shows_something_that_runs_log(written, trained, settings, tmp_path, monkeypatch):
+    import wandb
+
+    folder, metrics = trained("residual_pe")
+    with (folder / "metrics.csv").open(newline="") as file:
+        logged = set(next(csv.reader(file)))  # Lightning sends the same to all loggers
+    (tmp_path / "pictures").mkdir()
+    for name in ("learning_curves.png", "positions.png", "attention.png", "attention.html"):
+        (tmp_path / "pictures" / name).touch()
+    for file in folder.glob("*.parquet"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+
+    def log(found):
+        charts = {f"{name}_table" for name, value in found.items() if type(value).__name__ == "CustomChart"}
+        logged.update(found, charts)  # where W&B keeps a chart's numbers, see test_wandb.py
+
+    run = SimpleNamespace(config={"logger": {"table_rows": 5, "table_characters": 50}}, log=log)
+    monkeypatch.setattr(wandb, "Image", str)
+    monkeypatch.setattr(wandb, "run", run)
+    publish.publish_run(tmp_path, metrics)
+    logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)} | {"comparison/page"}
+    asked = {key for panel in panels(written) for key in keys_of(panel)}
+    assert asked <= logged, asked - logged
+    assert {"val/accuracy", "test/accuracy", "train_seconds", "pictures/attention", "test/predictions"} <= asked
+
+
+def test_spread_over_seeds_and_curves_are_put_together_as_asked(written):
+    grouped = [p["config"] for p in panels(written) if p["viewType"] in ("Bar Chart", "Run History Line Plot")]
+    assert len(grouped) > 4
+    asked = ("model.value.layers", "mean", "stddev")
+    assert all((config["groupBy"], config["groupAgg"], config["groupArea"]) == asked for config in grouped)
+
+
+def test_the_default_grouping_is_a_key_of_every_runs_config(trained, settings, tmp_path):
+    """Also in a native sweep, where `model` is W&B's and not a group of settings."""
+    import wandb
+
+    by = settings(config="dashboard")["by"]
+    config = yaml.safe_load((trained("residual_pe")[0] / "config.yaml").read_text())
+    build_loggers(settings("logger=wandb", "logger.mode=disabled")["logger"], tmp_path, config)
+    try:
+        assert wandb.run.config[by] == "residual_pe"
+    finally:
+        finish_loggers(False)
+
+
+def test_one_sweep_can_be_shown_alone(written):
+    (filters,) = written["spec"]["section"]["runSets"][0]["filters"]["filters"]
+    assert (filters["key"]["name"], filters["value"]) == ("group", "Ann's sweep, 2nd")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "message"),
+    [
+        ([], {}, "entity=<W&B user or team> is needed"),
+        (["entity=me"], {}, "no W&B key is configured for api.wandb.ai: run `wandb login`"),
+        (["dry_run=perhaps"], {}, "dry_run=perhaps must be true or false"),
+        (["entity=me"], NO_SERVER, "127.0.0.1 does not answer"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(shell, tmp_path, arguments, env, message):
+    done = shell("dashboard", *arguments, env=NOBODY | env, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not os.listdir(tmp_path)
+
+
+def test_without_the_extra_it_says_what_to_install(settings, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
+    monkeypatch.delitem(sys.modules, "wandb_workspaces.workspaces", raising=False)
+    monkeypatch.delitem(sys.modules, "wandb_workspaces.reports.v2", raising=False)
+    with pytest.raises(UserError, match=r"pip install 'imdbattn\[dashboard\]'"):
+        dashboard.workspace(settings(config="dashboard"))
+
+
+def test_what_wandb_refuses_is_passed_on_in_one_line(settings, monkeypatch):
+    class Refused:
+        def save(self):
+            raise ValueError("permission\ndenied")
+
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    monkeypatch.setattr("imdbattn.data.sources.http_status", lambda *_: 200)
+    with pytest.raises(UserError, match="did not take the dashboard: permission denied"):
+        dashboard.save(Refused(), 1)

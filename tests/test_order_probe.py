@@ -1,0 +1,145 @@
+"""The order probe: labels lie in the order of the words alone, and what reads the order, and only that, learns them."""
+
+import hashlib
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from imdbattn.data import order_probe
+from imdbattn.data.glove import read_wheel
+from imdbattn.data.order_probe import PAIRS, SLOTS, generate
+from imdbattn.data.sources import cut, find_source
+from imdbattn.data.tokenization import TOKENIZERS, Tokenizer
+from imdbattn.errors import UserError
+
+WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()} | {"did", "not", "that", "would"}
+EVEN = st.integers(1, 150).map(lambda half: 2 * half)
+
+
+def bag(text: str) -> tuple[str, ...]:
+    return tuple(sorted(text.split()))
+
+
+@given(st.integers(0, 2**32 - 1), st.fixed_dictionaries({"train": EVEN, "validation": EVEN, "test": EVEN}))
+@examples(max_examples=50, deadline=None)
+def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(seed, sizes):
+    splits = generate(seed, **sizes)
+    assert {name: len(texts) for name, (texts, _) in splits.items()} == sizes
+    everywhere: set[tuple[str, ...]] = set()
+    for texts, labels in splits.values():
+        assert len(set(texts)) == len(texts)
+        by_label = [
+            Counter(bag(text) for text, of in zip(texts, labels, strict=True) if of == label) for label in (0, 1)
+        ]
+        assert by_label[0] == by_label[1]
+        assert set(by_label[0].values()) == {1}
+        assert not everywhere & set(by_label[0])
+        everywhere |= set(by_label[0])
+
+
+@given(st.integers(0, 2**32 - 1))
+@examples(max_examples=20, deadline=None)
+def test_a_seed_gives_the_same_reviews_and_another_seed_gives_others(seed):
+    assert generate(seed, train=40, test=20) == generate(seed, train=40, test=20)
+    assert generate(seed, train=40, test=20) != generate(seed + 1, train=40, test=20)
+
+
+def test_different_pairs_have_different_bags():
+    """For all of them: each choice has a word of its own, so the bag tells which choices were made."""
+    counts = Counter(word for slot in SLOTS for choice in slot for word in set(choice.split()))
+    own = WORDS - {"did", "not", "that", "would"}
+    for slot in SLOTS:
+        assert slot.count("") <= 1
+        assert all(any(counts[word] == 1 and word in own for word in choice.split()) for choice in slot if choice)
+
+
+def test_what_a_seed_gives_has_not_changed():
+    """Raise order_probe.VERSION when this changes, so that caches don't serve the old sentences."""
+    texts = "\n".join(text for texts, _ in generate(1, train=200, test=100).values() for text in texts)
+    assert (order_probe.VERSION, hashlib.sha256(texts.encode()).hexdigest()[:12]) == (1, "33f461933414")
+
+
+def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
+    glove = read_wheel()[0]
+    assert set(glove) >= WORDS
+    words = sorted(WORDS)
+    texts = generate(1, train=200)["train"][0]
+    for name in set(TOKENIZERS) - {"torchtext"}:
+        found = Tokenizer(name, words).encode(texts)
+        assert [[words[id - 3] for id in ids] for ids in found] == [text.split() for text in texts]
+
+
+def test_the_corpus_enters_whole_as_its_settings_say(settings):
+    data = settings("data=order_probe", "data.probe.train=60", "data.probe.validation=20", "data.probe.test=30")["data"]
+    source = find_source(data)
+    reviews = cut(source.load(), source, data["validation_share"], data["test_share"])
+    assert {name: len(split) for name, split in reviews.splits.items()} == {"train": 60, "validation": 20, "test": 30}
+    assert reviews.label_names == ["neg", "pos"]
+    expected = generate(1, train=60, validation=20, test=30)
+    assert {n: (split.texts, split.labels.tolist()) for n, split in reviews.splits.items()} == expected
+    longest = sum(max(len(choice.split()) for choice in slot) for slot in SLOTS) + 4
+    assert longest <= data["max_tokens"]
+    assert data["word_dropout"] == 0
+
+
+def test_the_cache_tells_corpora_apart(settings, monkeypatch):
+    def key(*overrides):
+        return find_source(settings("data=order_probe", *overrides)["data"]).key
+
+    assert key() == key("data.validation_share=0.3", "seed=2")
+    assert len({key(), key("data.probe.seed=2"), key("data.probe.train=100"), key("data.probe.test=100")}) == 4
+    before = key()
+    monkeypatch.setattr(order_probe, "VERSION", 2)
+    assert key() != before
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data.probe.train=7"], r"data\.probe\.train=7 must be even and at least 2"),
+        (["data.probe.test=0"], r"data\.probe\.test=0 must be even and at least 2"),
+        (["data.probe.validation=-2"], r"data\.probe\.validation=-2 must be a whole number"),
+        (["data.probe.test=2.5"], r"data\.probe\.test=2\.5 must be a whole number"),
+        (["data.probe.seed=null"], r"data\.probe\.seed=null must be a whole number"),
+        (["data.probe.seed=-1"], r"data\.probe\.seed=-1 must be a whole number"),
+        ([f"data.probe.train={2 * PAIRS}"], r"data\.probe\.train, validation and test ask for 20,483,000 reviews"),
+        (["data=reviews", "data.source=order_probe"], r"data\.source=order_probe needs .* data=order_probe"),
+        (["data.path=x.csv"], r"data\.path is given, so data\.source=order_probe has no meaning"),
+    ],
+)
+def test_a_corpus_that_cannot_be_made_ends_in_one_line(settings, overrides, message):
+    with pytest.raises(UserError, match=message) as error:
+        find_source(settings("data=order_probe", *overrides)["data"])
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def probe(settings, tmp_path):
+    """probe("residual"): metrics of a rung trained on the probe, with random vectors for its words."""
+    import numpy as np
+
+    from imdbattn.training.fit import fit
+
+    rng = np.random.default_rng(0)
+    lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=20))}\n" for word in sorted(WORDS)]
+    (tmp_path / "glove.txt").write_text("".join(lines))
+    where = [f"data.glove.path={tmp_path}/glove.txt", "data.glove.dim=20", f"data.cache_dir={tmp_path}/cache"]
+    fixed = ["data=order_probe", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "pictures=false"]
+    learning = ["optim.lr=0.003", "patience=null", "data.probe.validation=200", "data.probe.test=400", "threads=1"]
+
+    def train(rung: str, *overrides: str) -> dict:
+        return fit(settings(*fixed, *where, *learning, f"model={rung}", *overrides), tmp_path / rung)
+
+    return train
+
+
+@pytest.mark.parametrize("rung", ["mean", "base", "residual"])
+def test_without_positions_a_rung_is_right_on_exactly_half(probe, rung):
+    assert probe(rung, "trainer.max_epochs=1", "data.probe.train=1000")["test_accuracy"] == 0.5
+
+
+def test_with_positions_a_rung_learns_the_order(probe):
+    assert probe("residual_pe", "model.positions.scale=1", "trainer.max_epochs=3")["test_accuracy"] > 0.9

@@ -1,0 +1,276 @@
+"""Pictures show the numbers of the model they are of, for every rung and any review; pages are safe to open."""
+
+import base64
+import logging
+import math
+import re
+import warnings
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imdbattn.analysis.explain import WHOLE, Attended, Explanation, entropy, page
+from imdbattn.analysis.pictures import attention, dot_products, drawn, png
+from imdbattn.data.prepare import prepare
+from imdbattn.errors import UserError
+from imdbattn.nn.positions import sinusoids
+from imdbattn.picture import draw
+from imdbattn.training import pictures
+from imdbattn.training.pictures import chosen_text, draw_run, measure_scaling, position_tables
+from imdbattn.training.run_folder import open_run
+from imdbattn.training.score import label_texts, load_reader
+
+TEXT = "The film was n't a great story , and it was a dull plot ."
+
+
+@pytest.fixture(scope="session")
+def reader(trained, settings):
+    """reader("base", overrides...): the model of a rung trained on the small world."""
+
+    def load(rung: str, *overrides: str):
+        folder, _ = trained(rung, *overrides)
+        return load_reader(settings(f"run={folder}", config="picture"))[0]
+
+    return load
+
+
+def maps(figure) -> list[np.ndarray]:
+    """The arrays of a figure's heat maps, in order."""
+    return [np.asarray(image.get_array()) for axes in figure.axes for image in axes.images]
+
+
+@pytest.mark.parametrize(("rung", "count"), [("residual_learned", 2), ("residual_pe_cls", 1)])
+def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung, count):
+    found = reader(rung)
+    scale = found.settings["model"]["positions"].get("scale")
+    checkpoint = torch.load(trained(rung)[0] / "checkpoints" / "best.ckpt", weights_only=True)
+    own_TD = scale * sinusoids(512, 8) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
+    tables = position_tables(found.module.net, 512)
+    shown = maps(dot_products(tables))[:count]
+    assert len(tables) == count
+    np.testing.assert_allclose(shown[-1], own_TD @ own_TD.T, rtol=1e-5, atol=1e-6)
+    if count == 2:
+        np.testing.assert_allclose(shown[0], sinusoids(512, 8) @ sinusoids(512, 8).T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)])
+def test_the_matrices_are_the_softmax_of_the_models_own_scores(reader, rung, heads):
+    found = reader(rung, *(["model.layer.heads=2"] if heads == 2 else []))
+    net, batch = found.module.net, found.batch([TEXT])
+    attended = found.explain(TEXT).attended
+    with torch.no_grad():
+        x_BTD = net.positions(net.embedding(batch.tokens_BT), batch.positions_BT)
+        x_BTD, mask_BT = net.pooling.prepend(x_BTD, torch.ones_like(batch.tokens_BT, dtype=torch.bool))
+        for layer, weights_HQK in zip(net.layers, attended.layers, strict=True):
+            asked_BTD = layer.norm(x_BTD) if layer.skip else x_BTD
+            for head, weights_QK in enumerate(weights_HQK):
+                part = slice(head * 8 // heads, (head + 1) * 8 // heads)
+                query_Td, key_Td = layer.f.query(asked_BTD)[0, :, part], layer.f.key(asked_BTD)[0, :, part]
+                direct_QK = (query_Td @ key_Td.T / math.sqrt(8 // heads)).softmax(-1)
+                np.testing.assert_allclose(weights_QK, direct_QK, atol=1e-5)
+                np.testing.assert_allclose(weights_QK.sum(-1), 1, atol=1e-5)
+            x_BTD = layer(x_BTD, mask_BT)
+    words = len(TEXT.split())
+    assert (attended.cls, len(attended.keys)) == ("cls" in rung, words + ("cls" in rung))
+    shown = [shown for shown in maps(attention(attended)) if shown.shape == (len(attended.keys),) * 2]
+    for weights_QK, shown_QK in zip(np.concatenate(attended.layers), shown, strict=True):
+        np.testing.assert_allclose(shown_QK, 100 * weights_QK, rtol=1e-6)
+
+
+def test_cls_shows_the_row_it_reads_and_a_mean_the_mean_query(reader):
+    cls = reader("residual_cls", "model.layer.heads=2").explain(TEXT).attended
+    mean = reader("base").explain(TEXT).attended
+    np.testing.assert_allclose(cls.received()["layer 3, <cls>"], cls.layers[2][:, 0].mean(0))
+    np.testing.assert_allclose(mean.received()["layer 1, mean query"], mean.layers[0].mean((0, 1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rung", ["learned_query", "text_query"])
+def test_a_query_that_pools_shows_its_weights(reader, rung):
+    found = reader(rung).explain(TEXT)
+    assert list(found.attended.received()) == ["pooling"]
+    np.testing.assert_allclose(found.attended.pooling, [share for *_, share in found.words], rtol=1e-5)
+    assert maps(attention(found.attended))[0].shape == (1, len(found.words))
+
+
+@given(keys=st.integers(1, 300), seed=st.integers(0, 99))
+def test_entropy_is_log_of_the_number_of_keys_when_all_are_equal_and_never_more(keys, seed):
+    uniform = np.full((2, keys, keys), 1 / keys)
+    (nats, *_) = Attended(["w"] * keys, [uniform]).entropies().values()
+    assert math.exp(nats) == pytest.approx(keys)
+    assert entropy(np.eye(keys)).max() == 0
+    drawn = np.random.default_rng(seed).dirichlet(np.full(keys, 0.3))
+    assert -1e-9 <= entropy(drawn) <= math.log(keys) + 1e-9
+
+
+def test_scaled_scores_have_variance_one_and_unscaled_ones_d():
+    measured = measure_scaling([4, 64, 512])
+    unscaled, scaled = measured.variance_W
+    np.testing.assert_allclose(measured.variance_W[unscaled], [4, 64, 512], rtol=0.15)
+    np.testing.assert_allclose(measured.variance_W[scaled], 1, rtol=0.15)
+    assert measured.entropy_3W[scaled].min() > 3.3
+    assert measured.entropy_3W[unscaled][1, -1] < 0.2
+    assert measured.gradient_3W[unscaled][1, -1] < measured.gradient_3W[scaled][1, -1] / 10
+
+
+def test_the_gradients_norm_is_that_of_the_softmaxs_jacobian():
+    measured = measure_scaling([16], keys=5, draws=1, seed=3)
+    generator = torch.Generator().manual_seed(3)
+    q_1D, k_KD = (torch.randn(1, size, 16, generator=generator)[0] for size in (1, 5))
+    for norm, scale in zip(measured.gradient_3W.values(), (1, 4), strict=True):
+        jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), (k_KD @ q_1D[0]) / scale)
+        np.testing.assert_allclose(norm[:, 0], jacobian.norm(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("text", ["", TEXT, "zzz", "dull " * 600], ids=["empty", "short", "unknown", "long"])
+@pytest.mark.parametrize("rung", ["mean", "learned_query", "text_query", "residual_cls", "base"])
+def test_every_rung_and_review_has_its_page(trained, settings, rung, text, tmp_path):
+    folder, _ = trained(rung)
+    asked = settings(f"run={folder}", "picture=attention", f"out={tmp_path}/new/one", config="picture")
+    written = draw(asked | {"text": text, "words": 12})
+    assert [path.suffix for path in written] == ([".html"] if rung == "mean" else [".png", ".html"])
+    assert written[0].parent == tmp_path / "new" / "one"
+    content = written[-1].read_text()
+    assert ("data:image/png" in content) == (rung != "mean")
+    if rung != "mean":
+        read = min(max(len(text.split()), 1), 512) + rung.endswith("cls")
+        assert f"most possible: log {read}<" in content
+
+
+def test_a_long_review_is_cut_and_the_title_says_so():
+    attended = Attended(["<cls>", *"abcdefghij"], [np.full((1, 11, 11), 1 / 11)], cls=True)
+    figure = attention(attended, words=4)
+    assert figure.get_suptitle() == "Attention to the first 4 of 10 words"
+    assert maps(figure)[1].shape == (5, 5)
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["<cls>", *"abcd"]
+    assert attention(attended, words=10).get_suptitle() == "Attention to 10 words"
+
+
+def test_any_word_can_stand_on_an_axis():
+    words = ["$x_$", "$\\frac", "\x96", "日本", "😀", "\ud800", "<b>", "a" * 99]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert png(attention(Attended(words, [np.full((1, 8, 8), 0.125)]))).startswith(b"\x89PNG")
+
+
+def test_a_page_is_self_contained_and_text_stays_text():
+    nasty = "<script>x</script>"
+    found = Explanation(nasty, "<b>", 0.5, [(0, 8, 1.0)], "<i>model", Attended([nasty], [np.ones((1, 1, 1))]))
+    made = page([found], [drawn(found)])
+    for tag in ("<script", "<b>", "<i>", "://"):
+        assert tag not in made
+    (image,) = re.findall(r'<img [^>]*src="data:image/png;base64,([^"]+)"', made)
+    assert base64.b64decode(image, validate=True).startswith(b"\x89PNG")
+
+
+def test_a_page_of_many_reviews_shows_the_first_ones_whole(trained, settings):
+    folder, _ = trained("learned_query")
+    found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), ["good film"] * (WHOLE + 2))
+    assert [one.attended is not None for one in found] == [True] * WHOLE + [False] * 2
+    made = page(found, [drawn(one) for one in found])
+    assert made.count("<img") == WHOLE
+    assert f"of the first {WHOLE} reviews" in made
+
+
+@pytest.fixture
+def finished(trained):
+    """finished("base"): what fit has at its end: settings, corpus, module, folder."""
+    from imdbattn.training.build import trained_module
+
+    def run(rung: str, **changes):
+        folder, _ = trained(rung)
+        cfg, checkpoint = open_run(str(folder))
+        corpus = prepare(cfg["data"])
+        return trained_module(cfg, checkpoint, corpus.glove), corpus, cfg | changes
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("rung", "expected"),
+    [
+        ("mean", {"attention.html"}),
+        ("base", {"attention.html", "attention.png"}),
+        ("residual_pe_cls", {"attention.html", "attention.png", "positions.png"}),
+        ("residual_learned", {"attention.html", "attention.png", "positions.png"}),
+    ],
+)
+def test_a_run_draws_what_its_rung_has(finished, rung, expected, tmp_path, caplog):
+    draw_run(*finished(rung), tmp_path)
+    assert {path.name for path in (tmp_path / "pictures").iterdir()} == expected
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_a_run_shows_the_shortest_review_of_thirty_words(finished, test, tmp_path, monkeypatch):
+    module, corpus, cfg = finished("base", test=test)
+    shown = []
+    monkeypatch.setattr(pictures, "draw_attention", lambda found, folder: shown.append(found))
+    draw_run(module, corpus, cfg, tmp_path)
+    split = "test" if test else "validation"
+    assert shown[0].text in pq.read_table(corpus.texts(split))["text"].to_pylist()
+    assert len(shown[0].words) == min(length for length in corpus.splits[split].lengths.tolist() if length >= 30)
+    monkeypatch.setattr(pictures, "WORDS", 1000)
+    assert len(chosen_text(corpus, "test").split()) >= corpus.splits["test"].lengths.max() - 1
+
+
+def test_a_picture_that_fails_is_only_a_warning(finished, tmp_path, monkeypatch, caplog):
+    def broken(*_):
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(pictures, "draw_attention", broken)
+    with caplog.at_level(logging.WARNING):
+        draw_run(*finished("base"), tmp_path)
+    assert "no ink" in caplog.text
+
+
+def test_row_names_a_review_of_the_runs_test_set(trained, settings, tmp_path):
+    folder, _ = trained("base")
+    reviews = pq.read_table(folder / "reviews.parquet").to_pydict()
+    asked = settings(
+        f"run={folder}", "picture=attention", f"row={reviews['row'][7]}", f"out={tmp_path}", config="picture"
+    )
+    by_row = draw(asked)
+    assert draw(asked | {"row": None, "text": reviews["text"][7]}) == by_row  # named by the text
+
+
+@pytest.mark.parametrize(
+    ("rung", "changes", "message"),
+    [
+        ("base", {"picture": None}, "picture=null must be one of positions, attention, scaling"),
+        ("base", {"words": 0}, "words=0 must be a whole number of at least 1 and at most 200"),
+        ("base", {"row": "first"}, "row=first must be a whole number"),
+        ("base", {}, r"needs text=\.\.\. or row="),
+        ("base", {"text": "a", "row": 1}, "one of them"),
+        ("base", {"row": 99999}, r"row=99999 is none of the \d+ rows of .*reviews\.parquet"),
+        ("base", {"picture": "positions"}, "model=base has no positions; residual_pe and residual_learned have"),
+        ("base", {"run": None, "text": "a"}, "run=<run folder> is needed"),
+        ("base", {"run": "nowhere", "row": 1}, "run=nowhere is not a folder"),
+        ("base", {"text": "a", "out": "/dev/null/x"}, "choose another out=<folder>"),
+    ],
+)
+def test_wrong_input_is_named_in_one_line(trained, settings, rung, changes, message):
+    folder, _ = trained(rung)
+    with pytest.raises(UserError, match=message) as error:
+        draw(settings(f"run={folder}", "picture=attention", config="picture") | changes)
+    assert "\n" not in str(error.value)
+
+
+def test_the_picture_of_scaling_needs_no_run(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (path,) = draw(settings("picture=scaling", config="picture"))
+    assert str(path) == "pictures/scaling.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_command_prints_where_the_picture_is(trained, shell):
+    folder, _ = trained("residual_learned")
+    done = shell("picture", "picture=positions", f"run={folder}")
+    assert (done.returncode, done.stdout) == (0, f"{folder}/pictures/positions.png\n"), done.stderr
+    assert (folder / "pictures" / "positions.png").read_bytes().startswith(b"\x89PNG")
+    done = shell("picture", "picture=attention", f"run={folder}")
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: [^\n]+\n", done.stderr)

@@ -1,0 +1,218 @@
+"""The comparison's statistics: equal to other libraries and to hand-made cases, and honest in simulations."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import expit
+from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmodels
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from imdbattn.analysis import statistics
+
+
+def right_answers(rng, reviews, seeds, sd_seed, shift=0.0, sd_review=1.5, count=2):
+    """(N, S) of each of `count` rungs: easy and hard reviews, good and bad seeds; `shift` makes the last one better."""
+    difficulty_N1 = rng.normal(1.8, sd_review, (reviews, 1))
+    gains = [0.0] * (count - 1) + [shift]
+    logits = [gain + difficulty_N1 + rng.normal(0, sd_seed, seeds) for gain in gains]
+    return [rng.random((reviews, seeds)) < expit(logit_NS) for logit_NS in logits]
+
+
+def compared(rungs, seed, resamples=400):
+    """Verdict, interval and p-value of the second rung's difference from the first."""
+    share_NV = np.stack([right.mean(1) for right in rungs], axis=1)
+    means_BV = statistics.review_means(share_NV, resamples, seed)
+    shifts_BV = statistics.seed_shifts([right.mean(0) for right in rungs], resamples, seed)
+    freedom = sum(right.shape[1] for right in rungs) - 2
+    gain_N = share_NV[:, 1] - share_NV[:, 0]
+    noise = sum(map(statistics.seed_noise, rungs)) / gain_N.var()
+    means_B, shifts_B = means_BV[:, 1] - means_BV[:, 0], shifts_BV[:, 1] - shifts_BV[:, 0]
+    low, high = statistics.interval(means_B, shifts_B, freedom, noise)
+    p = statistics.mcnemar(gain_N)
+    return statistics.verdict(p, low, high, freedom), low, high, p
+
+
+def simulated(draws, reviews=1000, seeds=3, sd_seed=0.0, shift=0.0):
+    """Share of the draws that come out decided, and share of the intervals that hold the true difference."""
+    z = np.random.default_rng(9).normal(1.8, np.hypot(1.5, sd_seed), 1_000_000)
+    true = (expit(z + shift) - expit(z)).mean()
+    found = []
+    for draw in range(draws):
+        rungs = right_answers(np.random.default_rng([draw, 7]), reviews, seeds, sd_seed, shift)
+        decided, low, high, _ = compared(rungs, draw)
+        found.append((decided != "undecided", low <= true <= high))
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize("sd_seed", [0.0, 0.4], ids=["reviews differ most", "seeds differ most"])
+def test_under_no_difference_few_comparisons_are_decided(sd_seed):
+    decided, covered = simulated(300, reviews=600, sd_seed=sd_seed)
+    assert decided <= 0.07  # 5 % and what chance adds in 300 draws
+    assert covered >= 0.92
+
+
+def test_a_difference_of_two_points_is_nearly_always_found():
+    shift = 0.16  # of the logit: 2.0 points of accuracy
+    z = np.random.default_rng(9).normal(1.8, 1.5, 1_000_000)
+    assert (expit(z + shift) - expit(z)).mean() == pytest.approx(0.02, abs=0.001)
+    decided, covered = simulated(40, reviews=5000, shift=shift, sd_seed=0.01)
+    assert decided >= 0.9
+    assert covered >= 0.93
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("sd_seed", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("shift", [0.0, 0.16])
+def test_intervals_hold_the_true_difference_in_many_draws(seeds, sd_seed, shift):
+    decided, covered = simulated(600, seeds=seeds, sd_seed=sd_seed, shift=shift)
+    assert covered >= 0.92
+    assert shift or decided <= 0.065
+
+
+def test_one_seeds_interval_is_scipys_paired_bootstrap_of_reviews():
+    one, other = right_answers(np.random.default_rng(3), 800, 1, 0.0, shift=0.3)
+    _, low, high, _ = compared((one, other), seed=0, resamples=10_000)
+    gain = other[:, 0].astype(float) - one[:, 0]
+    scipys = stats.bootstrap((gain,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(1))
+    assert (low, high) == pytest.approx(tuple(scipys.confidence_interval), abs=0.0025)
+
+
+def test_without_reviews_to_vary_the_interval_is_that_of_students_t():
+    """Of normal resamples it would be exactly mean +- t s / sqrt(S); of drawn seeds it is close to that."""
+    accuracies = [np.random.default_rng(s).normal(0.85, 0.01, 12) for s in (0, 1)]
+    shifts = statistics.seed_shifts(accuracies, 40_000, 0)
+    low, high = statistics.interval(np.zeros(40_000), shifts[:, 1] - shifts[:, 0], 22)
+    half = stats.t.ppf(0.975, 22) * np.sqrt(sum(values.var(ddof=1) / 12 for values in accuracies))
+    assert (high - low) / 2 == pytest.approx(half, rel=0.03)
+    small = statistics.seed_shifts([np.array([0.8, 0.9])], 1000, 0)
+    assert set(np.round(np.unique(small) / np.sqrt(2), 9)) == {-0.05, 0.0, 0.05}
+    assert not statistics.seed_shifts([np.array([0.8])], 1000, 0).any()
+
+
+def test_a_resample_draws_the_same_reviews_for_all_rungs_and_depends_on_its_seed_alone(monkeypatch):
+    share_NV = np.random.default_rng(0).random((300, 1)) + np.array([0.0, 0.25])
+    means = statistics.review_means(share_NV, 500, 1)
+    np.testing.assert_allclose(means[:, 1] - means[:, 0], 0.25)
+    assert means[:, 0].std() == pytest.approx(share_NV[:, 0].std() / np.sqrt(300), rel=0.1)
+    np.testing.assert_array_equal(means, statistics.review_means(share_NV, 500, 1))
+    assert (means != statistics.review_means(share_NV, 500, 2)).any()
+    monkeypatch.setattr(statistics, "DRAWS", 1000)  # in many steps
+    np.testing.assert_allclose(means, statistics.review_means(share_NV, 500, 1))
+
+
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_one_seeds_test_is_statsmodels_mcnemar(gained, lost):
+    gain_N = np.array([1.0] * gained + [-1.0] * lost + [0.0] * 50)
+    few = gained + lost < statistics.FEW
+    theirs = mcnemar_of_statsmodels([[25, gained], [lost, 25]], exact=few, correction=False)
+    assert statistics.mcnemar(gain_N) == pytest.approx(theirs.pvalue if gained + lost else 1.0)
+
+
+def test_several_seeds_count_a_review_once():
+    """By hand, Durkalski et al. 2003: reviews as clusters; (sum d)^2 / sum d^2 = 20^2 / (40 x 0.75^2 + 20 x 0.5^2)."""
+    gain_N = np.array([0.75] * 40 + [-0.5] * 20 + [0.0] * 100)
+    assert statistics.mcnemar(gain_N) == pytest.approx(stats.chi2.sf(20**2 / 27.5, 1))
+    assert statistics.mcnemar(gain_N) == pytest.approx(statistics.mcnemar(-gain_N))
+
+
+def test_holms_correction_by_hand():
+    assert statistics.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert statistics.holm([]) == []
+
+
+@pytest.mark.parametrize(
+    ("p", "low", "high", "freedom", "expected"),
+    [
+        (0.01, 0.1, 0.2, 4, "better"),
+        (0.01, -0.2, -0.1, 1, "worse"),
+        (0.01, -0.1, 0.2, 4, "undecided"),
+        (0.06, 0.1, 0.2, 4, "undecided"),
+        (0.01, 0.1, 0.2, 0, "undecided"),
+    ],
+)
+def test_a_verdict_needs_the_test_the_interval_and_several_seeds(p, low, high, freedom, expected):
+    assert statistics.verdict(p, low, high, freedom) == expected
+
+
+def test_seed_noise_is_the_variance_that_seeds_bring_into_a_reviews_mean():
+    """Every seed right with probability 0.7, whatever the review: p (1 - p) / S, and all of the mean's variance."""
+    right_NS = np.random.default_rng(0).random((50_000, 4)) < 0.7
+    assert statistics.seed_noise(right_NS) == pytest.approx(0.7 * 0.3 / 4, rel=0.02)
+    assert statistics.seed_noise(right_NS) == pytest.approx(right_NS.mean(1).var(), rel=0.02)
+    assert statistics.seed_noise(right_NS[:, :1]) == 0
+
+
+@given(st.integers(2, 4), st.integers(0, 2**32 - 1))
+def test_calibration_error_is_torchmetrics(classes, seed):
+    rng = np.random.default_rng(seed)
+    probabilities, labels = rng.dirichlet(np.ones(classes), 200), rng.integers(classes, size=200)
+    ours = statistics.calibration_error(probabilities.max(1), probabilities.argmax(1) == labels)
+    theirs = multiclass_calibration_error(
+        torch.tensor(probabilities), torch.tensor(labels), num_classes=classes, n_bins=statistics.BINS, norm="l1"
+    )
+    assert ours == pytest.approx(float(theirs), abs=1e-6)
+
+
+def test_reliability_by_hand():
+    """Bins are (i/15, (i+1)/15]: 0.6 ends the ninth, 0.61 and 0.65 lie in the tenth, 1 ends the last."""
+    found = statistics.reliability(np.array([0.6, 0.61, 0.65, 1.0]), np.array([True, False, True, True]))
+    assert [(one["confidence"], one["accuracy"], one["count"]) for one in found] == [
+        (pytest.approx(0.6), 1, 1),
+        (pytest.approx(0.63), 0.5, 2),
+        (1.0, 1, 1),
+    ]
+
+
+def test_confusion_has_true_classes_in_lines():
+    found = statistics.confusion(np.array([0, 0, 1, 2]), np.array([1, 1, 1, 0]), 3)
+    assert found.tolist() == [[0, 2, 0], [0, 1, 0], [1, 0, 0]]
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=200))
+def test_each_review_lies_in_the_one_length_slice_whose_name_fits_it(lengths):
+    slices = statistics.length_slices(np.array(lengths))
+    assert (sum(mask.astype(int) for mask in slices.values()) == 1).all()
+    for name, mask in slices.items():
+        numbers = [int(word) for word in name.split() if word.isdigit()]
+        low, high = {"up": (0, numbers[0]), "over": (numbers[0] + 1, 40)}.get(
+            name.split()[0], (numbers[0], numbers[-1])
+        )
+        assert mask.tolist() == [low <= length <= high for length in lengths], name
+
+
+def test_length_slices_are_of_like_size():
+    slices = statistics.length_slices(np.random.default_rng(0).permutation(1000) + 1)
+    assert list(slices) == [
+        "up to 200 words",
+        "201 to 400 words",
+        "401 to 600 words",
+        "601 to 800 words",
+        "over 800 words",
+    ]
+    assert [mask.sum() for mask in slices.values()] == [200] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "found"),
+    [
+        ("I do not like it", ["not"], True),
+        ("NOT bad", ["not"], True),
+        ("nothing, and a knot", ["not"], False),
+        ("I don't", ["not", "n't"], True),
+        ("I DON’T", ["n't"], True),
+        ("I don\x92t", ["n't"], True),
+        ("can'tankerous", ["n't"], False),
+        ("good,but long", ["but"], True),
+        ("a button, a rebut", ["but"], False),
+        ("though", ["although"], False),
+        ("is this a.b?", ["a.b"], True),
+        ("is this aXb?", ["a.b"], False),
+    ],
+)
+def test_a_slice_by_words_finds_whole_words(text, words, found):
+    slices = statistics.word_slices([text], words)
+    assert {name: bool(mask[0]) for name, mask in slices.items()} == {"without": not found, "with": found}

@@ -1,0 +1,380 @@
+"""What a run, a comparison and a native sweep leave in W&B, read back from the offline .wandb file; never a secret."""
+
+import json
+import os
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from imdbattn.settings import RUNGS, conf_dir, flat
+from imdbattn.training import publish
+from imdbattn.training.loggers import build_loggers, finish_loggers
+from imdbattn.training.publish import publish_comparison, publish_run, rows_to_show
+from imdbattn.training.wandb_run import without_secrets
+
+SECRETS = {
+    "WANDB_API_KEY": "wandb0odd0key0" + "w" * 30,
+    "AWS_SECRET_ACCESS_KEY": "aws/odd+secret=value",
+    "HF_TOKEN": "hf_oddTokenValue123",
+}
+
+
+def records(file: Path) -> Iterator:
+    """The records of a .wandb file: LevelDB's log format, 32 KiB blocks of chunks behind a file header of 7 bytes."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, parts = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, at)
+        parts += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            record = Record()
+            record.ParseFromString(parts)
+            parts = b""
+            yield record
+
+
+def read_back(folder: Path) -> SimpleNamespace:
+    """The one W&B run in `folder`: its header, config, summary (by key), logged keys, and folder of files."""
+    (file,) = (folder / "wandb").glob("offline-run-*/run-*.wandb")
+    until = time.monotonic() + 20  # W&B's own process may still be writing
+    found: list = []
+    while not any(record.HasField("exit") for record in found):
+        found = list(records(file))
+        assert time.monotonic() < until, "the run did not end"
+        time.sleep(0.02)
+    config: dict = {}
+    summary: dict = {}
+    logged: set[str] = set()
+    for record in found:
+        for item in [*record.run.config.update, *record.config.update]:
+            config[item.key] = json.loads(item.value_json)
+        for item in record.summary.update:
+            keys = list(item.nested_key) or [item.key]
+            node = summary
+            for key in keys[:-1]:
+                node = node.setdefault(key, {})
+            node[keys[-1]] = json.loads(item.value_json)
+        logged |= {(list(item.nested_key) or [item.key])[0] for item in record.history.item}
+    (run,) = [record.run for record in found if record.HasField("run")]
+    return SimpleNamespace(run=run, config=config, summary=summary, logged=logged, files=file.parent / "files")
+
+
+def table(found: SimpleNamespace, key: str) -> dict:
+    return json.loads((found.files / found.summary[key]["path"]).read_text())
+
+
+def wandb_settings(settings, *overrides: str) -> dict:
+    return settings("logger=wandb", *overrides)["logger"]
+
+
+@pytest.fixture(scope="module")
+def published(trained, settings, tmp_path_factory):
+    """A trained run folder, with a picture and a page, published into an offline run: (what W&B has, metrics, page)."""
+    from matplotlib.figure import Figure
+
+    source, metrics = trained("residual_pe")
+    folder = tmp_path_factory.mktemp("published")
+    for file in source.iterdir():
+        if file.is_file():
+            (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "pictures").mkdir()
+    Figure().savefig(folder / "pictures" / "learning_curves.png")
+    page = "<!doctype html><html><head></head><body>a &lt;b&gt;</body></html>"
+    (folder / "pictures" / "attention.html").write_text(page)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["logger"] = wandb_settings(settings, "logger.table_rows=10", "logger.table_characters=20")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SECRETS.items():
+            patch.setenv(name, value)
+        patch.setenv("WANDB_RUN_GROUP", "a-sweep")  # as a sweep sets it for its jobs
+        patch.setitem(config, "password", "open sesame")
+        build_loggers(config["logger"], folder, config)
+        publish_run(folder, metrics)
+        finish_loggers(False)
+    return read_back(folder), metrics, page
+
+
+def test_a_run_has_its_name_group_job_type_tags_and_config(published):
+    found, *_ = published
+    assert found.run.display_name == "residual_pe-s1"
+    assert found.run.run_group == "a-sweep"
+    assert found.run.job_type == "train"
+    assert set(found.run.tags) == {"residual_pe", "path", "ptb"}
+    assert found.config["rung"] == found.config["model"]["name"] == "residual_pe"
+    assert found.config["environment"]["versions"]["torch"]
+    assert found.config["data"]["tokenizer"] == "ptb"
+
+
+def test_best_and_test_values_are_in_the_summary(published):
+    found, metrics, _ = published
+    for value in ("accuracy", "loss"):
+        assert found.summary[f"best/val_{value}"] == metrics[f"val_{value}"]
+        assert found.summary[f"test/{value}"] == metrics[f"test_{value}"]
+    for name in ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s"):
+        assert found.summary[name] == metrics[name]
+
+
+def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
+    found, metrics, page = published
+    counts = {(a, b): n for a, b, n in table(found, "test/confusion_matrix_table")["data"]}
+    assert sum(counts.values()) == metrics["test_reviews"]
+    assert counts["neg", "neg"] + counts["pos", "pos"] == round(metrics["test_accuracy"] * metrics["test_reviews"])
+    shown = table(found, "test/predictions")
+    assert shown["columns"] == ["text", "label", "predicted", "probability"]
+    assert len(shown["data"]) == 10
+    assert all(len(text) <= 20 and label in ("neg", "pos") for text, label, *_ in shown["data"])
+    assert found.summary["pictures/learning_curves"]["_type"] == "image-file"
+    assert found.summary["pictures/page"]["_type"] == "html-file"
+    assert (found.files / found.summary["pictures/page"]["path"]).read_text() == page
+
+
+def test_the_table_shows_each_review_beside_what_was_said_of_it(trained, settings):
+    import pyarrow.parquet as pq
+
+    folder, metrics = trained("residual_pe")
+    found = publish.predictions(folder, metrics, {"table_rows": 1000, "table_characters": 1000})[
+        "test/predictions"
+    ].data
+    scores = pq.read_table(folder / "predictions.parquet").to_pylist()
+    texts = {line["row"]: line["text"] for line in pq.read_table(folder / "reviews.parquet").to_pylist()}
+    names = metrics["labels"]
+    wanted = {texts[s["row"]]: (names[s["label"]], names[s["predicted"]], s["probability"]) for s in scores}
+    assert {text: tuple(rest) for text, *rest in found} == wanted
+
+
+def test_validation_stands_in_where_test_was_not_scored(trained):
+    folder, metrics = trained("residual_pe")
+    kept = {name: value for name, value in metrics.items() if not name.startswith("test_")}
+    found = publish.predictions(folder, kept, {"table_rows": 5, "table_characters": 9})
+    assert set(found) == {"val/confusion_matrix", "val/predictions"}
+
+
+@example([(False, 0.6), (False, 0.9), (True, 0.7)], 2)
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=30), st.integers(0, 40))
+def test_the_table_is_as_long_as_asked_and_begins_with_the_most_confident_mistakes(reviews, count):
+    right_N = np.array([right for right, _ in reviews], bool)
+    probability_N = np.array([probability for _, probability in reviews])
+    rows = rows_to_show(right_N, probability_N, count)
+    assert len(rows) == len(set(rows)) == min(count, len(reviews))
+    wrong = [row for row in rows if not right_N[row]]
+    assert rows[: len(wrong)] == wrong
+    assert list(probability_N[wrong]) == sorted(probability_N[wrong], reverse=True)
+    assert len(wrong) >= min(count // 2, (~right_N).sum())
+    left_out = set(np.flatnonzero(~right_N)) - set(wrong)
+    assert all(probability_N[a] >= probability_N[b] for a in wrong for b in left_out)
+
+
+def check_nothing_private(folder: Path) -> None:
+    """No secret in any file; and in what is sent, nothing of the machine."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    for file in files:
+        content = file.read_bytes()
+        for secret in [*SECRETS.values(), "open sesame"]:
+            assert secret.encode() not in content, file
+    (sent,) = [file.read_bytes() for file in (folder / "wandb").glob("offline-run-*/*.wandb")]
+    for ours in (sys.executable, "trainer=cpu"):  # where Python lies, and the command line
+        assert ours.encode() not in sent, ours
+    found = read_back(folder)
+    assert not found.run.host
+    assert not found.run.git.remote_url
+
+
+def test_no_secret_and_nothing_of_the_machine_is_in_a_run_folder(published):
+    found, *_ = published
+    assert found.config["seed"] == 1
+    assert "password" not in found.config
+    check_nothing_private(found.files.parent.parent.parent)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("api_key", "x"),
+        ("HF_TOKEN", "x"),
+        ("password", "x"),
+        ("endpoint", "https://me:sesame@host/path"),
+        ("copied", "Bearer hf_oddTokenValue123"),
+        ("credentials", {"user": "me"}),
+    ],
+)
+def test_what_looks_like_a_credential_stays_out_of_the_config(settings, monkeypatch, name, value):
+    monkeypatch.setenv("HF_TOKEN", SECRETS["HF_TOKEN"])
+    assert without_secrets({"seed": 1, "model": {name: value, "layers": 3}}) == {"seed": 1, "model": {"layers": 3}}
+
+
+def test_no_setting_of_ours_is_taken_for_a_credential(settings):
+    assert without_secrets(cfg := settings("model=residual_learned")) == cfg
+
+
+def test_what_fails_in_publishing_is_a_warning(published, trained, tmp_path, monkeypatch, caplog):
+    import wandb
+
+    def log(_):
+        raise wandb.errors.CommError("server\nin flames")
+
+    monkeypatch.setattr(wandb, "run", SimpleNamespace(config={"logger": {}}, log=log))
+    publish_run(tmp_path, trained("residual_pe")[1])  # nor are there any files
+    assert "server in flames" in caplog.text
+    assert "predictions were not logged" in caplog.text
+
+
+def test_a_run_without_wandb_publishes_nothing(trained, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    publish_run(*trained("residual_pe"))
+
+
+COMPARISON = {
+    "split": "test",
+    "test_set": "reviews.csv",
+    "fingerprint": "f" * 16,
+    "reviews": 48,
+    "method": {"resamples": 100, "seed": 0, "level": 0.95},
+    "rungs": [
+        {
+            "label": label,
+            "seeds": [1, 2],
+            "validation": {"mean": mean - 0.01, "sd": 0.002, "values": [mean, mean]},
+            "test": {"mean": mean, "sd": None, "values": [mean]},
+            "interval": [mean - 0.02, mean + 0.02],
+            "parameters": parameters,
+            "tokens_per_s": 1000.0,
+            "train_seconds": 2.5,
+            "epochs": 8.0,
+            "ece": 0.01,
+        }
+        for label, mean, parameters in (("base", 0.83, 100), ("residual layers=6", 0.85, None))
+    ],
+    "pairs": [
+        {
+            "from": "base",
+            "to": "residual layers=6",
+            "difference": 0.02,
+            "interval": [0.01, 0.03],
+            "mcnemar_p": 0.01,
+            "holm_p": 0.02,
+            "verdict": "better",
+            "words": "residual layers=6 beats base by 2.0 points (1.0 to 3.0)",
+        }
+    ],
+}
+
+
+def test_a_comparison_is_a_run_of_its_own_in_the_sweeps_group(settings, tmp_path):
+    from matplotlib.figure import Figure
+
+    (tmp_path / "figures").mkdir()
+    Figure().savefig(tmp_path / "figures" / "accuracies.png")
+    (tmp_path / "comparison.html").write_text("<html><head></head><body>residual beats base</body></html>")
+    publish_comparison(COMPARISON, tmp_path, wandb_settings(settings), "a-sweep")
+    found = read_back(tmp_path)
+    assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
+    assert found.run.run_group == "a-sweep"
+    assert found.config["fingerprint"] == "f" * 16
+    rungs = table(found, "comparison/rungs")
+    assert [dict(zip(rungs["columns"], line, strict=True))["test_mean"] for line in rungs["data"]] == [0.83, 0.85]
+    assert table(found, "comparison/pairs")["data"][0][:5] == ["base", "residual layers=6", 0.02, 0.01, 0.03]
+    assert found.summary["rungs/residual layers=6/test_mean"] == 0.85
+    assert "rungs/residual layers=6/parameters" not in found.summary
+    assert found.summary["comparison/accuracies"]["_type"] == "image-file"
+    assert "residual beats base" in (found.files / found.summary["comparison/page"]["path"]).read_text()
+
+
+def test_a_comparison_goes_nowhere_without_wandb_or_when_it_fails(settings, tmp_path, monkeypatch, caplog):
+    publish_comparison(COMPARISON, tmp_path, settings("logger=csv")["logger"], None)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(publish, "start_wandb", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    publish_comparison(COMPARISON, tmp_path, wandb_settings(settings), None)
+    assert "no space" in caplog.text
+
+
+SWEEPS = {file.stem: yaml.safe_load(file.read_text()) for file in (conf_dir() / "wandb_sweep").glob("*.yaml")}
+
+
+def first_choice(parameter: dict):
+    return parameter["values"][0] if "values" in parameter else parameter["min"]
+
+
+def agents_command(sweep: dict) -> list[str]:
+    """The command W&B's agent makes of a sweep's first choice of parameters (wandb_agent.Agent._command_run)."""
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
+
+    chosen = {name: {"value": first_choice(parameter)} for name, parameter in sweep["parameters"].items()}
+    macros = create_sweep_command_args({"args": chosen})
+    macros |= {"env": ["/usr/bin/env"], "interpreter": ["python"], "program": [sweep["program"]]}
+    words: list[str] = []
+    for word in create_sweep_command(list(sweep["command"])):
+        words += (macros.get(word[2:-1]) or []) if word.startswith("${") and word.endswith("}") else [word]
+    return words
+
+
+def test_the_ladder_sweep_has_every_rung(settings):
+    assert SWEEPS["ladder"]["parameters"]["model"]["values"] == list(RUNGS)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_sweeps_parameters_are_settings_with_every_value_allowed(settings, name):
+    """And its metric is one that a run logs each epoch."""
+    sweep = SWEEPS[name]
+    fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
+    known = flat(settings(*fixed)) | {"model": None}
+    for parameter, choices in sweep["parameters"].items():
+        assert parameter in known
+        for value in choices.get("values", [choices.get("min"), choices.get("max")]):
+            settings(*fixed, f"{parameter}={value}")  # checked
+    assert sweep["metric"] == {"name": "val/accuracy", "goal": "maximize"}
+
+
+def test_tuning_leaves_the_test_split_untouched(settings):
+    assert "test=false" in SWEEPS["tune"]["command"]
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_an_agents_command_trains_one_run_of_the_sweep(small, tmp_path, name):
+    """Run as an agent runs it: same words, same environment, same file of parameters (which locks them in W&B)."""
+    import subprocess
+
+    sweep, words = SWEEPS[name], agents_command(SWEEPS[name])
+    chosen = {key: {"value": first_choice(parameter)} for key, parameter in sweep["parameters"].items()}
+    (tmp_path / "parameters.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **chosen}))
+    done = subprocess.run(
+        [*words, *small, "logger=wandb", "model.layers=1", "trainer.max_epochs=2"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            **SECRETS,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(Path(__file__).parent.parent),
+            "WANDB_SWEEP_ID": "sweep1",
+            "WANDB_RUN_ID": "run1",
+            "WANDB_SWEEP_PARAM_PATH": str(tmp_path / "parameters.yaml"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rung = {"ladder": RUNGS[0], "tune": "residual_pe"}[name]
+    folder = tmp_path / "runs" / "wandb-sweep1" / f"{rung}-s1-run1"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert ("test_accuracy" in metrics) == (name == "ladder")
+    found = read_back(folder)
+    assert found.summary.get("test/accuracy") == metrics.get("test_accuracy")
+    check_nothing_private(folder)
+    assert (found.run.sweep_id, found.run.run_id, found.run.run_group) == ("sweep1", "run1", "sweep1")
+    assert found.config["rung"] == rung
+    assert flat(found.config)["model.name"] == rung, "the sweep's `model` must not hide the settings of that name"
+    assert sweep["metric"]["name"] in found.logged
