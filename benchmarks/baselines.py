@@ -151,13 +151,20 @@ def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
 
 
 def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
-    """fastText with pairs of neighbours (Joulin et al. 2017); one thread, so that a seed repeats it."""
+    """fastText with pairs of neighbours (Joulin et al. 2017); one thread, so that a seed repeats it.
+
+    It reads its file from front to end in every epoch, so the reviews, of which a source may give one label after the
+    other, are shuffled.
+    """
     import fasttext as library
 
+    lines = [
+        f"__label__{label} {words}\n" for label, words in zip(task.labels_N("train"), features["train"], strict=True)
+    ]
+    np.random.default_rng(seed).shuffle(lines)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "train.txt"
-        lines = zip(task.labels_N("train").tolist(), features["train"], strict=True)
-        file.write_text("".join(f"__label__{label} {words}\n" for label, words in lines), encoding="utf-8")
+        file.write_text("".join(lines), encoding="utf-8")
         options = {"dim": 10, "wordNgrams": 2, "lr": 0.5, "epoch": epochs, "thread": 1, "seed": seed, "verbose": 0}
         fitted = library.train_supervised(str(file), **options)
     order = np.argsort([int(label.removeprefix("__label__")) for label in fitted.get_labels()])

@@ -21,7 +21,14 @@ COMMANDS = [line for line in LINES if re.match(r"(echo .*\| *)?python -m imdbatt
 
 def test_there_are_commands_to_try():
     assert len(COMMANDS) >= 8
-    assert {command.split("imdbattn.")[1].split()[0] for command in COMMANDS} == {"train", "evaluate", "predict"}
+    assert {command.split("imdbattn.")[1].split()[0] for command in COMMANDS} == {
+        "train",
+        "evaluate",
+        "predict",
+        "compare",
+        "picture",
+        "dashboard",
+    }
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS), ids=lambda command: command[10:60])
@@ -33,15 +40,33 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
     arguments = [f"run={folder}" if argument.startswith("run=") else argument for argument in arguments]
     arguments = [a.replace("my_reviews.csv", f"{world}/reviews.csv") for a in arguments]
     (tmp_path / "reviews.txt").write_text("a good film\n")
-    if name == "train" and "--cfg" not in arguments and "--help" not in arguments:
+    if name == "compare":  # there is one run here, and it belongs to other tests, too
+        shutil.copytree(folder, tmp_path / "runs" / "one")
+        arguments = ["runs=runs", "out=comparison"]
+    if name == "dashboard" and "dry_run=true" not in arguments:
+        done = shell(name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"})
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), "a user without an account is told so"
+        return
+    trains = name == "train" and "--cfg" not in arguments and "--help" not in arguments
+    if trains:
+        if any(a.startswith("+experiment=") for a in arguments):  # one job of it
+            arguments = [a for a in arguments if not a.startswith(("seed=", "hydra.launcher.partition="))]
+            arguments += ["model=mean", "model.layers=0", "seed=1"]
+            arguments = [a.replace("launcher=slurm", "launcher=submitit_local") for a in arguments]
         mine = {argument.split("=")[0] for argument in arguments}
         small = [argument for argument in small if argument.split("=")[0] not in mine]
         shrunk = [a for a in arguments if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext"))]
         arguments = [*shrunk, *small, "trainer.max_epochs=1"]
+    if resumed := [a for a in arguments if a.startswith("resume=")]:
+        arguments = [a for a in arguments if a not in resumed]
+        first = shell(name, *arguments, f"hydra.sweep.dir={resumed[0].removeprefix('resume=')}", cwd=tmp_path)
+        assert first.returncode == 0, first.stderr
+        arguments += resumed
     done = shell(name, *arguments, cwd=tmp_path, input=shlex.split(piped)[1] if piped else None)
     assert done.returncode == 0, done.stderr
-    if name == "train" and "--cfg" not in arguments and "--help" not in arguments:
+    if trains:
         assert list(tmp_path.rglob("metrics.json"))
+        assert not resumed or "1 job: 1 kept" in done.stdout
 
 
 def test_make_targets_exist():

@@ -250,7 +250,12 @@ def end(config: DictConfig) -> None:
     failed = [job for job in jobs.values() if job["status"] == "failed"]
     counts = {status: sum(job["status"] == status for job in jobs.values()) for status in ("done", "kept", "failed")}
     log.info("")
-    log.info("%d jobs: %s", len(jobs), ", ".join(f"{count} {status}" for status, count in counts.items() if count))
+    log.info(
+        "%d job%s: %s",
+        len(jobs),
+        "s" * (len(jobs) != 1),
+        ", ".join(f"{count} {status}" for status, count in counts.items() if count),
+    )
     others = {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs)
     if others:
         log.info("of other settings, left as they are: %s", ", ".join(sorted(others)))
