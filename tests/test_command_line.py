@@ -80,20 +80,6 @@ def test_learned_positions_must_reach_as_far_as_reviews(settings):
         settings("model=residual_learned", "model.positions.length=10")
 
 
-def test_a_wrong_job_does_not_end_the_sweep(shell, small, tmp_path):
-    jobs = ["-m", "model=residual", "model.layer.heads=3,1", "trainer.max_epochs=1"]
-    done = shell("train", *jobs, *small, cwd=tmp_path)
-    assert done.returncode != 0
-    assert "error: model=residual: model.layer.heads=3 does not divide the width 8" in done.stderr
-    assert len(list(tmp_path.rglob("metrics.json"))) == 1
-
-
-def test_a_sweep_refuses_several_devices_instead_of_starting_itself_again(shell, small, tmp_path):
-    done = shell("train", "-m", *small, "model=mean", "seed=1,2", "trainer=ddp_cpu", cwd=tmp_path)
-    assert "trainer.devices=2: a job of a sweep runs on one device" in done.stderr
-    assert not list(tmp_path.rglob("config.yaml.tmp"))
-
-
 def test_help_lists_the_choices(shell):
     done = shell("train", "--help")
     assert done.returncode == 0

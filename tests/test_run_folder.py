@@ -98,15 +98,6 @@ def test_the_environment_is_recorded(trained):
     assert environment["threads"] == 1
 
 
-def test_jobs_of_a_multirun_get_a_folder_each(shell, small, tmp_path):
-    done = shell("train", "-m", *small, "model=mean", "seed=1,2", "trainer.max_epochs=1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    folders = sorted(file.parent for file in tmp_path.rglob("metrics.json"))
-    assert len(folders) == 2
-    assert [json.loads((folder / "metrics.json").read_text())["seed"] for folder in folders] == [1, 2]
-    assert {file.name for folder in folders for file in folder.iterdir()} >= FILES
-
-
 @pytest.mark.parametrize("processes", [2])
 def test_two_processes_share_one_folder_and_score_each_review_once(shell, small, tmp_path, processes):
     overrides = [

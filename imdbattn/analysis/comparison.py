@@ -244,7 +244,7 @@ def compare_pairs(found: Sequence[Variant], pairs: Sequence[tuple[int, int]], dr
 
 def in_words(old: Variant, to: Variant, verdict: str, difference: float, low: float, high: float) -> str:
     """`residual beats base by 1.9 points (1.4 to 2.4)`, and what one seed leaves open."""
-    difference, low, high = 100 * difference, 100 * low, 100 * high
+    difference, low, high = (round(100 * value, 1) + 0.0 for value in (difference, low, high))  # no -0.0
     said = {
         "better": f"{to.label} beats {old.label} by {difference:.1f} points ({low:.1f} to {high:.1f})",
         "worse": f"{to.label} falls behind {old.label} by {-difference:.1f} points ({-high:.1f} to {-low:.1f})",

@@ -216,8 +216,9 @@ def neighbours(found: Sequence[Variant], against: str | None = None) -> list[tup
 
     That is the rung which `to` comes after (`model.after`), with equal varied settings; and of the same model the
     variant with the next lower value of one setting. Where there is neither, it is the rung that `to` comes after
-    with the settings that agree best, else the variant before it. `against`: the label of the one variant that all
-    others are compared with instead. Raises UserError when there is none of that label.
+    with the settings that agree best, else the variant before it; a rung that comes after none has no neighbour then.
+    `against`: the label of the one variant that all others are compared with instead. Raises UserError when there is
+    none of that label.
     """
     labels = [one.label for one in found]
     if against is not None:
@@ -229,7 +230,9 @@ def neighbours(found: Sequence[Variant], against: str | None = None) -> list[tup
         parents = [i for i, one in enumerate(found) if one.model == to.after and i != place]
         agreeing = [i for i in parents if not disagreeing(found[i], to)]
         lower = {steps[0]: i for i in range(place) if len(steps := differences(found[i], to)) == 1}
-        closest = sorted(parents, key=lambda i: disagreeing(found[i], to))[:1] or [place - 1] * (place > 0)
+        closest = sorted(parents, key=lambda i: disagreeing(found[i], to))[:1] or [place - 1] * (
+            place > 0 and to.after is not None
+        )
         pairs += [(i, place) for i in [*agreeing, *lower.values()] or closest]
     return pairs
 

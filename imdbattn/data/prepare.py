@@ -27,7 +27,7 @@ class Corpus:
     splits: dict[str, Ragged]
     glove: Glove
     label_names: list[str]
-    source: str  # hub, packaged or path: what `auto` decided
+    source: str  # hub, packaged, path or order_probe: what `auto` decided
     test_set: str  # a name for a person
     fingerprints: dict[str, str]  # of each split's texts and labels
     dropped: int  # training reviews left out because their text stands in another split

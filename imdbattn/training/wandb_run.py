@@ -85,7 +85,7 @@ def start_wandb(
     """A W&B run, online or offline; None when even offline fails (a warning says why).
 
     What W&B would collect by itself is switched off: the command line, the host and its paths, the git remote, the
-    list of installed packages. The group is `group`, else the setting, else $WANDB_RUN_GROUP, which W&B reads.
+    list of installed packages. The group is `group`, else the setting, else $WANDB_RUN_GROUP (which W&B itself reads once a process).
     """
     import wandb
 
@@ -98,7 +98,7 @@ def start_wandb(
                 dir=str(folder),
                 project=settings["project"],
                 entity=settings["entity"],
-                group=group or settings["group"],
+                group=group or settings["group"] or os.environ.get("WANDB_RUN_GROUP"),
                 job_type=job_type,
                 name=name,
                 tags=list(tags),
