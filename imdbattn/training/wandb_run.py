@@ -85,7 +85,8 @@ def start_wandb(
     """A W&B run, online or offline; None when even offline fails (a warning says why).
 
     What W&B would collect by itself is switched off: the command line, the host and its paths, the git remote, the
-    list of installed packages. The group is `group`, else the setting, else $WANDB_RUN_GROUP (which W&B itself reads once a process).
+    list of installed packages. The group is `group`, else the setting, else $WANDB_RUN_GROUP, which W&B itself reads
+    once a process only.
     """
     import wandb
 
