@@ -9,9 +9,10 @@ from imdbattn.errors import UserError
 from imdbattn.settings import Rule, command, maybe, one_of, plain, whole
 
 WORDS: Rule = (
-    "names with a list of words each, such as {not: [not, n't]}",
+    "names (other than length) with a list of words each, such as {not: [not, n't]}",
     lambda v: (
         isinstance(v, dict)
+        and "length" not in v
         and all(isinstance(w, list) and w and all(isinstance(x, str) and x for x in w) for w in v.values())
     ),
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from imdbattn.data.cache import writing_into
+from imdbattn.data.cache import make_folder, writing_into
 from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES, command, maybe, one_of, plain, take_argument, whole
 
@@ -48,7 +48,7 @@ def made(folder: str | Path) -> Path:
     """The folder, made where it is not there. Raises UserError where that cannot be."""
     path = Path(folder).expanduser()
     with writing_into(path, "choose another out=<folder>"):
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
     return path
 
 

@@ -5,6 +5,7 @@ Imported by the entry points before anything slow: `--help` must not wait for to
 
 import functools
 import hashlib
+import importlib.util
 import json
 import re
 import sys
@@ -83,6 +84,7 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
 
         def main() -> Any:
             typed[:] = sys.argv
+            refuse_missing_launchers(typed)
             if not {"-m", "--multirun"} & set(typed):
                 sys.argv[1:] = [quoted(argument, paths) for argument in typed[1:]]
             return run()
@@ -94,7 +96,10 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
 
 def digest_of_root(*, _root_: DictConfig) -> str:
     """`digest` for YAML: of the config that the interpolation stands in."""
-    return digest(plain(OmegaConf.masked_copy(_root_, [str(key) for key in _root_ if key != "hydra"])))
+    try:
+        return digest(plain(OmegaConf.masked_copy(_root_, [str(key) for key in _root_ if key != "hydra"])))
+    except UserError:
+        return "invalid"  # the job itself will say why
 
 
 def slots() -> int:
@@ -106,6 +111,21 @@ def slots() -> int:
 OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
 OmegaConf.register_new_resolver("digest", digest_of_root, replace=True)  # ${digest:}
 OmegaConf.register_new_resolver("slots", slots, replace=True)  # ${slots:}, jobs that run well side by side here
+
+
+def has_plugin(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(f"hydra_plugins.{name}") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def refuse_missing_launchers(arguments: Collection[str]) -> None:
+    """Exits with one line where a launcher is asked for whose extra is not installed; Hydra's line names no way out."""
+    for launcher, extra in (("local", "joblib"), ("slurm", "submitit")):
+        if f"hydra/launcher={launcher}" in arguments and not has_plugin(f"hydra_{extra}_launcher"):
+            print(f"error: hydra/launcher={launcher} needs an extra: pip install 'imdbattn[{extra}]'", file=sys.stderr)
+            sys.exit(2)
 
 
 def in_sweep() -> bool:

@@ -1,5 +1,6 @@
 """Trains one rung, `python -m imdbattn.train model=residual_pe`, or a sweep of them, `+experiment=ladder`."""
 
+import os
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -19,6 +20,10 @@ def main(cfg: DictConfig) -> float:
     settings = checked(plain(cfg))
     if settings["resume"]:
         raise UserError("resume= goes on with a sweep: add what the sweep was started with (+experiment=... or -m ...)")
+    if os.environ.get("IMDBATTN_SWEEP_PID"):  # a job of a sweep, or another rank of one
+        from imdbattn.training.sweep import end_with_parent
+
+        end_with_parent()
     from imdbattn.training.fit import fit  # torch and lightning take seconds: `--help` and a wrong key don't wait
 
     return fit(settings, Path(HydraConfig.get().runtime.output_dir))["val_accuracy"]

@@ -123,7 +123,8 @@ def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", 
         "environments": [environment | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "folders": ["runs"],
         "skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}],
-        "method": {"resamples": 10000, "seed": 0, "level": 0.95},
+        "method": {"resamples": 10000, "seed": 0, "level": 0.95, "words": {"although": ["although", "though"]}},
+        "untested": [],
         "rungs": rungs,
         "pairs": pairs,
         "disagreements": disagreements,
@@ -272,7 +273,7 @@ def test_the_page_says_the_result_in_words(three):
     best = comparison["rungs"][-1]
     low, high = (f"{100 * end:.1f}" for end in best["interval"])
     sentence = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
-    assert f"residual, the best of 3 rungs by validation, {sentence}" in text
+    assert f"residual, the best of 3 by validation, {sentence}" in text
     assert "Of 2 comparisons: 1 better, 1 undecided." in text
     for told in (*(pair["words"] for pair in comparison["pairs"]), "fc45bb824bf15091", "torch 2.13.0", "runs/broken"):
         assert told in text
@@ -283,7 +284,7 @@ def test_the_page_says_the_result_in_words(three):
 def test_the_best_rung_is_chosen_by_validation_not_by_test():
     comparison = made_up()
     comparison["rungs"][0]["test"]["mean"] = 0.99
-    assert report.headline(comparison).startswith("residual, the best of 3 rungs by validation")
+    assert report.headline(comparison).startswith("residual, the best of 3 by validation")
 
 
 def test_one_rung_with_one_seed():

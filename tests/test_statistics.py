@@ -174,7 +174,7 @@ def test_confusion_has_true_classes_in_lines():
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200))
 def test_each_review_lies_in_the_one_length_slice_whose_name_fits_it(lengths):
-    slices = statistics.length_slices(np.array(lengths))
+    slices = statistics.length_slices(np.array(lengths), "words")
     assert (sum(mask.astype(int) for mask in slices.values()) == 1).all()
     for name, mask in slices.items():
         numbers = [int(word) for word in name.split() if word.isdigit()]
@@ -185,7 +185,7 @@ def test_each_review_lies_in_the_one_length_slice_whose_name_fits_it(lengths):
 
 
 def test_length_slices_are_of_like_size():
-    slices = statistics.length_slices(np.random.default_rng(0).permutation(1000) + 1)
+    slices = statistics.length_slices(np.random.default_rng(0).permutation(1000) + 1, "words")
     assert list(slices) == [
         "up to 200 words",
         "201 to 400 words",

@@ -1,14 +1,18 @@
 """Promise 7 for sweeps: one job, one folder; none stops the others, none runs twice, none outlives its sweep."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 
+from imdbattn.errors import UserError
 from imdbattn.settings import digest, variant
 from imdbattn.training import sweep
 
@@ -71,11 +75,11 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, 
     assert (folder / "comparison" / "comparison.html").exists()
 
     # A broken job runs again; changed settings are another job, and leave what is there as it is.
-    (next(folder.glob("mean-s1-*")) / "predictions.parquet").unlink()
+    (next(folder.glob("mean-s1-*")) / "predictions.parquet").write_text("broken")
     done = shell("train", "-m", *jobs, "seed=1", "optim.lr=0.02,0.5", f"resume={folder}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(job["status"] for job in sweep.jobs_of(folder).values()) == ["done", "done"]
-    assert "it has no predictions.parquet" in done.stdout
+    assert "it has no predictions.parquet that can be read" in done.stdout
     assert "of other settings, left as they are: mean-s2" in done.stdout
 
 
@@ -107,23 +111,71 @@ def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, she
     assert (folder / "comparison" / "comparison.html").exists()
 
 
-def test_each_job_on_one_device_has_a_gpu_of_its_own(monkeypatch, tmp_path):
+@pytest.fixture
+def job(monkeypatch, tmp_path):
+    """Inside the sixth job of a sweep in `tmp_path`."""
+    hydra = SimpleNamespace(job=SimpleNamespace(num=5), sweep=SimpleNamespace(dir=str(tmp_path)))
+    monkeypatch.setattr(sweep.HydraConfig, "get", lambda: hydra)
+    (tmp_path / sweep.LOG).write_text("")
+    return tmp_path
+
+
+def test_each_job_on_one_device_has_a_gpu_of_its_own(monkeypatch, job, settings):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    monkeypatch.setattr(sweep.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(sweep.HydraConfig, "get", lambda: type("H", (), {"job": type("J", (), {"num": 5})}))
-    with sweep.device(1) as first, sweep.device("auto") as second:
+    monkeypatch.setattr(sweep.tempfile, "gettempdir", lambda: str(job))
+    gpu, cpu, many = (settings(f"trainer={name}")["trainer"] for name in ("gpu", "cpu", "ddp"))
+    with sweep.device(gpu) as first, sweep.device(gpu | {"devices": "auto"}) as second:
         assert [first, second] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "7"}]
-        with sweep.device(1) as third:  # more jobs than GPUs: shared in turn
+        with sweep.device(gpu) as third:  # more jobs than GPUs: shared in turn
             assert third == {"CUDA_VISIBLE_DEVICES": "7"}
-        with sweep.device(2) as many:  # DDP takes what it wants
-            assert many == {}
-    with sweep.device(1) as again:
+    for free in (cpu, many, gpu | {"devices": 2}):  # DDP takes what it wants
+        with sweep.device(free) as chosen:
+            assert chosen == {}
+    with sweep.device(gpu) as again:
         assert again == {"CUDA_VISIBLE_DEVICES": "4"}
     assert sweep.slots() == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with sweep.device(1) as none:
+    with sweep.device(gpu) as none:
         assert none == {}
     assert sweep.slots() == sweep.cores()
+
+
+def test_two_jobs_never_share_a_folder(job):
+    assert sweep.claim(job / "mean-s1-123456")
+    assert not sweep.claim(job / "mean-s1-123456")
+    assert sweep.claim(job / "mean-s2-123456")
+
+
+def test_two_sweeps_never_share_a_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv(sweep.SWEEP_PID, "1")
+    monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
+    data = {"source": "packaged", "path": None}
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "resume": None, "data": data})
+    lock = sweep.start(config)
+    with pytest.raises(UserError, match="belongs to a sweep that still runs"):
+        sweep.start(config)
+    lock.release()
+    sweep.start(config).release()
+
+
+def test_results_on_other_data_are_not_kept(trained, settings, small, tmp_path, monkeypatch):
+    folder, _ = trained("mean")
+    same = settings(*small, "model=mean")
+    assert sweep.missing(folder, same) == ""
+    source = Path(same["data"]["path"])
+    (tmp_path / "reviews.csv").write_text(source.read_text().replace("film", "movie", 1))
+    changed = same | {"data": same["data"] | {"path": str(tmp_path / "reviews.csv")}}
+    assert sweep.missing(folder, changed) == "results on today's data"
+    monkeypatch.setenv("IMDBATTN_AUTO_SOURCE", "hub")
+    assert not sweep.same_data({"source": "auto", "path": None}, "packaged", None)
+    assert sweep.same_data({"source": "auto", "path": None}, "hub", None)
+
+
+@pytest.mark.parametrize("broken", ["metrics.json", "config.yaml", "predictions.parquet", "checkpoints/best.ckpt"])
+def test_a_broken_file_is_not_a_finished_job(trained, settings, small, tmp_path, broken):
+    shutil.copytree(trained("mean")[0], tmp_path / "run")
+    (tmp_path / "run" / broken).write_text("xx: [")
+    assert "that can be read" in sweep.missing(tmp_path / "run", settings(*small, "model=mean"))
 
 
 def test_gpus_are_counted_without_torch(monkeypatch, tmp_path):
@@ -159,6 +211,13 @@ def test_several_processes_inside_a_sweep_share_one_folder(jobs, shell, tmp_path
     done = shell("train", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     assert len(list(folder.glob("*/metrics.json"))) == 2
+    # A crash is named by its own last words, not by Hydra's hint.
+    one = next(folder.glob("*/metrics.json")).parent
+    shutil.rmtree(one / "checkpoints")
+    (one / "checkpoints").write_text("in the way")
+    done = shell("train", *arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "File exists" in sweep.jobs_of(folder)[one.name]["reason"]
     assert not [path for path in tmp_path.iterdir() if path != folder and path.name != "runs"]
 
 

@@ -242,7 +242,7 @@ COMPARISON = {
     "test_set": "reviews.csv",
     "fingerprint": "f" * 16,
     "reviews": 48,
-    "method": {"resamples": 100, "seed": 0, "level": 0.95},
+    "method": {"resamples": 100, "seed": 0, "level": 0.95, "words": {}},
     "rungs": [
         {
             "label": label,

@@ -48,7 +48,8 @@ def compare(
     UserError when there is nothing to compare, when runs were scored on different reviews, or for an unknown `against`.
     """
     runs, skipped = find_runs(folders)
-    split = split or ("test" if all(run.has("test") for run in runs) else "validation")
+    untested = [] if split else [shown(run.folder) for run in runs if not run.has("test")]
+    split = split or ("validation" if untested else "test")
     predictions, more = read_predictions(runs, split)
     runs, skipped = [run for run in runs if run.folder in predictions], [*skipped, *more]
     found = variants(runs)
@@ -73,8 +74,9 @@ def compare(
         "labels": first.metrics["labels"],
         "environments": environments(runs),
         "folders": [shown(run.folder) for run in runs],
+        "untested": untested,
         "skipped": skipped,
-        "method": {"resamples": resamples, "seed": seed, "level": LEVEL},
+        "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
         "rungs": rungs,
         "pairs": compare_pairs(found, neighbours(found, against), drawn),
         "disagreements": disputed(found, told, texts, first.metrics["labels"], disagreements),
@@ -185,13 +187,14 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
 def slices(
     runs: Sequence[Run], predictions: Mapping[Path, Predictions], split: str, words: Mapping[str, Sequence[str]]
 ) -> tuple[Masks, list[str] | None]:
-    """Slices by length and, where a run has the texts, by words; and the texts."""
+    """Slices by length (words between spaces) and by contrast words, and the texts; without texts by tokens read."""
     lengths_N = predictions[runs[0].folder].lengths_N
-    masks = {"length": statistics.length_slices(lengths_N)}
     texts = next((texts for run in runs if (texts := run.texts(split)) and len(texts) == len(lengths_N)), None)
-    if texts is not None:
-        masks |= {name: statistics.word_slices(texts, listed) for name, listed in words.items()}
-    return masks, texts
+    if texts is None:
+        return {"length": statistics.length_slices(lengths_N, "tokens read")}, None
+    counts_N = np.array([len(text.split()) for text in texts])  # whatever tokenizer the runs had
+    masks = {"length": statistics.length_slices(counts_N, "words")}
+    return masks | {name: statistics.word_slices(texts, listed) for name, listed in words.items()}, texts
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,9 @@ class Resampled:
         places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
         share_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.share_NV, self.means_BV, self.shifts_BV))
         noise = self.noise_V[places].sum() / max(share_N.var(), 1e-12)
-        return statistics.interval(means_B, shifts_B, self.freedom(*places), noise, LEVEL)
+        ends = statistics.interval(means_B, shifts_B, self.freedom(*places), noise, LEVEL)
+        low, high = np.clip(ends, 0.0 if old is None else -1.0, 1.0)  # no accuracy lies beyond
+        return float(low), float(high)
 
     def freedom(self, *places: int) -> int:
         """Degrees of freedom of the spread over seeds."""

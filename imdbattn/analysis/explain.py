@@ -103,7 +103,9 @@ class Explanation:
         return [(self.text[start:end], share) for start, end, share in strongest]
 
 
-METHOD = "Shade: share of each word in the pooled vector, by attention rollout; the darkest word of a review is full."
+METHOD = (
+    "Shade: share of each word in the pooled vector, estimated by attention rollout; the darkest of a review is full."
+)
 
 
 def print_explanations(explanations: Sequence[Explanation]) -> None:
@@ -129,7 +131,7 @@ def print_explanations(explanations: Sequence[Explanation]) -> None:
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1f; --paper: #fdfcfa; --quiet: #6b6b73; --shade: 255 150 0 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e6e3; --paper: #17171a; --quiet: #9a9aa3; --shade: 230 130 0 } }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e6e3; --paper: #17171a; --quiet: #9a9aa3; --shade: 150 80 0 } }
 body { font: 17px/1.7 Georgia, serif; color: var(--ink); background: var(--paper); max-width: 46rem;
        margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word }
 h1, h2, table, summary, .note { font-family: system-ui, sans-serif }
@@ -139,7 +141,8 @@ mark { color: inherit; border-radius: 3px; background: rgb(var(--shade) / var(--
 th, td { padding: 0 1rem 0 0; font-size: .85rem; text-align: left }
 th + th, td + td { text-align: right; font-variant-numeric: tabular-nums }
 .figure { overflow-x: auto; margin: 1rem 0 } img { background: #fff; border-radius: 4px; zoom: .5 }
-@media print { body { margin: 0 } mark { print-color-adjust: exact } img { max-width: 100% } }
+@media print { :root { --paper: #fff } body { margin: 0 } mark { print-color-adjust: exact }
+  img { zoom: 1; max-width: 100%; max-height: 24cm; break-inside: avoid } }
 """
 
 

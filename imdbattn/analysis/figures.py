@@ -1,6 +1,6 @@
 """Figures from finished run folders and from their comparison (the dict that analysis.comparison makes).
 
-Each function returns a matplotlib figure, made without pyplot; `save` writes it. Accuracies are drawn in percent.
+Each function returns a matplotlib figure, made without pyplot. Accuracies are drawn in percent.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from imdbattn.data.cache import write_atomically
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -22,11 +20,6 @@ if TYPE_CHECKING:
 WIDTH = 4.8  # inches: at the width of a phone a letter of 10 points is then still 10 pixels high
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # told apart by the colour-blind (Okabe & Ito)
 VERDICTS = {"better": (BLUE, "o"), "worse": (ORANGE, "s"), "undecided": (GREY, "D")}
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Writes the figure as PNG, whole or not at all."""
-    write_atomically(path, png(figure))
 
 
 def png(figure: Figure) -> bytes:
@@ -211,7 +204,7 @@ def slices(comparison: dict[str, Any]) -> Figure:
     figure, panels = canvas(len(groups), 1 + room(labels, size=7.5, between=0.06), columns=2)
     for axes, group in zip(panels, groups, strict=True):
         names = [found["name"] for found in groups[group]]
-        colors = matplotlib.colormaps["viridis"]([0.85 * i / max(len(names) - 1, 1) for i in range(len(names))])
+        colors = matplotlib.colormaps["viridis"]([0.7 * i / max(len(names) - 1, 1) for i in range(len(names))])
         for row, rung in enumerate(rungs):
             found = percent(one["accuracy"] for one in rung["slices"][group])
             axes.plot(found, [row] * len(found), color=GREY, lw=0.8, zorder=1)
@@ -290,7 +283,7 @@ def rows(axes: Axes, labels: Sequence[str], size: float = 9) -> None:
 
 def signed(difference: float) -> str:
     """A difference of shares in points, with its sign."""
-    return f"{100 * difference:+.1f}".replace("-", "−")
+    return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", "−")  # no −0.0
 
 
 def room(labels: Sequence[str], size: float = 9, between: float = 0.1) -> float:

@@ -92,7 +92,7 @@ def attention(attended: Attended, words: int = 40) -> Figure:
             nats, keys = entropies[f"layer {row}, head {head}"], len(attended.keys)
             axes.set(
                 title=f"layer {row}, head {head}: entropy {nats:.2f} of at most {math.log(keys):.2f} nats,\n"
-                f"as if {math.exp(nats):.1f} of {keys} keys were attended to",
+                f"mean over queries: as if {math.exp(nats):.1f} of {keys} keys were attended to",
                 xlabel="key",
                 ylabel="query",
             )
@@ -137,7 +137,7 @@ DERIVATION = (
     "$E[q_h^2]\\,E[k_h^2]=1$, so $\\mathrm{Var}(q\\cdot k)=d$.\n"
     "$\\mathrm{Var}(q\\cdot k/\\sqrt{d})=d/d=1$ at any width. Unscaled, $p$ tends to one-hot, "
     "$\\partial p/\\partial s=\\mathrm{diag}(p)-pp^\\top$ to 0, and queries and keys stop learning.\n"
-    "Measured with $q,k\\sim N(0,1)$; lines are medians over queries, bands their middle half."
+    "Measured with $q,k\\sim N(0,1)$; beside the variance, lines are medians over queries, bands their middle half."
 )
 
 

@@ -12,16 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.analysis.figures import figures, png, signed, svg
-from imdbattn.data.cache import write_atomically, writing_into
+from imdbattn.data.cache import make_folder, write_atomically, writing_into
 
+CURVES = (
+    "Line: mean over seeds; band: from the lowest to the highest seed. Training is measured while words are dropped "
+    "and weights still change, so it may look worse than validation."
+)
 CAPTIONS = {  # of the figures, in the page
     "accuracies": "Each row is a rung: mean over seeds, its interval, and the seeds themselves.",
-    "differences": "Right of 0 the rung named first is better, left of it the other; grey is undecided.",
-    "time": "Mean training time of a seed, on the hardware named at the end.",
-    "curves_accuracy": "Line: mean over seeds; band: from the lowest to the highest seed.",
-    "curves_loss": "Line: mean over seeds; band: from the lowest to the highest seed.",
-    "slices": "Small slices move by chance: their numbers of reviews stand in brackets.",
-    "reliability": "On the diagonal a probability is right as often as it says; below it the model is too sure. "
+    "differences": "Right of 0 the rung named first is better, left of it the other; grey is undecided, as "
+    "one seed each always is.",
+    "time": "Mean training time of a seed, on the hardware named at the end; jobs may have run side by side.",
+    "curves_accuracy": CURVES,
+    "curves_loss": CURVES,
+    "slices": "Small slices move by chance: their numbers of reviews stand in brackets. Reviews “with” a word are "
+    "also longer ones.",
+    "reliability": "On the diagonal a probability is right as often as it says; below it the model is too sure, "
+    "above it not sure enough. A dot's area is its number of reviews. "
     "ECE is the mean distance from the diagonal, weighted by reviews, over 15 bins.",
 }
 
@@ -40,7 +47,7 @@ def write_all(comparison: dict[str, Any], out: Path) -> Path:
     files["comparison.md"] = markdown(comparison, list(drawn))
     files["comparison.html"] = page(comparison, {name: svg(figure) for name, figure in drawn.items()})
     with writing_into(out, "choose another folder"):
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         for name in CAPTIONS.keys() - drawn.keys():
             (out / "figures" / f"{name}.png").unlink(missing_ok=True)
     for name, content in files.items():
@@ -143,6 +150,8 @@ def by_chance(p: float) -> str:
 def table_of_rungs(comparison: dict[str, Any]) -> list[list[str]]:
     """The table that terminal, Markdown and page show: a head, then a line per rung; empty columns are left out."""
     interval = f"{100 * comparison['method']['level']:g} % interval"
+    if comparison["split"] == "validation" and any(rung["test"] for rung in comparison["rungs"]):
+        interval += " (validation)"
     head = ("rung", "seeds", "validation %", "test %", interval, "parameters", "tokens/s", "training")
     lines = [
         (
@@ -188,8 +197,10 @@ def headline(comparison: dict[str, Any]) -> str:
     rungs, split = comparison["rungs"], comparison["split"]
     best = max(rungs, key=lambda rung: rung["validation"]["mean"])
     low, high = (percents(end) for end in best["interval"])
-    chosen = f", the best of {len(rungs)} rungs by validation," if len(rungs) > 1 else ""
-    return f"{best['label']}{chosen} reaches {percents(best[split]['mean'])} % on the {split} set ({low} to {high})"
+    chosen = f", the best of {len(rungs)} by validation," if len(rungs) > 1 else ""
+    caution = ": rather too high, as it was chosen by it" if chosen and split == "validation" else ""
+    reached = f"{percents(best[split]['mean'])} % on the {split} set ({low} to {high})"
+    return f"{best['label']}{chosen} reaches {reached}{caution}"
 
 
 def verdicts(comparison: dict[str, Any]) -> str:
@@ -216,8 +227,16 @@ def notes(comparison: dict[str, Any]) -> list[str]:
         found.append(
             "p is McNemar's test on the reviews that one of two rungs gets right and the other wrong, corrected for "
             f"{number} comparison{'s' * (number > 1)} by Holm's method. Better or worse is said where p is below 0.05 "
-            "and the interval leaves out 0."
+            "and the interval leaves out 0, and never from one seed each."
         )
+    if untested := comparison["untested"]:
+        found.append(
+            f"Validation is compared, since {len(untested)} of the runs have no test predictions, such as "
+            f"{untested[0]}; split=test leaves them out."
+        )
+    for name, listed in method["words"].items():
+        if len(listed) > 1:
+            found.append(f"Slices: “{name}” is any of {', '.join(listed)}.")
     found.append(
         f"{comparison['reviews']:,} {comparison['split']} reviews of {comparison['test_set']}, "
         f"fingerprint {comparison['fingerprint']}."

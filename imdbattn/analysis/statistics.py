@@ -125,14 +125,14 @@ def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np
     return np.bincount(labels_N * classes + predicted_N, minlength=classes**2).reshape(classes, classes)
 
 
-def length_slices(lengths_N: np.ndarray) -> dict[str, np.ndarray]:
-    """Name -> mask of reviews: five slices of like size by length in words, fewer where lengths repeat."""
+def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
+    """Name -> mask of reviews: five slices of like size by length, fewer where lengths repeat."""
     bounds = np.unique(np.quantile(lengths_N, (0.2, 0.4, 0.6, 0.8, 1), method="lower").astype(int))
     slices = {}
     for place, bound in enumerate(bounds):
         below = bounds[place - 1] if place else -1
-        name = f"{below + 1} to {bound} words" if place else f"up to {bound} words"
-        name = f"over {below} words" if place and place == len(bounds) - 1 else name
+        name = f"{below + 1} to {bound} {unit}" if place else f"up to {bound} {unit}"
+        name = f"over {below} {unit}" if place and place == len(bounds) - 1 else name
         slices[name] = (lengths_N > below) & (lengths_N <= bound)
     return slices
 

@@ -46,6 +46,14 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     return folder
 
 
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it. Raises UserError where there is no place for it, such as below /proc."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:
+        raise UserError(f"{path} cannot be made: choose another folder") from error
+
+
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `path` whole or not at all. Raises UserError where its folder cannot be written."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")

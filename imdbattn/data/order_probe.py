@@ -8,8 +8,8 @@ Reviews come in pairs that differ in the place of one word, "not":
 Who knows, realizes or foresees that something would be so, or does not, speaks of it as a fact (the verbs are factive:
 Kiparsky and Kiparsky 1970, "Fact"). So the reviewer enjoyed the film, or did not, and nothing but the order says which.
 Each pair is a bag of words of its own, so a model of bags gives both its reviews one answer: 50% right, exactly. Words
-in front move everything, so the place of "not" from the start does not tell the label either; its place among the other
-words does.
+in front move everything, so the place of "not" from the start alone does not tell the label (a rule by it is right in
+86 %); its place among the other words does.
 """
 
 import math

@@ -17,7 +17,7 @@ from imdbattn.errors import UserError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3  # of a cache entry; raise it when what is written below changes
+FORMAT = 4  # of a cache entry; raise it when what is written below changes
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Corpus:
     fingerprints: dict[str, str]  # of each split's texts and labels
     dropped: int  # training reviews left out because their text stands in another split
     known: float  # share of the tokens that have a GloVe row
+    source_key: str  # 16 hex digits of what the source was made of
     folder: Path  # of the cache entry
 
     def texts(self, split: str) -> Path:
@@ -105,6 +106,7 @@ def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) 
     meta = {
         "label_names": reviews.label_names,
         "source": source.kind,
+        "source_key": sha256(source.key.encode()).hexdigest()[:16],
         "test_set": reviews.test_set,
         "fingerprints": {name: fingerprint(split) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,

@@ -99,7 +99,6 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
                 link_texts(corpus.texts(split), folder / texts)
             write_json(folder / "metrics.json", metrics)  # the last of the results: a folder with it is finished
             if cfg["pictures"]:
-                draw_curves(folder)
                 draw_run(module, corpus, cfg, folder)
             publish_run(folder, metrics)
         failed = False
@@ -133,6 +132,7 @@ def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:
         "test_set": corpus.test_set,
         "test_fingerprint": corpus.fingerprints.get("test"),
         "val_fingerprint": corpus.fingerprints.get("validation"),
+        "source_key": corpus.source_key,
         "labels": corpus.label_names,
         "known_tokens": corpus.known,
     }
@@ -142,13 +142,6 @@ def score_facts(name: str, scores: Scores) -> dict[str, Any]:
     prefix = f"{name}_" if name else ""
     values = {"accuracy": scores.accuracy, "loss": scores.loss, "reviews": len(scores.rows_N)}
     return {prefix + key: value for key, value in values.items()}
-
-
-def draw_curves(folder: Path) -> None:
-    from imdbattn.analysis.figures import learning_curves, save
-
-    if (folder / "metrics.csv").exists():
-        save(learning_curves(folder / "metrics.csv"), folder / "pictures" / "learning_curves.png")
 
 
 def report(metrics: Mapping[str, Any], folder: Path) -> None:

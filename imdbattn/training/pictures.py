@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from imdbattn.analysis.explain import Explanation, write_page
+from imdbattn.analysis.figures import learning_curves
 from imdbattn.analysis.pictures import Scaling, dot_products, drawn, png, scaling
 from imdbattn.data.cache import write_atomically
 from imdbattn.data.prepare import Corpus
@@ -36,11 +37,13 @@ WORDS = 30  # that the review has at least which a run's own picture shows
 
 
 def draw_run(module: ReviewClassifier, corpus: Corpus, cfg: Mapping[str, Any], folder: Path) -> None:
-    """Draws positions, and the attention to one review, into pictures/ of a run that has just ended.
+    """Draws learning curves, positions and the attention to one review into pictures/ of a run that has just ended.
 
     The review is the shortest of at least thirty words of the last split that was scored. A failure is only a warning.
     """
     try:
+        if (folder / "metrics.csv").exists():
+            write_picture(learning_curves(folder / "metrics.csv"), folder / "pictures" / "learning_curves.png")
         if not isinstance(module.net.positions, NoPositions):
             draw_positions(module.net, cfg, folder / "pictures")
         reader = Reader(cfg, module.eval(), Tokenizer(cfg["data"]["tokenizer"], corpus.glove.words))

@@ -4,7 +4,9 @@ A job is an ordinary run into <sweep folder>/<rung>-s<seed>-<digest of its setti
 folder again in whatever sweep it is part of. sweep.jsonl in the sweep folder tells how each job went.
 """
 
+import atexit
 import ctypes
+import hashlib
 import json
 import logging
 import os
@@ -13,7 +15,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ from imdbattn.settings import SPLIT_FILES, checked, conf_dir, plain, quoted
 log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
+SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 PR_SET_PDEATHSIG = 1  # Linux: a signal for this process when the one that started it ends
 
 
@@ -38,27 +42,29 @@ def run_job(cfg: DictConfig) -> float:
     Returns the best validation accuracy; NaN where the job failed, which the sweep's end reports.
     """
     folder = Path(HydraConfig.get().runtime.output_dir)
-    note(folder, "started")
+    name = folder.name
     try:
+        if not claim(folder):
+            name += " again"
+            raise UserError("another job of this sweep is the same: they differ in nothing that a result depends on")
         settings = checked(plain(cfg))
         status = "kept"
         if lacking := missing(folder, settings):
-            why = (
-                "" if lacking == "metrics.json" and not (folder / "config.yaml").exists() else f" (it has no {lacking})"
-            )
-            log.info("run     %s: %s%s", folder.name, " ".join(swept()), why)
+            why = "" if not (folder / "config.yaml").exists() else f" (it has no {lacking})"
+            log.info("run     %s: %s%s", name, " ".join(swept()), why)
             run_apart(folder, settings)
             if lacking := missing(folder, settings):
                 raise UserError(f"it ended without {lacking}")
             status = "done"
-        note(folder, status)
         metrics = json.loads((folder / "metrics.json").read_text())
-    except UserError as error:
-        note(folder, "failed", str(error))
-        log.error("failed  %s: %s", folder.name, error)
+    except Exception as error:  # of whatever kind: the other jobs are to run
+        reason = " ".join(str(error).split()) or type(error).__name__
+        note(name, "failed", reason)
+        log.error("failed  %s: %s", name, reason)
         return float("nan")
+    note(name, status)
     test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
-    log.info("%s    %s: validation %.2f %%%s", status, folder.name, 100 * metrics["val_accuracy"], test)
+    log.info("%s    %s: validation %.2f %%%s", status, name, 100 * metrics["val_accuracy"], test)
     return metrics["val_accuracy"]
 
 
@@ -71,15 +77,36 @@ def swept() -> list[str]:
 
 def missing(folder: Path, settings: Mapping[str, Any]) -> str:
     """What a finished run of these settings would have in `folder` and it has not, in words; "" when nothing is."""
-    splits = ("validation", "test") if settings["test"] else ("validation",)
-    files = ["config.yaml", "checkpoints/best.ckpt", *(name for split in splits for name in SPLIT_FILES[split])]
     if not (folder / "metrics.json").exists():
         return "metrics.json"
     try:
-        json.loads((folder / "metrics.json").read_text())["val_accuracy"]
-    except (ValueError, KeyError):
-        return "a metrics.json that can be read"
-    return next((name for name in files if not (folder / name).exists()), "")
+        metrics = json.loads((folder / "metrics.json").read_text())
+        ran = OmegaConf.load(folder / "config.yaml")
+        metrics["val_accuracy"], ran.data.source
+    except Exception:
+        return "metrics.json and config.yaml that can be read"
+    if not same_data(settings["data"], ran.data.source, metrics.get("source_key")):
+        return "results on today's data"
+    if not settings["trainer"]["fast_dev_run"] and not zipfile.is_zipfile(folder / "checkpoints" / "best.ckpt"):
+        return "checkpoint that can be read"
+    import pyarrow.parquet as pq
+
+    for split in ("validation", "test") if settings["test"] else ("validation",):
+        for name in SPLIT_FILES[split]:
+            try:
+                pq.ParquetFile(folder / name)
+            except (OSError, ValueError):
+                return f"{name} that can be read"
+    return ""
+
+
+def same_data(data: Mapping[str, Any], source: str, key: str | None) -> bool:
+    """Whether the `data` settings lead to the reviews that a run was trained on, by its source and their checksum."""
+    from imdbattn.data.sources import DECIDED, find_source
+
+    if data["path"]:
+        return hashlib.sha256(find_source(dict(data)).key.encode()).hexdigest()[:16] == key
+    return data["source"] != "auto" or os.environ.get(DECIDED) in (None, source)
 
 
 def run_apart(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -94,20 +121,25 @@ def run_apart(folder: Path, settings: Mapping[str, Any]) -> None:
     threads = settings["threads"] or (None if alone else max(1, cores() // slots_of(hydra.launcher)))
     overrides += [f"threads={threads or 'null'}", "hydra.mode=RUN"]
     overrides.append(quoted(f"hydra.run.dir={folder}", ["hydra.run.dir"]))
-    sweep = Path(hydra.sweep.dir).resolve()
+    places = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
+    if places:  # of --config-dir and hydra.searchpath
+        named = (json.dumps(place if "://" in place else f"file://{place}") for place in places)
+        overrides.append(f"hydra.searchpath=[{','.join(named)}]")
     errors = folder / "stderr.log"
-    with device(settings["trainer"]["devices"]) as chosen, errors.open("w") as stderr:
-        env = {**os.environ, "WANDB_RUN_GROUP": f"{sweep.parent.name}-{sweep.name}", **chosen}
+    # A worker of joblib's would work on when its sweep is killed; elsewhere a parent may end before its child.
+    worker = hydra.launcher._target_.endswith("JoblibLauncher") and os.environ.get(SWEEP_PID) != str(os.getpid())
+    with device(settings["trainer"]) as chosen, errors.open("w") as stderr:
+        env = {**os.environ, "WANDB_RUN_GROUP": group_of(Path(hydra.sweep.dir)), **chosen}
         stdout = None if alone else (folder / "console.log").open("w")
         process = subprocess.Popen(
             [sys.executable, "-m", "imdbattn.train", *overrides],
             env=env,
             stdout=stdout,
             stderr=stderr,
-            preexec_fn=end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=end_with_parent,
         )
         try:
-            status = wait(process, worker=hydra.launcher._target_.endswith("JoblibLauncher"))
+            status = wait(process, worker)
         except BaseException as stop:
             with suppress(subprocess.TimeoutExpired):  # Ctrl-C has reached the job, too: it may write what it has
                 process.wait(20 if isinstance(stop, KeyboardInterrupt) else 0)
@@ -117,18 +149,24 @@ def run_apart(folder: Path, settings: Mapping[str, Any]) -> None:
         finally:
             if stdout:
                 stdout.close()
-    words = [line.strip() for line in errors.read_text(errors="replace").splitlines() if line.strip()]
     if status == 0:
         errors.unlink()
         return
+    lines = errors.read_text(errors="replace").splitlines()
+    words = [line.strip() for line in lines if line.strip() and "HYDRA_FULL_ERROR" not in line]
     reason = next((line for line in reversed(words) if line.startswith("error: ")), words[-1] if words else "")
-    if status < 0:
-        reason = f"killed by {signal.Signals(-status).name} {reason}"
-    raise UserError(reason.removeprefix("error: ").strip() or f"exit status {status}")
+    reason = reason.removeprefix("error: ") or f"exit status {status}"
+    raise UserError(f"killed by {signal.Signals(-status).name}" if status < 0 else f"{reason} (see {errors})")
+
+
+def group_of(sweep: Path) -> str:
+    """The name of a sweep in W&B."""
+    sweep = sweep.resolve()
+    return f"{sweep.parent.name}-{sweep.name}"
 
 
 def wait(process: subprocess.Popen, worker: bool) -> int:
-    """The exit status of a job. A `worker` of joblib's, which would work on when its sweep is killed, ends with it."""
+    """The exit status of a job. A `worker` ends the job, and itself, when the process that started it has ended."""
     sweep = os.getppid()
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -140,8 +178,9 @@ def wait(process: subprocess.Popen, worker: bool) -> int:
 
 
 def end_with_parent() -> None:
-    """In the child: SIGTERM when the process that waits for it is killed, so that no job goes on without its sweep."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    """On Linux: SIGTERM for this process when the one that started it ends, so that no job outlives its sweep."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def cores() -> int:
@@ -171,13 +210,14 @@ def slots_of(launcher: Mapping[str, Any]) -> int:
 
 
 @contextmanager
-def device(devices: Any) -> Iterator[dict[str, str]]:
+def device(trainer: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """The environment that pins a job on one device to a GPU which no other job of this user holds.
 
-    Where all are taken, as with more jobs than GPUs, GPUs are shared in turn. Jobs that ask for several devices, and
-    machines without a GPU, get an empty environment.
+    Where all are taken, as with more jobs than GPUs, GPUs are shared in turn. Jobs that ask for several devices or for
+    the CPU, and machines without a GPU, get an empty environment.
     """
-    names = gpus() if devices in (1, "1", "auto") else []
+    single = trainer["devices"] in (1, "1") or (trainer["devices"] == "auto" and "ddp" not in str(trainer["strategy"]))
+    names = gpus() if single and trainer["accelerator"] != "cpu" else []
     for name in names:
         lock = FileLock(Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name.strip()}.lock", timeout=0)
         try:
@@ -192,10 +232,20 @@ def device(devices: Any) -> Iterator[dict[str, str]]:
     yield {"CUDA_VISIBLE_DEVICES": names[HydraConfig.get().job.num % len(names)]} if names else {}
 
 
-def note(folder: Path, status: str, reason: str = "") -> None:
+def claim(folder: Path) -> bool:
+    """Notes that a job has started; False where another of this sweep has the same folder."""
+    sweep = Path(HydraConfig.get().sweep.dir)
+    with FileLock(sweep / ".claim.lock"):
+        if folder.name in jobs_of(sweep):
+            return False
+        note(folder.name, "started")
+        return True
+
+
+def note(name: str, status: str, reason: str = "") -> None:
     """Adds a line about a job to its sweep's log; short lines added at the end don't mix, from whatever process."""
-    with (folder.parent / LOG).open("a") as file:
-        file.write(json.dumps({"job": folder.name, "status": status, "reason": reason}) + "\n")
+    with (Path(HydraConfig.get().sweep.dir) / LOG).open("a") as file:
+        file.write(json.dumps({"job": name, "status": status, "reason": reason}) + "\n")
 
 
 def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
@@ -215,57 +265,64 @@ class SweepReport(Callback):
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        ended_by(lambda: start(config))
+        global _lock
+        try:
+            _lock = start(config)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
+        atexit.register(end, config, False)  # where the launcher fails or Ctrl-C is pressed, Hydra calls no callback
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        ended_by(lambda: end(config))
+        atexit.unregister(end)
+        if end(config, True):
+            sys.exit(1)
 
 
-def ended_by(step: Callable[[], None]) -> None:
-    try:
-        step()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+_lock: FileLock | None = None  # of the sweep folder; held until this process ends
 
 
-def start(config: DictConfig) -> None:
+def start(config: DictConfig) -> FileLock:
+    """Readies the sweep folder. Raises UserError when it is none to resume, or another sweep works in it."""
     sweep = Path(config.hydra.sweep.dir)
     if config.resume and not (sweep / LOG).exists():
-        raise UserError(f"resume={config.resume} is no sweep folder: it has no {LOG}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through the finally clauses
+        raise UserError(f"resume={config.resume}: {sweep} is no sweep folder, it has no {LOG}")
     sweep.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(sweep / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(f"{sweep} belongs to a sweep that still runs: wait for it, or choose another folder") from None
+    os.environ[SWEEP_PID] = str(os.getpid())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through the finally clauses
     (sweep / LOG).write_text("")
     data = config.data
     if data.source == "auto" and not data.path:
         from imdbattn.data.sources import find_source
 
         find_source(OmegaConf.to_container(data, resolve=False))  # type: ignore[arg-type]
+    return lock
 
 
-def end(config: DictConfig) -> None:
-    """Says how the jobs went, writes the comparison, and exits with status 1 when a job failed."""
+def end(config: DictConfig, whole: bool) -> int:
+    """Says how the jobs went and returns how many failed; where the sweep came to its `whole` end, compares them."""
     sweep = Path(config.hydra.sweep.dir)
     jobs = jobs_of(sweep)
     failed = [job for job in jobs.values() if job["status"] == "failed"]
     counts = {status: sum(job["status"] == status for job in jobs.values()) for status in ("done", "kept", "failed")}
+    told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     log.info("")
-    log.info(
-        "%d job%s: %s",
-        len(jobs),
-        "s" * (len(jobs) != 1),
-        ", ".join(f"{count} {status}" for status, count in counts.items() if count),
-    )
+    log.info("%d job%s%s: %s", len(jobs), "s" * (len(jobs) != 1), "" if whole else " until the sweep was stopped", told)
     others = {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs)
-    if others:
+    if others and whole:
         log.info("of other settings, left as they are: %s", ", ".join(sorted(others)))
-    if len(failed) < len(jobs):
+    if whole and len(failed) < len(jobs):
         compare_jobs(config, sweep, [sweep / name for name, job in jobs.items() if job["status"] != "failed"])
     for job in failed:
         log.error("failed  %s: %s", job["job"], job["reason"])
-    if failed:
-        log.error("try them again:  the same command with resume=%s", os.path.relpath(sweep))
-        sys.exit(1)
+    if failed or not whole:
+        log.error("go on with it:  the same command with resume=%s", os.path.relpath(sweep))
+    return len(failed)
 
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
@@ -286,4 +343,4 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
         return
     log.info("comparison           %s", os.path.relpath(page))
     if config.logger.name == "wandb":
-        publish_comparison(comparison, sweep / "comparison", config.logger, f"{sweep.parent.name}-{sweep.name}")
+        publish_comparison(comparison, sweep / "comparison", config.logger, config.logger.group or group_of(sweep))
