@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import json
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -87,7 +88,10 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
             refuse_missing_launchers(typed)
             if not {"-m", "--multirun"} & set(typed):
                 sys.argv[1:] = [quoted(argument, paths) for argument in typed[1:]]
-            return run()
+            try:
+                return run()
+            except KeyboardInterrupt:
+                sys.exit(128 + signal.SIGINT)
 
         return main
 

@@ -362,7 +362,10 @@ def test_the_command_writes_what_training_left(trained, shell, tmp_path):
         (["runs=[nowhere/a,nowhere/b]"], "runs=nowhere/a is not a folder"),
         (["runs=.", "split=train"], "split=train must be one of test, validation, or null"),
         (["runs=.", "resamples=10"], "resamples=10 must be a whole number of at least 100 and at most 1000000"),
-        (["runs=.", "words.but=but"], "must be names (other than length) with a list of words each, such as {not: [not, n't]}"),
+        (
+            ["runs=.", "words.but=but"],
+            "must be names (other than length) with a list of words each, such as {not: [not, n't]}",
+        ),
     ],
 )
 def test_wrong_input_ends_in_one_line(shell, arguments, message, tmp_path):

@@ -111,6 +111,22 @@ def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, she
     assert (folder / "comparison" / "comparison.html").exists()
 
 
+def test_ctrl_c_ends_a_sweep_in_plain_words(jobs, tmp_path):
+    folder = tmp_path / "sweep"
+    command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "trainer.max_epochs=5000", "seed=1,2"]
+    env = {**os.environ, "PYTHONPATH": ROOT}
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+    with subprocess.Popen([*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, **pipe) as run:
+        wait_for(lambda: list(folder.glob("*/metrics.csv")))
+        os.killpg(run.pid, signal.SIGINT)
+        output, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, output
+    assert "Traceback" not in output
+    assert "stopped with its sweep" in output
+    assert "the same command with resume=" in output
+    wait_for(lambda: not processes_about(folder), 20)
+
+
 @pytest.fixture
 def job(monkeypatch, tmp_path):
     """Inside the sixth job of a sweep in `tmp_path`."""

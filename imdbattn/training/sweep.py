@@ -62,6 +62,9 @@ def run_job(cfg: DictConfig) -> float:
         note(name, "failed", reason)
         log.error("failed  %s: %s", name, reason)
         return float("nan")
+    except BaseException:  # Ctrl-C, or SIGTERM
+        note(name, "failed", "stopped with its sweep")
+        raise
     note(name, status)
     test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
     log.info("%s    %s: validation %.2f %%%s", status, name, 100 * metrics["val_accuracy"], test)
