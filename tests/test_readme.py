@@ -53,6 +53,9 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
             arguments = [a for a in arguments if not a.startswith(("seed=", "hydra.launcher.partition="))]
             arguments += ["model=mean", "model.layers=0", "seed=1"]
             arguments = [a.replace("launcher=slurm", "launcher=submitit_local") for a in arguments]
+        if any("order_probe" in a for a in arguments):  # it brings its own reviews
+            small = [a for a in small if not a.startswith("data.path=")]
+            arguments += ["data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
         mine = {argument.split("=")[0] for argument in arguments}
         small = [argument for argument in small if argument.split("=")[0] not in mine]
         shrunk = [a for a in arguments if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext"))]
