@@ -6,7 +6,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import Rule, command, maybe, one_of, plain, whole
+from imdbattn.settings import Rule, command, maybe, obey, one_of, plain, whole
 
 WORDS: Rule = (
     "names (other than length) with a list of words each, such as {not: [not, n't]}",
@@ -29,9 +29,7 @@ RULES = {
 def main(cfg: DictConfig) -> None:
     """Prints the comparison and writes it into `out`."""
     settings = plain(cfg)
-    for key, (words, holds) in RULES.items():
-        if not holds(settings[key]):
-            raise UserError(f"{key}={'null' if settings[key] is None else settings[key]} must be {words}")
+    obey(settings, RULES)
     folders = listed(settings.pop("runs"))
     out = Path(settings.pop("out") or Path(folders[0], "comparison")).expanduser()
     from imdbattn.analysis.comparison import compare  # scipy, pyarrow and matplotlib: `--help` does not wait for them

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from imdbattn.data.cache import write_atomically
 from imdbattn.errors import UserError
-from imdbattn.settings import YES_OR_NO, command, plain
+from imdbattn.settings import YES_OR_NO, command, obey, plain
 
 CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
 PICTURES = ("learning_curves", "positions", "attention", "page")  # as fit() draws them; `page` shades the review
@@ -105,9 +105,7 @@ def save(found: Any, timeout: float) -> str:
 def main(cfg: DictConfig) -> None:
     """Prints where the workspace is: its address, or with dry_run=true its file."""
     settings = plain(cfg)
-    words, holds = YES_OR_NO
-    if not holds(settings["dry_run"]):
-        raise UserError(f"dry_run={settings['dry_run']} must be {words}")
+    obey(settings, {"dry_run": YES_OR_NO})
     if not settings["dry_run"] and not settings["entity"]:
         raise UserError("entity=<W&B user or team> is needed, or dry_run=true writes the workspace as JSON")
     found = workspace(settings)

@@ -5,9 +5,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from imdbattn.data.cache import make_folder, writing_into
+from imdbattn.data.cache import make_folder
 from imdbattn.errors import UserError
-from imdbattn.settings import SPLIT_FILES, command, maybe, one_of, plain, take_argument, whole
+from imdbattn.settings import SPLIT_FILES, command, maybe, obey, one_of, plain, take_argument, whole
 
 RULES = {
     "picture": one_of("positions", "attention", "scaling"),
@@ -24,9 +24,7 @@ def picture(cfg: DictConfig, text: str | None) -> None:
 
 def draw(settings: dict[str, Any]) -> list[Path]:
     """Draws the picture that conf/picture.yaml's settings ask for, and returns the files. Raises UserError."""
-    for key, (words, holds) in RULES.items():
-        if not holds(settings[key]):
-            raise UserError(f"{key}={'null' if settings[key] is None else settings[key]} must be {words}")
+    obey(settings, RULES)
     if settings["picture"] == "scaling":
         out = made(settings["out"] or "pictures")
         from imdbattn.training.pictures import draw_scaling
@@ -47,8 +45,7 @@ def draw(settings: dict[str, Any]) -> list[Path]:
 def made(folder: str | Path) -> Path:
     """The folder, made where it is not there. Raises UserError where that cannot be."""
     path = Path(folder).expanduser()
-    with writing_into(path, "choose another out=<folder>"):
-        make_folder(path)
+    make_folder(path, "choose another out=<folder>")
     return path
 
 

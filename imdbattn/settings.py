@@ -52,6 +52,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
+SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 WHERE = ("data.path", "data.source", "data.glove.path", "data.glove.source")  # what was found there has fingerprints
 
 
@@ -223,17 +224,22 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
         raise UserError(f"config: {str(error).splitlines()[0]}") from error
 
 
-def checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a training run, if every value is of its type and in its range.
-
-    Raises UserError naming the first key whose value is not, and what it must be.
-    """
-    for key, (words, holds) in RULES.items():
+def obey(settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
+    """Raises UserError naming the first key (dotted) whose value breaks its rule; an absent key breaks none."""
+    for key, (words, holds) in rules.items():
         node: Any = settings
         for part in key.split("."):
             node = node.get(part, KeyError) if isinstance(node, dict) else KeyError
         if node is not KeyError and not holds(node):
             raise UserError(f"{key}={'null' if node is None else node} must be {words}")
+
+
+def checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a training run, if every value is of its type and in its range.
+
+    Raises UserError naming the first key whose value is not, and what it must be.
+    """
+    obey(settings, RULES)
     data, positions = settings["data"], settings["model"]["positions"]
     if data["validation_share"] + data["test_share"] >= 1:
         raise UserError(

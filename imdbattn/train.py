@@ -7,7 +7,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import checked, command, in_sweep, plain
+from imdbattn.settings import SWEEP_PID, checked, command, in_sweep, plain
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "resume")
@@ -20,7 +20,7 @@ def main(cfg: DictConfig) -> float:
     settings = checked(plain(cfg))
     if settings["resume"]:
         raise UserError("resume= goes on with a sweep: add what the sweep was started with (+experiment=... or -m ...)")
-    if os.environ.get("IMDBATTN_SWEEP_PID"):  # a job of a sweep, or another rank of one
+    if os.environ.get(SWEEP_PID):  # a job of a sweep, or another rank of one
         from imdbattn.training.sweep import end_with_parent
 
         end_with_parent()

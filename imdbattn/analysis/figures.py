@@ -51,6 +51,12 @@ def read_curves(metrics_csv: Path) -> dict[str, tuple[list[int], list[float]]]:
     return curves
 
 
+def style(axes: Axes) -> None:
+    """A faint grid, and no frame above and on the right."""
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def learning_curves(metrics_csv: Path) -> Figure:
     """Loss and accuracy of training and validation over epochs, of one run."""
     from matplotlib.figure import Figure
@@ -67,8 +73,7 @@ def learning_curves(metrics_csv: Path) -> Figure:
             axes.plot(epochs, [factor * value for value in values], "o-", ms=3.5, label=label, color=color)
         axes.set(xlabel="epoch", ylabel="cross-entropy" if quantity == "loss" else "accuracy (%)", title=quantity)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        style(axes)
     axes.legend(frameon=False)
     return figure
 
@@ -261,9 +266,8 @@ def canvas(count: int, height: float, columns: int = 3) -> tuple[Figure, list[Ax
     for place in range(count):
         first = panels[0] if panels else None
         axes = figure.add_subplot(down, across, place + 1, sharex=first, sharey=first)
-        axes.grid(alpha=0.25)
+        style(axes)
         axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=9 if count == 1 else 8, labelbottom=place + across >= count)
         axes.tick_params(labelleft=place % across == 0)
         panels.append(axes)

@@ -47,13 +47,8 @@ def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
         # Up to half the length, behind which few pairs are so far apart.
         line_axes.plot([np.diagonal(products_TT, apart).mean() for apart in range(size // 2 + 1)], color="tab:blue")
         line_axes.set(xlabel="distance j − i", ylabel="mean of $pe_i \\cdot pe_j$")
-        style(line_axes)
+        figures.style(line_axes)
     return figure
-
-
-def style(axes: Axes) -> None:
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def drawn(found: Explanation, words: int = 40) -> bytes | None:
@@ -162,7 +157,7 @@ def scaling(measured: Scaling) -> Figure:
     for axes in (variance, spread, gradient):
         axes.set_xscale("log", base=2)
         axes.set_xlabel("width d of query and key")
-        style(axes)
+        figures.style(axes)
     variance.legend(frameon=False)
     spread.legend(frameon=False)
     figure.supxlabel(DERIVATION, fontsize=10)

@@ -46,8 +46,8 @@ def write_all(comparison: dict[str, Any], out: Path) -> Path:
     files["pairs.csv"] = csv_text(pair_records(comparison))
     files["comparison.md"] = markdown(comparison, list(drawn))
     files["comparison.html"] = page(comparison, {name: svg(figure) for name, figure in drawn.items()})
+    make_folder(out, "choose another folder")
     with writing_into(out, "choose another folder"):
-        make_folder(out)
         for name in CAPTIONS.keys() - drawn.keys():
             (out / "figures" / f"{name}.png").unlink(missing_ok=True)
     for name, content in files.items():

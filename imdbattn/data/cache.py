@@ -46,12 +46,13 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     return folder
 
 
-def make_folder(path: Path) -> None:
-    """Makes a folder and those above it. Raises UserError where there is no place for it, such as below /proc."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError as error:
-        raise UserError(f"{path} cannot be made: choose another folder") from error
+def make_folder(path: Path, way_out: str) -> None:
+    """Makes a folder and those above it. Raises UserError where it cannot be, or there is no place as below /proc."""
+    with writing_into(path, way_out):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:
+            raise UserError(f"{path} cannot be made: choose another folder") from error
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:

@@ -106,7 +106,7 @@ def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) 
     meta = {
         "label_names": reviews.label_names,
         "source": source.kind,
-        "source_key": sha256(source.key.encode()).hexdigest()[:16],
+        "source_key": source.checksum,
         "test_set": reviews.test_set,
         "fingerprints": {name: fingerprint(split) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,

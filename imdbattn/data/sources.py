@@ -70,6 +70,11 @@ class Source:
     key: str
     load: Callable[[], Reviews] = field(compare=False)
 
+    @property
+    def checksum(self) -> str:
+        """16 hex digits that change when `key` does."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:16]
+
 
 def find_source(cfg: dict) -> Source:
     """The source that the `data` settings name; `auto` decides here.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.analysis.explain import WHOLE, Explanation
+from imdbattn.analysis.runs import FINGERPRINT
 from imdbattn.data.prepare import load_vectors, prepare
 from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
@@ -15,8 +16,6 @@ from imdbattn.training.build import build_data, build_trainer, trained_module
 from imdbattn.training.fit import quiet, run_facts, score_facts
 from imdbattn.training.reader import Reader
 from imdbattn.training.run_folder import open_run, write_json, write_predictions
-
-FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # their names in metrics.json
 
 
 def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:

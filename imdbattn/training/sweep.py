@@ -6,7 +6,6 @@ folder again in whatever sweep it is part of. sweep.jsonl in the sweep folder te
 
 import atexit
 import ctypes
-import hashlib
 import json
 import logging
 import os
@@ -27,12 +26,11 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.settings import SPLIT_FILES, checked, conf_dir, plain, quoted
+from imdbattn.settings import SPLIT_FILES, SWEEP_PID, checked, conf_dir, plain, quoted
 
 log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
-SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 PR_SET_PDEATHSIG = 1  # Linux: a signal for this process when the one that started it ends
 
 
@@ -108,7 +106,7 @@ def same_data(data: Mapping[str, Any], source: str, key: str | None) -> bool:
     from imdbattn.data.sources import DECIDED, find_source
 
     if data["path"]:
-        return hashlib.sha256(find_source(dict(data)).key.encode()).hexdigest()[:16] == key
+        return find_source(dict(data)).checksum == key
     return data["source"] != "auto" or os.environ.get(DECIDED) in (None, source)
 
 
