@@ -3,6 +3,8 @@
 import csv
 import json
 import socket
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -328,6 +330,18 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(settings, small,
     assert len(keys("data.test_share=0.3")) == 3
     path.write_text(path.read_text() + "one more,pos\n")
     assert len(keys()) == 4
+
+
+def test_a_warm_cache_is_opened_without_the_libraries_that_fill_it(settings, small):
+    cfg = settings(*small)["data"]
+    prepare(cfg)
+    command = f"""
+import sys
+from imdbattn.data.prepare import prepare
+prepare({cfg!r})
+print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_damaged_cache_is_refused_by_name(settings, small, tmp_path):

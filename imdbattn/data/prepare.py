@@ -7,17 +7,18 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from imdbattn.data.cache import build_once, cache_root, sha256_of
 from imdbattn.data.glove import Glove, load_glove
-from imdbattn.data.ragged import Ragged, as_tensor
+from imdbattn.data.ragged import Ragged
 from imdbattn.data.sources import Reviews, Source, cut, find_source, fingerprint, uncut_reviews
-from imdbattn.data.tokenization import Tokenizer, signature
+from imdbattn.data.tokenization import UNK, Tokenizer, signature
 from imdbattn.errors import UserError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 4  # of a cache entry; raise it when what is written below changes
+FORMAT = 5  # of a cache entry; raise it when what is written below changes
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,11 @@ def prepare(cfg: dict, uncut: bool = False) -> Corpus:
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
 
     def build(folder: Path) -> None:
+        import pyarrow as pa
+
         log.info("Reading and tokenising: %s", source.name)
         reviews = source.load()
+        pa.default_memory_pool().release_unused()  # twice the size of the texts, which Arrow would keep
         reviews = uncut_reviews(reviews, source) if shares is None else cut(reviews, source, *shares)
         write(folder, reviews, source, Tokenizer(cfg["tokenizer"], glove.words))
 
@@ -78,14 +82,14 @@ def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) 
     """Fills a cache entry: meta.json and an Arrow file for each split, which `datasets.Dataset.from_file` opens too."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from datasets.arrow_writer import ArrowWriter
 
-    known = total = 0
+    # In one call, which tokenises what the splits have in common once.
+    all_ids, all_offsets = tokenizer.encode_flat(text for split in reviews.splits.values() for text in split.texts)
+    end = 0
     for name, split in reviews.splits.items():
-        ids = tokenizer.encode(split.texts)
-        offsets = np.cumsum([0, *map(len, ids)])
-        flat = np.fromiter((token for review in ids for token in review), dtype=np.int32, count=offsets[-1])
-        known, total = known + int((flat > 2).sum()), total + len(flat)
+        start, end = end, end + len(split)
+        offsets = all_offsets[start : end + 1] - all_offsets[start]
+        flat = all_ids[all_offsets[start] : all_offsets[end]]
         if empty := int((np.diff(offsets) == 0).sum()):
             log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
         table = pa.table(
@@ -95,9 +99,8 @@ def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) 
                 "row": pa.array(split.rows, pa.int64()),
             }
         )
-        writer = ArrowWriter(path=str(folder / f"{name}.arrow"))
-        writer.write_table(table, writer_batch_size=max(len(table), 1))  # one chunk, so that reading copies nothing
-        writer.finalize()
+        with pa.ipc.new_stream(folder / f"{name}.arrow", table.schema) as stream:
+            stream.write_table(table, max_chunksize=max(len(table), 1))  # one chunk, so that reading copies nothing
         if name != "train":
             texts = pa.table({"row": table["row"], "text": split.texts})
             pq.write_table(texts, folder / texts_file(name), compression="zstd")
@@ -110,7 +113,7 @@ def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) 
         "test_set": reviews.test_set,
         "fingerprints": {name: fingerprint(split) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,
-        "known": known / max(total, 1),
+        "known": int((all_ids > UNK).sum()) / max(len(all_ids), 1),
         "checksums": {name: sha256_of(folder / f"{name}.arrow") for name in reviews.splits},
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
@@ -122,7 +125,8 @@ def read_split(file: Path, checksum: str) -> Ragged:
 
     if not file.exists() or sha256_of(file) != checksum:
         raise UserError(f"the cached {file} is damaged: delete the folder {file.parent} and run again")
-    table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-    ids = table["ids"].combine_chunks() if table["ids"].num_chunks != 1 else table["ids"].chunk(0)
-    flat, offsets, labels = (as_tensor(a.to_numpy()) for a in (ids.values, ids.offsets, table["label"]))
-    return Ragged(flat, offsets, labels, table["row"].to_numpy())
+    table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all().combine_chunks()  # as written, one chunk: no copy
+    ids, labels, rows = (table[name].chunk(0) for name in ("ids", "label", "row"))
+    # Through DLPack, for `to_numpy` imports pandas: half a second, and 50 MB.
+    flat, offsets, labels = (torch.from_dlpack(array) for array in (ids.values, ids.offsets, labels))
+    return Ragged(flat, offsets, labels, np.from_dlpack(rows))
