@@ -2,14 +2,15 @@
 
 from omegaconf import DictConfig
 
-from imdbattn.settings import command, plain
+from imdbattn.settings import command, many_imports, plain
 
 
 @command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir")
 def main(cfg: DictConfig) -> None:
     """Prints the accuracy and writes evaluations/<split>-<fingerprint>.json and .parquet into the run folder."""
     settings = plain(cfg)
-    from imdbattn.training.score import score_run
+    with many_imports():
+        from imdbattn.training.score import score_run
 
     found = score_run(settings)
     print(f"{found['model']}, seed {found['seed']}, on {found['test_set']}, split {found['split']}")

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from imdbattn.data.cache import make_folder
 from imdbattn.errors import UserError
-from imdbattn.settings import SPLIT_FILES, command, maybe, obey, one_of, plain, take_argument, whole
+from imdbattn.settings import SPLIT_FILES, command, many_imports, maybe, obey, one_of, plain, take_argument, whole
 
 RULES = {
     "picture": one_of("positions", "attention", "scaling"),
@@ -27,13 +27,15 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     obey(settings, RULES)
     if settings["picture"] == "scaling":
         out = made(settings["out"] or "pictures")
-        from imdbattn.training.pictures import draw_scaling
+        with many_imports():
+            from imdbattn.training.pictures import draw_scaling
 
         return [draw_scaling(out)]
     text = None if settings["picture"] == "positions" else chosen_text(settings)
-    from imdbattn.analysis.explain import digest
-    from imdbattn.training.pictures import draw_attention, draw_positions
-    from imdbattn.training.score import load_reader
+    with many_imports():
+        from imdbattn.analysis.explain import digest
+        from imdbattn.training.pictures import draw_attention, draw_positions
+        from imdbattn.training.score import load_reader
 
     reader, folder = load_reader(settings)
     out = made(settings["out"] or folder / "pictures")

@@ -7,14 +7,15 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import command, plain, take_argument
+from imdbattn.settings import command, many_imports, plain, take_argument
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line for each review: label, probability, the review. With explain=true also what was attended to."""
     settings = plain(cfg) | ({} if text is None else {"text": text})
     texts = read_texts(settings)
-    from imdbattn.training.score import label_texts
+    with many_imports():
+        from imdbattn.training.score import label_texts
 
     explanations, folder = label_texts(settings, texts)
     if settings["explain"]:

@@ -1,5 +1,6 @@
 """Trains one rung, `python -m imdbattn.train model=residual_pe`, or a sweep of them, `+experiment=ladder`."""
 
+import importlib
 import os
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import SWEEP_PID, checked, command, in_sweep, plain
+from imdbattn.settings import SWEEP_PID, checked, command, in_sweep, many_imports, plain
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "resume")
@@ -24,7 +25,10 @@ def main(cfg: DictConfig) -> float:
         from imdbattn.training.sweep import end_with_parent
 
         end_with_parent()
-    from imdbattn.training.fit import fit  # torch and lightning take seconds: `--help` and a wrong key don't wait
+    with many_imports():  # they take seconds: `--help` and a wrong key don't wait
+        if settings["logger"]["name"] == "wandb":
+            importlib.import_module("wandb.apis.public")  # wandb.init does: in 0.4 s, but in 1.5 s once torch is loaded
+        from imdbattn.training.fit import fit
 
     return fit(settings, Path(HydraConfig.get().runtime.output_dir))["val_accuracy"]
 

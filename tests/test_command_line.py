@@ -88,11 +88,3 @@ def test_help_lists_the_choices(shell):
     assert "== Configuration groups ==" not in done.stdout
     assert "run=<run folder>" in shell("predict", "--help").stdout
     assert "split=validation" in shell("evaluate", "--help").stdout
-
-
-def test_settings_are_checked_before_torch_is_imported(shell):
-    for arguments in (["seed=-1"], ["--cfg", "job"], ["--help"]):
-        done = shell("train", *arguments, env={"PYTHONPROFILEIMPORTTIME": "1"})
-        imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-        assert "hydra" in imported
-        assert not imported & {"torch", "lightning", "datasets", "wandb", "pandas", "matplotlib"}

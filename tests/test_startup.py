@@ -1,0 +1,81 @@
+"""A start loads what it uses and nothing else; benchmarks/startup.py measures what that is worth."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+from imdbattn.settings import many_imports
+
+HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "seaborn", "scipy", "statsmodels"}
+TIMED = {"PYTHONPROFILEIMPORTTIME": "1"}
+
+
+def loaded(stderr: str) -> list[str]:
+    """The modules that a process with PYTHONPROFILEIMPORTTIME imported, each when its import was done."""
+    return [line.rpartition("|")[2].strip() for line in stderr.splitlines() if line.startswith("import time:")]
+
+
+@pytest.fixture(scope="module")
+def lightning() -> set[str]:
+    """What Lightning loads of its own accord: matplotlib and scipy, for torchmetrics."""
+    words = [sys.executable, "-c", "import torch, lightning"]
+    return set(loaded(subprocess.run(words, capture_output=True, text=True, env=os.environ | TIMED).stderr))
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "compare", "picture", "dashboard"])
+def test_help_loads_nothing_slow(shell, command):
+    done = shell(command, "--help", env=TIMED)
+    assert done.returncode == 0
+    assert "hydra" in loaded(done.stderr)
+    assert not HEAVY & set(loaded(done.stderr))
+
+
+@pytest.mark.parametrize("arguments", [["seed=-1"], ["--cfg", "job"]])
+def test_settings_are_shown_and_checked_before_torch_is_loaded(shell, arguments):
+    found = loaded(shell("train", *arguments, env=TIMED).stderr)
+    assert "hydra" in found
+    assert not HEAVY & set(found)
+
+
+def test_training_loads_no_more_than_lightning_and_what_it_uses(shell, small, trained, lightning):
+    trained("mean")  # fills the cache, for which `datasets` is used
+    done = shell("train", *small, "model=mean", "trainer.max_epochs=1", env=TIMED)
+    assert done.returncode == 0
+    found = set(loaded(done.stderr))
+    assert {"torch", "lightning"} <= found
+    assert not (HEAVY - {"pandas"}) & (found - lightning)  # pyarrow loads pandas where it finds it
+
+
+def test_wandb_is_loaded_before_torch(shell, small):
+    """pydantic looks through all modules for each class that wandb makes: with torch's it takes three times as long."""
+    done = shell("train", *small, "logger=wandb", "model=mean", "trainer.max_epochs=1", env=TIMED)
+    assert done.returncode == 0
+    found = loaded(done.stderr)
+    late = [name for name in found[found.index("torch") :] if name.startswith("wandb.apis.public")]
+    assert "wandb.sdk.launch" in found  # what wandb.init wants it for
+    assert not late
+
+
+def test_predict_and_evaluate_load_no_more_than_lightning_and_what_they_use(shell, trained, lightning):
+    folder, _ = trained("mean")
+    for command, argument in (("predict", "text=a fine film"), ("evaluate", "split=test")):
+        done = shell(command, f"run={folder}", argument, env=TIMED)
+        assert done.returncode == 0
+        assert not (HEAVY - {"pandas"}) & (set(loaded(done.stderr)) - lightning), command
+
+
+def test_compare_loads_no_torch(shell, trained, tmp_path):
+    runs = ",".join(str(trained(rung)[0]) for rung in ("mean", "residual_pe"))
+    done = shell("compare", f"runs=[{runs}]", f"out={tmp_path}", env=TIMED)
+    assert done.returncode == 0
+    assert not {"torch", "lightning", "wandb", "datasets"} & set(loaded(done.stderr))
+
+
+def test_garbage_is_collected_again_after_the_imports():
+    with many_imports():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.unfreeze()
