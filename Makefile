@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-slow test-torchtext lint clean
+.PHONY: help setup train test test-slow test-torchtext bench lint clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -39,6 +39,9 @@ test-torchtext: ## prove in an environment of its own (torch 2.3) that we equal 
 	test -x $(VENV)-torchtext/bin/python || $(PYTHON) -m venv $(VENV)-torchtext
 	$(VENV)-torchtext/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[offline,torchtext]' 'pytest>=8' 'hypothesis>=6.100'
 	$(VENV)-torchtext/bin/python -m pytest -m 'torchtext or not slow' tests/test_torchtext.py tests/test_tokenization.py
+
+bench: $(VENV)/test.stamp ## measure speed and memory beside the textbook's, in a quarter of an hour, into benchmarks/results.*
+	$(RUN) -m benchmarks.bench
 
 clean: ## remove the environments and what the tools left behind; runs/ stays
 	rm -rf $(VENV) $(VENV)-torchtext build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -65,8 +65,7 @@ def test_a_batch_holds_the_head_and_the_tail_of_each_review(reviews, max_tokens,
 )
 @examples(max_examples=100, deadline=None)
 def test_word_dropout_takes_out_its_share_and_leaves_the_order(reviews, share, seed):
-    generator = torch.Generator().manual_seed(seed)
-    batch = ragged(reviews).batch(torch.arange(len(reviews)), word_dropout=share, generator=generator)
+    batch = ragged(reviews).batch(torch.arange(len(reviews)), word_dropout=share, seed=seed)
     for row, review in enumerate(reviews):
         length = int(batch.lengths_B[row])
         assert abs(length - len(review) * (1 - share)) <= 0.51 or length == 1 <= len(review)

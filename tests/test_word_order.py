@@ -51,8 +51,7 @@ def test_sinusoids_are_the_exercises_formula():
 
 def test_kept_words_keep_their_positions_when_others_are_dropped():
     reviews = ragged([list(range(3, 43)), list(range(3, 23))])
-    generator = torch.Generator().manual_seed(0)
-    batch = reviews.batch(torch.tensor([0, 1]), word_dropout=0.5, generator=generator)
+    batch = reviews.batch(torch.tensor([0, 1]), word_dropout=0.5)
     assert batch.lengths_B.tolist() == [20, 10]
     for row in range(2):
         length = batch.lengths_B[row]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from imdbattn.data.ragged import Batch, Ragged
+from imdbattn.data.ragged import Batch, Ragged, padded
 
 
 def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int, at_least: int = 1) -> list[np.ndarray]:
@@ -44,7 +44,7 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     Yields (a number to seed the batch's own random draws, indices of its reviews).
 
     Args:
-        lengths_N: tokens of each review as it will stand in the batch.
+        lengths_N: positions that each review will take in the batch.
         budget: padded tokens in one batch, over all ranks together.
         ranks: processes that share a batch; each gets at least one review of it.
         pool: reviews that are shuffled and sorted together; more of them pad less and mix less.
@@ -106,7 +106,7 @@ class EvalBatches(Sampler[tuple[int, np.ndarray]]):
 class Batches(Dataset[Batch]):
     """Turns what a sampler yields into padded batches.
 
-    max_tokens, head_share, word_dropout: see `Ragged.batch`.
+    max_tokens, head_share, word_dropout, multiple: see `Ragged.batch`.
     rank, ranks: this process keeps every `ranks`-th review of each batch, from `rank` on. The random draws are made
     for the whole batch first, so that they don't depend on the number of processes.
     """
@@ -119,22 +119,23 @@ class Batches(Dataset[Batch]):
         word_dropout: float = 0.0,
         rank: int = 0,
         ranks: int = 1,
+        multiple: int = 1,
     ):
         self.reviews, self.rank, self.ranks = reviews, rank, ranks
         self.max_tokens, self.head_share, self.word_dropout = max_tokens, head_share, word_dropout
+        self.multiple = multiple
 
     def __len__(self) -> int:
         return len(self.reviews)
 
     def __getitem__(self, item: tuple[int, np.ndarray]) -> Batch:
         seed, index = item
-        generator = torch.Generator().manual_seed(seed) if self.word_dropout else None
-        batch = self.reviews.batch(
-            torch.from_numpy(index), self.max_tokens, self.head_share, self.word_dropout, generator
-        )
+        cut = (self.max_tokens, self.head_share, self.word_dropout)
+        batch = self.reviews.batch(torch.from_numpy(index), *cut, seed, self.multiple)
         part = slice(self.rank, None, self.ranks)
         return Batch(*(tensor[part] for tensor in batch[:-1]), reviews=batch.reviews)  # type: ignore[arg-type,misc]
 
     def lengths_N(self) -> np.ndarray:
-        """Tokens of each review as it will stand in a batch."""
-        return self.reviews.kept(self.reviews.lengths, self.max_tokens, self.word_dropout).numpy()
+        """Positions that each review takes in a batch."""
+        kept_N = self.reviews.kept(self.reviews.lengths, self.max_tokens, self.word_dropout)
+        return padded(kept_N.numpy(), self.multiple, self.max_tokens)

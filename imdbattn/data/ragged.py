@@ -4,11 +4,13 @@ Shape suffixes: N reviews of a split, B reviews of a batch, T positions.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -25,7 +27,10 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Ragged:
-    """Ids of all reviews in one flat tensor: review n is `ids[offsets[n]:offsets[n + 1]]`."""
+    """Ids of all reviews in one flat tensor: review n is `ids[offsets[n]:offsets[n + 1]]`.
+
+    The tensors lie on one device, and batches are cut out there.
+    """
 
     ids: Tensor  # (tokens,) int32
     offsets: Tensor  # (N + 1,) int64
@@ -35,10 +40,15 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
-        """(N,) tokens of each review, before truncation."""
-        return self.offsets[1:] - self.offsets[:-1]
+        """(N,) tokens of each review, before truncation. On the CPU: batches are planned there."""
+        return (self.offsets[1:] - self.offsets[:-1]).cpu()
+
+    def to(self, device: torch.device) -> "Ragged":
+        """The same reviews on another device; on their own they are not copied."""
+        ids, offsets, labels = (tensor.to(device) for tensor in (self.ids, self.offsets, self.labels))
+        return replace(self, ids=ids, offsets=offsets, labels=labels)
 
     def batch(
         self,
@@ -46,25 +56,34 @@ class Ragged:
         max_tokens: int | None = None,
         head_share: float = 1.0,
         word_dropout: float = 0.0,
-        generator: torch.Generator | None = None,
+        seed: int = 0,
+        multiple: int = 1,
     ) -> Batch:
-        """The reviews `index_B`, padded to the longest of them (at least one position).
+        """The reviews `index_B` (on the CPU), padded to the longest of them (at least one position).
 
         max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
         word_dropout: share of each review's tokens that are taken out at random; those that stay keep their positions.
+        seed: of that draw; its outcome differs between kinds of devices.
+        multiple: the number of positions is rounded up to a multiple of it, but not beyond max_tokens.
         """
         full_B = self.lengths[index_B]
         lengths_B = self.kept(full_B, max_tokens)
         kept_B = self.kept(full_B, max_tokens, word_dropout)
-        positions_BT = torch.arange(max(lengths_B.tolist(), default=0) or 1).expand(len(index_B), -1)
+        longest, size = (max(lengths.tolist(), default=0) or 1 for lengths in (lengths_B, kept_B))
+        # All sizes are known here, on the CPU: from now on nothing waits for the device.
+        device = self.ids.device
+        index_B, full_B, lengths_B, kept_B = move(torch.stack([index_B, full_B, lengths_B, kept_B]), device)
+        positions_BT = torch.arange(longest, device=device).expand(len(index_B), -1)
         if word_dropout > 0:
             # Of each review its `kept` smallest random numbers stay; behind its end stand 2s, never among them.
-            draw_BT = torch.rand(positions_BT.shape, generator=generator)
+            generator = torch.Generator(device).manual_seed(seed)
+            draw_BT = torch.rand(positions_BT.shape, generator=generator, device=device)
             draw_BT.masked_fill_(positions_BT >= lengths_B[:, None], 2.0)
-            chosen_BT = draw_BT.topk(max(int(kept_B.max()), 1), largest=False).indices
-            beyond_BT = torch.arange(chosen_BT.shape[1]) >= kept_B[:, None]
-            positions_BT = chosen_BT.masked_fill_(beyond_BT, positions_BT.shape[1]).sort().values
-        word_BT = torch.arange(positions_BT.shape[1]) < kept_B[:, None]
+            chosen_BT = draw_BT.topk(size, largest=False).indices
+            beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]
+            positions_BT = chosen_BT.masked_fill_(beyond_BT, longest).sort().values
+        positions_BT = F.pad(positions_BT, (0, int(padded(size, multiple, max_tokens)) - size))
+        word_BT = torch.arange(positions_BT.shape[1], device=device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
         # A truncated review is its head and its tail: positions from `head` on lie behind the gap.
         head = round((max_tokens or 0) * head_share)
@@ -78,6 +97,17 @@ class Ragged:
         """How many tokens stay of reviews of these lengths; at least one of a review that has any."""
         lengths = lengths if max_tokens is None else lengths.clamp(max=max_tokens)
         return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
+
+
+def padded(lengths: np.ndarray | int, multiple: int, max_tokens: int | None) -> np.ndarray:
+    """Positions that reviews of these lengths take in a batch: rounded up to a multiple, but not beyond max_tokens."""
+    rounded = -(-np.maximum(lengths, 1) // multiple) * multiple
+    return rounded if max_tokens is None else np.minimum(rounded, max_tokens)
+
+
+def move(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on another device, without waiting for what runs there."""
+    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
 
 
 def as_tensor(array: np.ndarray) -> Tensor:

@@ -86,10 +86,60 @@ class Additive(nn.Module):
         return self.value(hidden.tanh()).squeeze(-1)
 
 
+IN_CACHE = 600_000  # scores that a CPU's caches hold: 2.4 MB
+
+
+class InPieces(torch.autograd.Function):
+    """softmax(Q K^T + bias) V by plain matrix products over a few reviews at a time, forward and backward.
+
+    So few that their scores stay in the cache between the products and the softmax. N reviews and heads:
+    query_NQd, key_NKd, value_NKV; bias_N1K or bias_NQK is added to the scores, without a gradient.
+    """
+
+    @staticmethod
+    def forward(ctx, query_NQd: Tensor, key_NKd: Tensor, value_NKV: Tensor, bias_N1K: Tensor) -> Tensor:
+        size = max(1, IN_CACHE // (query_NQd.shape[1] * key_NKd.shape[1]))
+        output_NQV = value_NKV.new_empty(*query_NQd.shape[:2], value_NKV.shape[2])
+        pieces = zip(*(t.split(size) for t in (query_NQd, key_NKd, value_NKV, bias_N1K, output_NQV)), strict=True)
+        weights = []
+        for query, key, value, bias, output in pieces:
+            weights.append(torch.baddbmm(bias, query, key.transpose(1, 2)).softmax(-1))
+            torch.bmm(weights[-1], value, out=output)
+        ctx.size = size
+        ctx.save_for_backward(query_NQd, key_NKd, value_NKV, *weights)
+        return output_NQV
+
+    @staticmethod
+    def backward(ctx, d_output_NQV: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weights = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        gradients = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in inputs]
+        pieces = zip(*(t.split(ctx.size) for t in (*inputs, d_output_NQV, *gradients)), weights, strict=True)
+        for query, key, value, d_output, d_query, d_key, d_value, weight in pieces:
+            # (d^T P)^T instead of P^T d: to turn a (T, d) matrix costs less than to turn a (T, T) one.
+            d_value.copy_((d_output.transpose(1, 2) @ weight).transpose(1, 2))
+            d_weight = d_output @ value.transpose(1, 2)
+            d_scores = torch._softmax_backward_data(d_weight, weight, -1, weight.dtype)
+            torch.bmm(d_scores, key, out=d_query)
+            d_key.copy_((query.transpose(1, 2) @ d_scores).transpose(1, 2))
+        return *gradients, None
+
+
+def attention_in_pieces(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """What F.scaled_dot_product_attention returns, on a CPU and for texts of some hundred words in less time."""
+    lead = query.shape[:-2]
+    mask = query.new_ones(1, key.shape[-2], dtype=torch.bool) if mask is None else mask
+    # Added by the product itself; the lowest finite number, so that a query without any key makes no NaN.
+    bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)
+    bias = bias.expand(*lead, *mask.shape[-2:])
+    parts = (tensor.flatten(0, -3) for tensor in (query * scale, key, value, bias))
+    return InPieces.apply(*parts).unflatten(0, lead) * mask.any(-1, keepdim=True)
+
+
 class Attention(nn.Module):
     """Weighted sum of values, weights = masked softmax of the scores over the keys.
 
-    The dot-product family runs on torch's fused kernel unless the weights themselves are asked for.
+    Unless the weights themselves are asked for, the dot-product family runs on torch's fused kernel, or on a CPU in
+    pieces where the scores of one review fit its cache.
     """
 
     def __init__(self, score: nn.Module):
@@ -110,8 +160,11 @@ class Attention(nn.Module):
         record: a list to which the weights (..., Q, K) are appended; None where nobody looks.
         """
         if record is None and isinstance(self.score, Dot):
-            query = self.score.project(query)
-            return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=self.score.scale)
+            query, scale = self.score.project(query), self.score.scale
+            fits = query.shape[-2] * key.shape[-2] <= IN_CACHE and not torch.compiler.is_compiling()
+            if query.device.type == "cpu" and fits and len(query):
+                return attention_in_pieces(query, key, value, mask, scale)
+            return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
         weights = masked_softmax(self.score(query, key), mask)
         if record is not None:
             record.append(weights.detach())

@@ -1,6 +1,7 @@
 """From settings to objects. The only module that calls Hydra's `instantiate`."""
 
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def reason(error: BaseException) -> str:
 
 
 def build_data(cfg: Mapping[str, Any], corpus: Corpus, test_split: str = "test") -> ReviewData:
-    names = ("batch_tokens", "eval_batch_tokens", "max_tokens", "head_share", "word_dropout")
+    names = ("batch_tokens", "eval_batch_tokens", "max_tokens", "head_share", "word_dropout", "pad_to")
     return ReviewData(corpus, seed=cfg["seed"], test_split=test_split, **{name: cfg["data"][name] for name in names})
 
 
@@ -88,6 +89,16 @@ def build_net(model: Mapping[str, Any], glove: Glove, classes: int, tuned_R: tor
         return make(parts, f"model={model['name']}", torch.nn.Module)(embedding, classes)
     except (TypeError, ValueError) as error:
         raise UserError(f"model={model['name']}: {reason(error)}") from error
+
+
+def compile_net(net: torch.nn.Module, backend: str) -> None:
+    """Lets torch.compile translate the net at its first step; the names of its weights stay as they are.
+
+    Raises UserError where there is no C++ compiler, which `inductor` calls.
+    """
+    if backend == "inductor" and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        raise UserError("compile=inductor needs a C++ compiler: install g++, or set compile=null")
+    net.compile(backend=backend, dynamic=True)
 
 
 def build_module(cfg: Mapping[str, Any], net: torch.nn.Module, glove: Glove, labels: list[str]) -> ReviewClassifier:

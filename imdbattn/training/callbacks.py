@@ -39,9 +39,9 @@ class Throughput(L.Callback):
         self.since = time.perf_counter()
 
     def on_train_epoch_end(self, trainer, module) -> None:
+        tokens = torch.stack(self.tokens).sum().item() * trainer.world_size  # first: this waits for the device
         self.epoch_seconds += time.perf_counter() - self.since
         self.seconds += self.epoch_seconds
-        tokens = torch.stack(self.tokens).sum().item() * trainer.world_size
         rates = {"train/tokens_per_s": tokens / self.epoch_seconds, "train/epoch_seconds": self.epoch_seconds}
         module.log_dict(rates, rank_zero_only=False)
 

@@ -3,16 +3,19 @@
 from itertools import islice
 
 import lightning as L
+import torch
 from torch.utils.data import DataLoader, Sampler
 
 from imdbattn.data.batching import Batches, EvalBatches, TrainBatches
 from imdbattn.data.prepare import Corpus
+from imdbattn.data.ragged import Ragged
 
 
 class ReviewData(L.LightningDataModule):
     """Loaders for train, validation and test of one corpus.
 
-    Batches are gathered by index in the process itself: workers would cost more than they bring.
+    Batches are gathered by index in the process itself: workers would cost more than they bring. On a GPU the ids of
+    a whole split lie there, and batches are cut out there.
     Use with `Trainer(use_distributed_sampler=False)`: the samplers know the ranks.
 
     Args:
@@ -20,6 +23,7 @@ class ReviewData(L.LightningDataModule):
         batch_tokens: padded tokens of one training batch, over all processes together.
         eval_batch_tokens: the same for validation and test, for each process.
         max_tokens, head_share, word_dropout: see `Ragged.batch`; words are taken out in training only.
+        pad_to: positions of a batch are rounded up to a multiple of it.
         seed: of the order of the batches and of the words taken out.
         test_split: the split that `test_dataloader` gives.
     """
@@ -32,6 +36,7 @@ class ReviewData(L.LightningDataModule):
         max_tokens: int | None,
         head_share: float,
         word_dropout: float,
+        pad_to: int,
         seed: int,
         test_split: str = "test",
     ):
@@ -39,10 +44,15 @@ class ReviewData(L.LightningDataModule):
         self.corpus, self.seed, self.test_split = corpus, seed, test_split
         self.batch_tokens, self.eval_batch_tokens = batch_tokens, eval_batch_tokens
         self.max_tokens, self.head_share, self.word_dropout = max_tokens, head_share, word_dropout
+        self.pad_to = pad_to
 
     def ranks(self) -> tuple[int, int]:
         """This process's rank and the number of processes."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+
+    def reviews(self, split: str) -> Ragged:
+        """The ids of a split, on the device that trains."""
+        return self.corpus.splits[split].to(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
 
     def loader(self, batches: Batches, sampler: Sampler) -> DataLoader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
@@ -53,14 +63,14 @@ class ReviewData(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         rank, ranks = self.ranks()
-        reviews = self.corpus.splits["train"]
-        batches = Batches(reviews, self.max_tokens, self.head_share, self.word_dropout, rank, ranks)
+        cut = (self.max_tokens, self.head_share, self.word_dropout)
+        batches = Batches(self.reviews("train"), *cut, rank, ranks, self.pad_to)
         sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, ranks)
         return self.loader(batches, sampler)
 
     def eval_dataloader(self, split: str) -> DataLoader:
         """Every review of `split` exactly once, over all processes."""
-        batches = Batches(self.corpus.splits[split], self.max_tokens, self.head_share)
+        batches = Batches(self.reviews(split), self.max_tokens, self.head_share, multiple=self.pad_to)
         sampler = EvalBatches(batches.lengths_N(), self.eval_batch_tokens, *self.ranks())
         return self.loader(batches, sampler)
 

@@ -16,8 +16,9 @@ from omegaconf import OmegaConf
 from imdbattn.data.cache import write_atomically
 from imdbattn.data.prepare import prepare
 from imdbattn.settings import SPLIT_FILES, overlay
-from imdbattn.training.build import build_data, build_trainer, new_module, trained_module
+from imdbattn.training.build import build_data, build_trainer, compile_net, new_module, trained_module
 from imdbattn.training.callbacks import Throughput
+from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.module import Scores
 from imdbattn.training.pictures import draw_run
@@ -31,6 +32,7 @@ def quiet() -> None:
     """Silences what Lightning says to everybody: devices that are not there, workers that would not help."""
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*is smaller than the logging interval.*")
+    warnings.filterwarnings("ignore", ".*but have no `val_dataloader`.*")
     warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*Experiment logs directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*")
@@ -47,11 +49,15 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     if cfg["threads"]:
         torch.set_num_threads(cfg["threads"])
+    use_onednn()
+    keep_memory()
     L.seed_everything(cfg["seed"], workers=True, verbose=False)
     corpus = prepare(cfg["data"])
     cfg = pinned(cfg, corpus.source)
     data = build_data(cfg, corpus)
     module = new_module(cfg, corpus)
+    if cfg["compile"]:
+        compile_net(module.net, cfg["compile"])
 
     throughput = Throughput()
     best = ModelCheckpoint(

@@ -1,0 +1,142 @@
+"""What makes training fast changes nothing: the same losses as the textbook's, and nothing that waits for a device."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from benchmarks.textbook import TextbookNet, collate
+from imdbattn.data.batching import Batches
+from imdbattn.data.ragged import Ragged, ragged
+from imdbattn.nn.attention import IN_CACHE, Attention, ScaledDot, attention_in_pieces, padding_mask
+from imdbattn.settings import RUNGS
+from imdbattn.training import cpu
+from imdbattn.training.build import build_module, compile_net
+from tests.nets import WIDTH, WORDS, net, vectors
+
+STEPS, CLASSES = 20, 2
+
+
+@pytest.fixture
+def onednn():
+    """oneDNN's products where they are exact; torch's own again afterwards."""
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    yield cpu.use_onednn()
+    torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+@pytest.fixture(scope="module")
+def reviews() -> list[list[int]]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(1, 3 + WORDS, rng.integers(1, 150)).tolist() for _ in range(16 * STEPS)]
+
+
+def copied(ours: torch.nn.Module, scale: float) -> TextbookNet:
+    """The textbook's net with our weights."""
+    theirs = TextbookNet(WIDTH, CLASSES, scale, 512)
+    for mine, other in zip(ours.layers, theirs.layers, strict=True):
+        for name in ("query", "key", "value"):
+            getattr(other.attention, name).load_state_dict(getattr(mine.f, name).state_dict())
+        other.norm.load_state_dict(mine.norm.state_dict())
+        other.linear.load_state_dict(mine.g[0].state_dict())
+    theirs.head.load_state_dict(ours.head.state_dict())
+    return theirs
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn, backend):
+    ours = net(settings, "residual_pe", classes=CLASSES).train()
+    torch.nn.init.zeros_(ours.embedding.unk_D)
+    ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
+    theirs = copied(ours, settings("model=residual_pe")["model"]["positions"]["scale"])
+    labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
+    batches = Batches(ragged(reviews, labels), None, 1.0, multiple=16)
+    table_VD = ours.embedding(torch.arange(3 + WORDS)[None])[0].detach()
+    pad = collate(table_VD, None)
+    optimizers = [
+        torch.optim.AdamW(n.parameters(), lr=0.003, fused=fused) for n, fused in ((ours, True), (theirs, False))
+    ]
+    if backend:
+        compile_net(ours, backend)
+    for step in range(STEPS):
+        index = np.arange(16 * step, 16 * (step + 1))
+        batch = batches[0, index]
+        x_BTD, mask_BT, labels_B = pad([(reviews[i], labels[i]) for i in index])
+        assert batch.tokens_BT.shape[1] % 16 == 0
+        losses = (
+            F.cross_entropy(ours(batch.tokens_BT, batch.lengths_B, batch.positions_BT), batch.labels_B),
+            F.cross_entropy(theirs(x_BTD, mask_BT), labels_B),
+        )
+        torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("masked", [True, False])
+def test_attention_in_pieces_has_the_values_and_gradients_of_torchs_kernel(monkeypatch, heads, masked):
+    monkeypatch.setattr("imdbattn.nn.attention.IN_CACHE", 7 * 9 * 2)  # two of ten reviews fit, times heads
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(5, heads, n, 4, dtype=torch.float64, requires_grad=True) for n in (7, 9, 9))
+    mask = padding_mask(torch.tensor([9, 4, 1, 8, 9]), 9)[:, None, None] if masked else None
+    found = attention_in_pieces(q, k, v, mask, 0.3)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.3)
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn_like(found)
+    for one, other in zip(
+        *(torch.autograd.grad((y * weight).sum(), (q, k, v)) for y in (found, expected)), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_long_reviews_take_the_kernel_that_holds_no_scores(monkeypatch):
+    called = []
+    monkeypatch.setattr("imdbattn.nn.attention.attention_in_pieces", lambda q, k, v, *rest: called.append(k) or v)
+    for keys in (int(IN_CACHE**0.5), int(IN_CACHE**0.5) + 1):
+        x = torch.zeros(1, keys, 4)
+        Attention(ScaledDot(4, 4))(x, x, x)
+    assert [len(k[0]) for k in called] == [int(IN_CACHE**0.5)]
+
+
+def test_onednn_stays_off_where_its_products_are_not_those_of_float32(monkeypatch, onednn):
+    matmul = torch.backends.mkldnn.matmul
+    matmul.fp32_precision = "none"
+    monkeypatch.setattr(cpu, "errors", lambda: 1e-3)  # what bfloat16 would have
+    assert not cpu.use_onednn()
+    assert matmul.fp32_precision == "none"
+
+
+def test_the_check_tells_bfloat16_from_float32(onednn):
+    assert cpu.errors() < cpu.EXACT / 10
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert cpu.errors() > 10 * cpu.EXACT
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_a_training_step_never_waits_for_the_device(settings, reviews, rung):
+    # Tensors of the device "meta" have no values: whatever reads one on the host raises.
+    cfg = settings(f"model={rung}", "model.embedding.trainable=true")
+    module = build_module(cfg, net(settings, rung, "model.embedding.trainable=true"), vectors(), ["neg", "pos", "so"])
+    module.to("meta").train()
+    whole = ragged(reviews)
+    assert len(whole.lengths) == len(reviews)  # read once, before
+    there = whole.to(torch.device("meta"))
+    there.__dict__["lengths"] = whole.lengths
+    batch = Batches(there, 512, 0.75, multiple=16)[0, np.arange(20)]
+    assert isinstance(there, Ragged)
+    assert batch.tokens_BT.is_meta
+    module._trainer = type("Trainer", (), {"world_size": 1})()
+    module.training_step(batch, 0).backward()
+
+
+def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
+    def width(limit: int | None, multiple: int) -> int:
+        return Batches(ragged(reviews), limit, 1.0, 0.3, multiple=multiple)[5, np.arange(40)].tokens_BT.shape[1]
+
+    assert width(None, 16) % 16 == 0
+    assert width(100, 16) == 80
+    assert width(100, 1) == 70
+    assert width(72, 64) == 64
+    assert width(60, 64) == 60
