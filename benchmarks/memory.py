@@ -1,6 +1,6 @@
 """Peak memory of preparing and of training, and what ten times as many reviews cost.
 
-    python benchmarks/memory.py
+    python -m benchmarks.memory
 
 Memory is the largest resident set of one process, in MB of 10^6 bytes. It counts pages of memory-mapped files too
 (libraries, vectors, ids), which the system may drop at any time; the rest, the anonymous part, has rows of its own.
@@ -23,13 +23,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.preparation import OURS, REVIEWS
+from benchmarks.table import Row, markdown, row
+from imdbattn.data.sources import packaged_source
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.preparation import OURS, REVIEWS  # noqa: E402
-from benchmarks.table import Row, markdown, row  # noqa: E402
-from imdbattn.data.sources import packaged_source  # noqa: E402
-
 TIMES = 10
 STEPS = 25
 LIMIT = 1500  # MB

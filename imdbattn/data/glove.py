@@ -267,10 +267,13 @@ def parse_quickly(chunk: bytes, dim: int) -> Block:
         csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False),
         csv.ConvertOptions(column_types=types),
     )
+    if any(column.null_count for column in table.columns):
+        raise ValueError("no number, or nan, which pyarrow also reads where NA stands")
     words = table[0].to_pylist()
-    vectors = np.column_stack([column.to_numpy() for column in table.columns[1:]])
+    # Through DLPack, for `to_numpy` imports pandas.
+    vectors = np.column_stack([np.from_dlpack(column.combine_chunks()) for column in table.columns[1:]])
     if "" in words or not np.isfinite(vectors).all():
-        raise ValueError("an empty word, or nan (as which pyarrow reads NA), or inf")
+        raise ValueError("an empty word, or inf")
     return words, vectors
 
 

@@ -144,6 +144,9 @@ def build_trainer(settings: Mapping[str, Any], callbacks: Sequence[L.Callback] =
         if settings[name] == 0:
             raise UserError(f"trainer.{name}=0 leaves nothing to do; test=false is how the test split stays untouched")
     partial = make({**settings, "_partial_": True}, "trainer", L.Trainer)
+    # With `deterministic` torch would write NaN into all memory that it hands out; nothing here reads what it has not
+    # written.
+    torch.utils.deterministic.fill_uninitialized_memory = False
     try:
         bar = [Progress()] if settings["enable_progress_bar"] else []
         return partial(use_distributed_sampler=False, logger=False, callbacks=[*callbacks, *bar], **more)
