@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -27,7 +28,10 @@ def main(cfg: DictConfig) -> float:
         end_with_parent()
     with many_imports():  # they take seconds: `--help` and a wrong key don't wait
         if settings["logger"]["name"] == "wandb":
-            importlib.import_module("wandb.apis.public")  # wandb.init does: in 0.4 s, but in 1.5 s once torch is loaded
+            with suppress(Exception):  # what W&B has to say does not stop training
+                importlib.import_module(
+                    "wandb.apis.public"
+                )  # wandb.init does: in 0.4 s, but in 1.5 s once torch is loaded
         from imdbattn.training.fit import fit
 
     return fit(settings, Path(HydraConfig.get().runtime.output_dir))["val_accuracy"]

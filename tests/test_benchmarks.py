@@ -10,6 +10,7 @@ import torch
 from benchmarks import gpu
 from benchmarks.table import Row, in_turn, markdown, row, write
 from benchmarks.training import as_lists, part
+from benchmarks.training import settings as settings_of
 from imdbattn.data.prepare import prepare
 from imdbattn.data.ragged import ragged
 
@@ -49,6 +50,11 @@ def test_a_part_of_the_reviews_holds_them_whole():
     chosen = as_lists(part(reviews, 4))
     assert len(chosen) == 4
     assert all(ids == [ids[0]] * (ids[0] + 1) for ids, _ in chosen)
+
+
+def test_the_ladder_on_a_gpu_trains_as_long_as_on_a_cpu():
+    for rung in ("mean", "residual_pe"):
+        assert settings_of(f"model={rung}")["trainer"]["max_epochs"] > 1
 
 
 @pytest.fixture

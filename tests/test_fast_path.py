@@ -8,10 +8,19 @@ import torch.nn.functional as F
 from benchmarks.textbook import TextbookNet, collate
 from imdbattn.data.batching import Batches
 from imdbattn.data.ragged import Ragged, ragged
-from imdbattn.nn.attention import IN_CACHE, Attention, ScaledDot, attention_in_pieces, padding_mask
+from imdbattn.nn.attention import (
+    IN_CACHE,
+    IN_MEMORY,
+    Attention,
+    ScaledDot,
+    attention_in_pieces,
+    fits_in_pieces,
+    padding_mask,
+)
 from imdbattn.settings import RUNGS
 from imdbattn.training import cpu
-from imdbattn.training.build import build_module, compile_net
+from imdbattn.training.build import build_module, build_trainer, compile_net
+from imdbattn.training.fit import fit
 from tests.nets import WIDTH, WORDS, net, vectors
 
 STEPS, CLASSES = 20, 2
@@ -115,7 +124,7 @@ def test_the_check_tells_bfloat16_from_float32(onednn):
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_a_training_step_never_waits_for_the_device(settings, reviews, rung):
+def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, monkeypatch):
     # Tensors of the device "meta" have no values: whatever reads one on the host raises.
     cfg = settings(f"model={rung}", "model.embedding.trainable=true")
     module = build_module(cfg, net(settings, rung, "model.embedding.trainable=true"), vectors(), ["neg", "pos", "so"])
@@ -124,7 +133,10 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung):
     assert len(whole.lengths) == len(reviews)  # read once, before
     there = whole.to(torch.device("meta"))
     there.__dict__["lengths"] = whole.lengths
-    batch = Batches(there, 512, 0.75, multiple=16)[0, np.arange(20)]
+    monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
+    rand = torch.rand  # has no generator for this device
+    monkeypatch.setattr(torch, "rand", lambda shape, generator, device: rand(shape, device=device))
+    batch = Batches(there, 512, 0.75, 0.5, multiple=16)[0, np.arange(20)]
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta
     module._trainer = type("Trainer", (), {"world_size": 1})()
@@ -140,3 +152,54 @@ def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
     assert width(100, 1) == 70
     assert width(72, 64) == 64
     assert width(60, 64) == 60
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_rung_trains_in_the_gpus_precision(settings, small, rung, tmp_path):
+    cfg = settings(*small, f"model={rung}", "trainer.precision=bf16-mixed", "trainer.max_steps=2", "test=false")
+    assert fit(cfg, tmp_path)["steps"] == 2
+
+
+@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", False)])
+def test_one_kernel_updates_all_weights_where_it_can(settings, precision, fused):
+    assert fused_in(settings, precision) == fused
+
+
+def test_other_optimisers_and_choices_stay_as_they_are(settings):
+    assert not fused_in(settings, "32-true", "optim._target_=torch.optim.RMSprop")
+    assert not fused_in(settings, "32-true", "+optim.fused=false")
+
+
+def fused_in(settings, precision: str, *overrides: str) -> bool:
+    """Whether the optimiser that these settings make is fused."""
+    cfg = settings("model=mean", *overrides)
+    module = build_module(cfg, net(settings, "mean"), vectors(), ["neg", "pos"])
+    trainer = {"precision": precision, "estimated_stepping_batches": 10, "world_size": 1}
+    module._trainer = type("Trainer", (), trainer)()
+    return bool(module.configure_optimizers()["optimizer"].defaults.get("fused"))
+
+
+def test_torch_still_says_its_precision_where_a_gpu_trains(monkeypatch, settings, onednn):
+    torch.backends.mkldnn.matmul.fp32_precision = "none"
+    monkeypatch.setattr("imdbattn.training.build.CPUAccelerator", type(None))
+    build_trainer(settings("trainer=cpu")["trainer"])
+    torch.get_float32_matmul_precision()  # Lightning asks, and raises where oneDNN was allowed less
+
+
+@pytest.mark.parametrize("shapes", [((3, 4), (5, 4)), ((2, 3, 4), (1, 5, 4)), ((2, 0, 4), (2, 5, 4))])
+def test_shapes_that_do_not_fit_in_pieces_take_torchs_kernel(shapes):
+    torch.manual_seed(0)
+    query, key = (torch.randn(shape) for shape in shapes)
+    found = Attention(ScaledDot(4, 4))(query, key, key)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(query, key, key))
+
+
+def test_scoring_keeps_no_weights():
+    with torch.no_grad():
+        x = torch.randn(2, 3, 4)
+        assert attention_in_pieces(x, x, x, None, 1.0).grad_fn is None
+    assert not fits_in_pieces(*3 * [torch.empty(1, 1, 4, dtype=torch.bfloat16)])
+    many = torch.empty(IN_MEMORY // 16**2 + 1, 16, 1)
+    assert not fits_in_pieces(many, many, many)
+    with torch.no_grad():
+        assert fits_in_pieces(many, many, many)

@@ -125,8 +125,9 @@ def read_split(file: Path, checksum: str) -> Ragged:
 
     if not file.exists() or sha256_of(file) != checksum:
         raise UserError(f"the cached {file} is damaged: delete the folder {file.parent} and run again")
-    table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all().combine_chunks()  # as written, one chunk: no copy
-    ids, labels, rows = (table[name].chunk(0) for name in ("ids", "label", "row"))
+    table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
+    columns = (table[name] for name in ("ids", "label", "row"))  # in one chunk, as written; in none without reviews
+    ids, labels, rows = (c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in columns)
     # Through DLPack, for `to_numpy` imports pandas: half a second, and 50 MB.
     flat, offsets, labels = (torch.from_dlpack(array) for array in (ids.values, ids.offsets, labels))
     return Ragged(flat, offsets, labels, np.from_dlpack(rows))

@@ -107,7 +107,8 @@ def padded(lengths: np.ndarray | int, multiple: int, max_tokens: int | None) -> 
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU on another device, without waiting for what runs there."""
-    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+    cuda = device.type == "cuda"
+    return (tensor.pin_memory() if cuda else tensor).to(device, non_blocking=cuda)
 
 
 def as_tensor(array: np.ndarray) -> Tensor:

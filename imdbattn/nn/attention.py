@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 def padding_mask(lengths_B: Tensor, size: int) -> Tensor:
@@ -87,6 +88,7 @@ class Additive(nn.Module):
 
 
 IN_CACHE = 600_000  # scores that a CPU's caches hold: 2.4 MB
+IN_MEMORY = 2**25  # scores that a layer may hold for its backward pass: 134 MB
 
 
 class InPieces(torch.autograd.Function):
@@ -103,13 +105,16 @@ class InPieces(torch.autograd.Function):
         pieces = zip(*(t.split(size) for t in (query_NQd, key_NKd, value_NKV, bias_N1K, output_NQV)), strict=True)
         weights = []
         for query, key, value, bias, output in pieces:
-            weights.append(torch.baddbmm(bias, query, key.transpose(1, 2)).softmax(-1))
-            torch.bmm(weights[-1], value, out=output)
+            weight = torch.baddbmm(bias, query, key.transpose(1, 2)).softmax(-1)
+            torch.bmm(weight, value, out=output)
+            if any(ctx.needs_input_grad):
+                weights.append(weight)
         ctx.size = size
         ctx.save_for_backward(query_NQd, key_NKd, value_NKV, *weights)
         return output_NQV
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, d_output_NQV: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weights = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
         gradients = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in inputs]
@@ -133,6 +138,25 @@ def attention_in_pieces(query: Tensor, key: Tensor, value: Tensor, mask: Tensor 
     bias = bias.expand(*lead, *mask.shape[-2:])
     parts = (tensor.flatten(0, -3) for tensor in (query * scale, key, value, bias))
     return InPieces.apply(*parts).unflatten(0, lead) * mask.any(-1, keepdim=True)
+
+
+def fits_in_pieces(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether `attention_in_pieces` takes these and is the better choice."""
+    plain = query.device.type == "cpu" and query.dtype == torch.float32 and not torch.is_autocast_cpu_enabled()
+    if not plain or torch.compiler.is_compiling() or query.ndim < 3:
+        return False
+    scores = query.shape[-2] * key.shape[-2]
+    kept = query.shape[:-1].numel() * key.shape[-2] if torch.is_grad_enabled() else 0
+    alike = query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+    return alike and len(query) > 0 and 0 < scores <= IN_CACHE and kept <= IN_MEMORY
+
+
+def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """F.scaled_dot_product_attention; on a GPU with zeros behind widths that its fused kernels do not take."""
+    width = value.shape[-1]
+    if query.is_cuda:  # they want multiples of 8; zeros change neither the scores nor the other columns
+        query, key, value = (F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[..., :width]
 
 
 class Attention(nn.Module):
@@ -161,10 +185,8 @@ class Attention(nn.Module):
         """
         if record is None and isinstance(self.score, Dot):
             query, scale = self.score.project(query), self.score.scale
-            fits = query.shape[-2] * key.shape[-2] <= IN_CACHE and not torch.compiler.is_compiling()
-            if query.device.type == "cpu" and fits and len(query):
-                return attention_in_pieces(query, key, value, mask, scale)
-            return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+            kernel = attention_in_pieces if fits_in_pieces(query, key, value) else fused_attention
+            return kernel(query, key, value, mask, scale)
         weights = masked_softmax(self.score(query, key), mask)
         if record is not None:
             record.append(weights.detach())

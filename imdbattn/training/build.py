@@ -9,6 +9,7 @@ from typing import Any
 import lightning as L
 import torch
 from hydra.utils import get_object, instantiate
+from lightning.pytorch.accelerators import CPUAccelerator
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.prepare import Corpus
@@ -17,6 +18,7 @@ from imdbattn.data.tokenization import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.embedding import Embedding
 from imdbattn.training.callbacks import Progress
+from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.data import ReviewData
 from imdbattn.training.module import ReviewClassifier
 
@@ -74,8 +76,10 @@ def reason(error: BaseException) -> str:
 
 
 def build_data(cfg: Mapping[str, Any], corpus: Corpus, test_split: str = "test") -> ReviewData:
-    names = ("batch_tokens", "eval_batch_tokens", "max_tokens", "head_share", "word_dropout", "pad_to")
-    return ReviewData(corpus, seed=cfg["seed"], test_split=test_split, **{name: cfg["data"][name] for name in names})
+    names = ("batch_tokens", "eval_batch_tokens", "max_tokens", "head_share", "word_dropout")
+    pad_to = cfg["data"].get("pad_to", 1)  # runs of earlier versions have none
+    values = {name: cfg["data"][name] for name in names}
+    return ReviewData(corpus, seed=cfg["seed"], test_split=test_split, pad_to=pad_to, **values)
 
 
 def build_net(model: Mapping[str, Any], glove: Glove, classes: int, tuned_R: torch.Tensor | None) -> torch.nn.Module:
@@ -144,11 +148,14 @@ def build_trainer(settings: Mapping[str, Any], callbacks: Sequence[L.Callback] =
         if settings[name] == 0:
             raise UserError(f"trainer.{name}=0 leaves nothing to do; test=false is how the test split stays untouched")
     partial = make({**settings, "_partial_": True}, "trainer", L.Trainer)
-    # With `deterministic` torch would write NaN into all memory that it hands out; nothing here reads what it has not
-    # written.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    # With `deterministic` torch writes NaN into all memory it hands out; nothing here reads what it has not written.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         bar = [Progress()] if settings["enable_progress_bar"] else []
-        return partial(use_distributed_sampler=False, logger=False, callbacks=[*callbacks, *bar], **more)
+        trainer = partial(use_distributed_sampler=False, logger=False, callbacks=[*callbacks, *bar], **more)
     except Exception as error:
         raise UserError(f"trainer: {reason(error)}") from error
+    if isinstance(trainer.accelerator, CPUAccelerator):
+        use_onednn()
+        keep_memory()
+    return trainer

@@ -33,6 +33,9 @@ class Throughput(L.Callback):
         self.tokens.append(batch.lengths_B.sum())
 
     def on_validation_start(self, trainer, module) -> None:
+        if self.tokens:
+            self.tokens = [torch.stack(self.tokens).sum()]
+            self.tokens[0].item()  # waits for the device: what it still has to do is training
         self.epoch_seconds += time.perf_counter() - self.since
 
     def on_validation_end(self, trainer, module) -> None:

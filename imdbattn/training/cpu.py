@@ -36,6 +36,7 @@ def errors() -> float:
 def use_onednn() -> bool:
     """Lets oneDNN multiply float32 matrices, if that costs no accuracy; returns whether it does from now on.
 
+    Not where a GPU trains: torch then refuses to say its precision of products, which Lightning asks for.
     On AMD processors torch's MKL computes with AVX2 where oneDNN computes with AVX-512, about twice as fast. Torch
     offers that only together with the permission to round to bfloat16, which oneDNN makes use of on processors with
     AMX. So there it stays off, and everywhere else products are compared with float64 before it stays on.
@@ -58,5 +59,6 @@ def keep_memory() -> None:
     if platform.libc_ver()[0] == "glibc":
         trim_threshold, mmap_threshold = -1, -3  # malloc.h
         library = ctypes.CDLL(None)
-        library.mallopt(mmap_threshold, 2**30)
-        library.mallopt(trim_threshold, 2**31 - 1)
+        # Older versions allow 32 MB only. Without the first call the second would make things worse.
+        if library.mallopt(mmap_threshold, 2**30) or library.mallopt(mmap_threshold, 2**25):
+            library.mallopt(trim_threshold, 2**31 - 1)

@@ -18,7 +18,6 @@ from imdbattn.data.prepare import prepare
 from imdbattn.settings import SPLIT_FILES, overlay
 from imdbattn.training.build import build_data, build_trainer, compile_net, new_module, trained_module
 from imdbattn.training.callbacks import Throughput
-from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.module import Scores
 from imdbattn.training.pictures import draw_run
@@ -49,8 +48,6 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     if cfg["threads"]:
         torch.set_num_threads(cfg["threads"])
-    use_onednn()
-    keep_memory()
     L.seed_everything(cfg["seed"], workers=True, verbose=False)
     corpus = prepare(cfg["data"])
     cfg = pinned(cfg, corpus.source)

@@ -13,6 +13,7 @@ from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.settings import checked, overlay
 from imdbattn.training.build import build_data, build_trainer, trained_module
+from imdbattn.training.cpu import use_onednn
 from imdbattn.training.fit import quiet, run_facts, score_facts
 from imdbattn.training.reader import Reader
 from imdbattn.training.run_folder import open_run, write_json, write_predictions
@@ -76,6 +77,7 @@ def load_reader(cfg: Mapping[str, Any]) -> tuple[Reader, Path]:
     Raises UserError when the run is not there or does not load.
     """
     quiet()
+    use_onednn()  # as in training, to the last bit
     theirs, checkpoint = open_run(cfg["run"])
     settings = with_changes(theirs, cfg["data"])
     glove = load_vectors(settings["data"])
