@@ -1,7 +1,7 @@
 """The table of speed and memory, every line both sides in turn on this machine.
 
 python -m benchmarks.bench                      all parts, into benchmarks/results.json and benchmarks/results.md
-python -m benchmarks.bench training startup     some parts, printed only
+python -m benchmarks.bench training startup     some parts, whose rows replace earlier ones there
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.table import Row, markdown, write
 
-PARTS = ("training", "preparation", "startup", "memory")
+PARTS = ("training", "preparation", "startup", "memory", "growth")
 
 
 def rows(part: str) -> list[Row]:
@@ -38,8 +38,11 @@ def main() -> None:
     print(f"\n{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}", file=sys.stderr)
     print(f"{(time.perf_counter() - start) / 60:.1f} minutes\n", file=sys.stderr)
     print(markdown(found), end="")
-    if not chosen:
-        write(found, Path(__file__).parent)
+    here = Path(__file__).parent
+    if chosen and (here / "results.json").exists():
+        earlier = {values["name"]: Row(**values) for values in json.loads((here / "results.json").read_text())}
+        found = list((earlier | {r.name: r for r in found}).values())
+    write(found, here)
 
 
 if __name__ == "__main__":
