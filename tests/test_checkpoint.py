@@ -83,3 +83,14 @@ def test_a_broken_run_is_refused_in_one_line(trained, settings, tmp_path, damage
         label_texts(settings(f"run={copy}", config="predict"), ["good"])
     assert "best.ckpt" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_run_from_before_a_setting_existed_is_scored_as_it_was(trained, settings, tmp_path):
+    folder, metrics = trained("residual_pe")
+    shutil.copytree(folder, tmp_path / "old")
+    config = tmp_path / "old" / "config.yaml"
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(line for line in lines if line.split(":")[0].strip() not in ("pad_to", "compile")))
+    assert len(config.read_text().splitlines()) == len(lines) - 2
+    found = score_run(settings(f"run={tmp_path / 'old'}", "trainer=cpu", config="evaluate"))
+    assert found["accuracy"] == metrics["test_accuracy"]
