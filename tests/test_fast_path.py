@@ -115,6 +115,9 @@ def test_onednn_stays_off_where_its_products_are_not_those_of_float32(monkeypatc
     monkeypatch.setattr(cpu, "errors", lambda: 1e-3)  # what bfloat16 would have
     assert not cpu.use_onednn()
     assert matmul.fp32_precision == "none"
+    assert cpu.products() == "torch's default"
+    matmul.fp32_precision = "bf16"
+    assert cpu.products() == "oneDNN"
 
 
 def test_the_check_tells_bfloat16_from_float32(onednn):

@@ -96,6 +96,7 @@ def test_the_environment_is_recorded(trained):
     environment = json.loads((trained("mean")[0] / "environment.json").read_text())
     assert environment["versions"]["torch"]
     assert environment["threads"] == 1
+    assert environment["float32_products"] in ("oneDNN", "torch's default")
 
 
 @pytest.mark.parametrize("processes", [2])

@@ -2,6 +2,7 @@
 
 import ctypes
 import platform
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +34,16 @@ def errors() -> float:
     return max(((a @ b - a.double() @ b.double()).abs() / (a.abs() @ b.abs())).max().item() for a, b in products)
 
 
+def _choice() -> Any:
+    """Torch's setting, or None: older versions have no such choice."""
+    return getattr(torch.backends.mkldnn, "matmul", None)
+
+
+def products() -> str:
+    """Who multiplies float32 matrices, for the record of a run."""
+    return "oneDNN" if getattr(_choice(), "fp32_precision", "") == "bf16" else "torch's default"
+
+
 def use_onednn() -> bool:
     """Lets oneDNN multiply float32 matrices, if that costs no accuracy; returns whether it does from now on.
 
@@ -41,7 +52,7 @@ def use_onednn() -> bool:
     offers that only together with the permission to round to bfloat16, which oneDNN makes use of on processors with
     AMX. So there it stays off, and everywhere else products are compared with float64 before it stays on.
     """
-    matmul = getattr(torch.backends.mkldnn, "matmul", None)  # older torch has no such choice
+    matmul = _choice()
     if matmul is None or not torch.backends.mkldnn.is_available() or torch.cpu._is_amx_tile_supported():
         return False
     before = matmul.fp32_precision

@@ -21,6 +21,7 @@ import torch
 from imdbattn.data.cache import write_atomically, writing_into
 from imdbattn.errors import UserError
 from imdbattn.settings import PACKAGE
+from imdbattn.training.cpu import products
 from imdbattn.training.module import Scores
 
 PACKAGES = ("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core", "wandb", "datasets", "tokenizers", "numpy")
@@ -48,6 +49,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "float32_products": products(),
         "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "git_commit": commit or None,
