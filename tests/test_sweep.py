@@ -51,7 +51,7 @@ def wait_for(condition, seconds: float = 120.0) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("launcher", ["basic", "local"])
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("local", marks=pytest.mark.slow)])
 def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, tmp_path, launcher):
     folder = tmp_path / "sweep"
     jobs = [*jobs, f"hydra/launcher={launcher}"]
@@ -213,6 +213,7 @@ def test_gpus_are_counted_without_torch(monkeypatch, tmp_path):
     assert sweep.gpus() == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_jobs_run_through_submitit(jobs, shell, tmp_path):
     """Its local mode stands in for SLURM: same pickling, same processes, no queue."""
     folder = tmp_path / "sweep"
