@@ -40,7 +40,7 @@ test-torchtext: ## prove in an environment of its own (torch 2.3) that we equal 
 	$(VENV)-torchtext/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[offline,torchtext]' 'pytest>=8' 'hypothesis>=6.100'
 	$(VENV)-torchtext/bin/python -m pytest -m 'torchtext or not slow' tests/test_torchtext.py tests/test_tokenization.py
 
-bench: $(VENV)/test.stamp ## measure speed and memory beside the textbook's, in a quarter of an hour, into benchmarks/results.*
+bench: $(VENV)/test.stamp ## measure speed and memory beside the textbook's, in ten minutes, into benchmarks/results.*
 	$(RUN) -m benchmarks.bench
 
 clean: ## remove the environments and what the tools left behind; runs/ stays

@@ -24,16 +24,13 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.prepare import Corpus, prepare
 from imdbattn.data.ragged import Ragged
 from imdbattn.settings import RUNGS
-from imdbattn.training.build import build_data, build_trainer, compile_net, new_module
+from imdbattn.training.build import compile_net
 from imdbattn.training.callbacks import Throughput
 from imdbattn.training.fit import quiet
 
 TENSORS = ("ids", "offsets", "labels")
 LIMIT_MB = 60
-LARGE = (
-    "data.batch_tokens=65536",
-    "data.eval_batch_tokens=262144",
-)  # on a GPU a step of 8,192 tokens is mostly waiting
+LARGE = ("data.batch_tokens=65536",)  # on a GPU a step of 8,192 tokens is mostly waiting
 
 
 def pack(file: Path) -> None:
@@ -85,8 +82,7 @@ class Epochs(Throughput):
 def epochs(ours: Ours, compiled: bool, count: int = 6) -> list[float]:
     """Seconds of each of `count` epochs; the first warms up and is left out."""
     times = Epochs()
-    trainer = build_trainer({**ours.cfg["trainer"], "max_epochs": count}, [times], enable_checkpointing=False)
-    module, data = new_module(ours.cfg, ours.corpus), build_data(ours.cfg, ours.corpus)
+    trainer, module, data = ours.build(times, max_epochs=count)
     if compiled:
         compile_net(module.net, "inductor")
     trainer.fit(module, train_dataloaders=in_trainer(data, trainer))
@@ -103,8 +99,7 @@ def job(file: Path, reviews: int | None, overrides: Sequence[str]) -> tuple[str,
     """Trains one rung with one seed, and returns its name and its accuracy on test at the last epoch."""
     quiet()
     ours = Ours(shortened(unpack(file), reviews), *overrides)
-    trainer = build_trainer(ours.cfg["trainer"], enable_checkpointing=False)
-    module, data = new_module(ours.cfg, ours.corpus), build_data(ours.cfg, ours.corpus)
+    trainer, module, data = ours.build()
     trainer.fit(module, train_dataloaders=in_trainer(data, trainer))
     trainer.test(module, data, verbose=False)
     return ours.cfg["model"]["name"], module.scores.accuracy
@@ -147,12 +142,12 @@ def run(file: Path, options: argparse.Namespace) -> list[Row]:
     corpus = shortened(unpack(file), options.reviews)
     corpus = replace(corpus, splits={**corpus.splits, "train": joined(list(corpus.splits.values()))})
     count = len(corpus.splits["train"])
-    pairs, vectors_VD = as_lists(corpus.splits["train"]), table_VD(corpus).to(options.device)
+    pairs, vectors_VD = as_lists(corpus.splits["train"]), table_VD(corpus)
     longest = max(len(ids) for ids, _ in pairs)
 
-    def textbook_epoch(batch: int) -> float:
+    def textbook_epoch(batch: int, reviews: list = pairs) -> float:
         net = textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, longest).to(options.device)
-        return textbook.train(net, pairs, textbook.collate(vectors_VD.cpu(), 512), batch, device=options.device)
+        return textbook.train(net, reviews, textbook.collate(vectors_VD, 512), batch, device=options.device)
 
     rows, best = [], float("inf")
     for name, compiled, overrides in (
@@ -165,24 +160,10 @@ def run(file: Path, options: argparse.Namespace) -> list[Row]:
         times = epochs(Ours(corpus, *trainer, "data.word_dropout=0", *overrides, *options.overrides), compiled)
         best = min(best, median(times))
         rows.append(row(f"epoch of residual_pe, {count:,} reviews, {name}", "s", "< 1 s", [(t, 1.0) for t in times]))
-    textbook.train(
-        textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, longest).to(options.device),
-        pairs[:64],
-        textbook.collate(vectors_VD.cpu(), 512),
-        16,
-        device=options.device,
-    )  # both sides are warm
+    textbook_epoch(16, pairs[:64])  # both sides are warm
     for batch in (16, 64):
-        theirs = textbook_epoch(batch)
-        goal = ">= 30"
-        rows.append(
-            row(
-                f"the best of these; float32 textbook at batch {batch}",
-                "reviews/s",
-                goal,
-                [(count / best, count / theirs)],
-            )
-        )
+        name = f"the best of these; float32 textbook at batch {batch}"
+        rows.append(row(name, "reviews/s", ">= 30", [(count / best, count / textbook_epoch(batch))]))
     minutes = ladder(file, options, trainer)  # in the batches of the CPU's table, for the same accuracy
     rows.append(row(f"{len(options.rungs)} rungs x {options.seeds} seeds", "min", "< 5 min", [(minutes, 5.0)]))
     return rows

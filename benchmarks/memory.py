@@ -24,10 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.preparation import OURS, REVIEWS
-from benchmarks.table import Row, markdown, row
+from benchmarks.table import ROOT, Row, markdown, row
 from imdbattn.data.sources import packaged_source
 
-ROOT = Path(__file__).resolve().parent.parent
 TIMES = 10
 STEPS = 25
 LIMIT = 1500  # MB

@@ -9,8 +9,6 @@ without that environment its rows are left out.
 """
 
 import importlib.util
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,10 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.table import Row, in_turn, markdown, row
+from benchmarks.table import ROOT, Row, in_turn, markdown, row, run
 from imdbattn.data.glove import read_wheel
 
-ROOT = Path(__file__).resolve().parent.parent
 REVIEWS = 25_000
 TORCHTEXT = ROOT / ".venv-torchtext" / "bin" / "python"
 OURS = """
@@ -40,12 +37,8 @@ print(time.process_time() - busy, time.perf_counter() - start)
 
 
 def printed(command: Sequence[str | Path]) -> float:
-    """The seconds that a process prints as its last line. Raises RuntimeError where it fails."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return float(done.stdout.split()[-1])
+    """The seconds that a process prints as its last word. Raises RuntimeError where it fails."""
+    return float(run(command).split()[-1])
 
 
 def ours(cache: Path | str, *overrides: str) -> float:

@@ -6,17 +6,13 @@ Each number is the wall-clock time of a process from its start, with warm caches
 process that only imports what no such command can do without. W&B is offline, as for a user without a key.
 """
 
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from benchmarks.table import Row, in_turn, markdown, row, seconds
+from benchmarks.table import Row, in_turn, markdown, row, run, seconds
 
-ROOT = Path(__file__).resolve().parent.parent
 HYDRA = ["-c", "import hydra, omegaconf"]
 TORCH = ["-c", "import os, torch, lightning; os._exit(0)"]  # without the end of the process, like a first step
 STEPPED = 42  # exit status
@@ -37,10 +33,7 @@ main()
 
 def python(*arguments: str, status: int = 0) -> None:
     """Runs the interpreter. Raises RuntimeError where it ends in another status."""
-    env = {**os.environ, "WANDB_MODE": "offline"}
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
-    if done.returncode != status:
-        raise RuntimeError(f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    run([sys.executable, *arguments], status)
 
 
 def first_step(*overrides: str) -> None:

@@ -1,11 +1,15 @@
 """What the benchmarks share: two sides in turn on the same machine, and a row of the table for what came out."""
 
 import json
+import os
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,15 @@ def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int)
         else:
             pairs.append((ours(), theirs()))
     return pairs
+
+
+def run(command: Sequence[str | Path], status: int = 0) -> str:
+    """What a process prints, run in the repository with W&B offline. Raises RuntimeError where it fails."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != status:
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -17,6 +17,7 @@ from multiprocessing import get_context
 import numpy as np
 import torch
 from hydra import compose, initialize_config_dir
+from lightning import Callback, Trainer
 
 from benchmarks import textbook
 from benchmarks.table import Row, in_turn, markdown, row, seconds
@@ -25,8 +26,9 @@ from imdbattn.data.ragged import Ragged, as_tensor
 from imdbattn.settings import checked, conf_dir, plain
 from imdbattn.training.build import build_data, build_trainer, new_module
 from imdbattn.training.callbacks import Throughput
-from imdbattn.training.cpu import keep_memory, use_onednn
+from imdbattn.training.data import ReviewData
 from imdbattn.training.fit import quiet
+from imdbattn.training.module import ReviewClassifier
 
 
 def settings(*overrides: str) -> dict:
@@ -58,18 +60,21 @@ class Ours:
     def __init__(self, corpus: Corpus, *overrides: str):
         self.cfg, self.corpus = settings(*overrides), corpus
 
+    def build(self, *callbacks: Callback, **changes: int) -> tuple[Trainer, ReviewClassifier, ReviewData]:
+        """A new trainer, with `changes` to its settings, an untrained module, and the corpus's batches."""
+        trainer = build_trainer({**self.cfg["trainer"], **changes}, callbacks, enable_checkpointing=False)
+        return trainer, new_module(self.cfg, self.corpus), build_data(self.cfg, self.corpus)
+
     def train(self) -> float:
         """Seconds of one epoch: batches, forward, backward, step, and what Lightning does around them."""
         throughput = Throughput()
-        trainer = build_trainer({**self.cfg["trainer"], "max_epochs": 1}, [throughput], enable_checkpointing=False)
-        module, data = new_module(self.cfg, self.corpus), build_data(self.cfg, self.corpus)
+        trainer, module, data = self.build(throughput, max_epochs=1)
         trainer.fit(module, data)
         return throughput.seconds
 
     def score(self) -> float:
         """Seconds in which every review of `test` is scored, Lightning's start included."""
-        trainer = build_trainer(self.cfg["trainer"], enable_checkpointing=False)
-        module, data = new_module(self.cfg, self.corpus), build_data(self.cfg, self.corpus)
+        trainer, module, data = self.build()
         return seconds(lambda: trainer.test(module, data, verbose=False))
 
 
@@ -106,8 +111,6 @@ def theirs(task: str, reviews: int, limit: int | None, batch: int) -> float:
 
 def rows(reviews: int = 1200, rounds: int = 3) -> list[Row]:
     quiet()
-    keep_memory()
-    use_onednn()
     logging.getLogger("imdbattn").setLevel(logging.WARNING)
     corpus = corpora(reviews)
     # In a process of its own, so that it meets torch as it comes.

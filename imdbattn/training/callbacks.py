@@ -32,17 +32,21 @@ class Throughput(L.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         self.tokens.append(batch.lengths_B.sum())
 
+    def words(self) -> float:
+        """Words of this epoch so far, in this process. Waits for the device, so it comes before the clock is read."""
+        self.tokens = [torch.stack(self.tokens).sum()]
+        return self.tokens[0].item()
+
     def on_validation_start(self, trainer, module) -> None:
         if self.tokens:
-            self.tokens = [torch.stack(self.tokens).sum()]
-            self.tokens[0].item()  # waits for the device: what it still has to do is training
+            self.words()  # what the device still has to do is training
         self.epoch_seconds += time.perf_counter() - self.since
 
     def on_validation_end(self, trainer, module) -> None:
         self.since = time.perf_counter()
 
     def on_train_epoch_end(self, trainer, module) -> None:
-        tokens = torch.stack(self.tokens).sum().item() * trainer.world_size  # first: this waits for the device
+        tokens = self.words() * trainer.world_size
         self.epoch_seconds += time.perf_counter() - self.since
         self.seconds += self.epoch_seconds
         rates = {"train/tokens_per_s": tokens / self.epoch_seconds, "train/epoch_seconds": self.epoch_seconds}
