@@ -15,11 +15,11 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from imdbattn.safety import without_credentials
 from imdbattn.settings import RUNGS, conf_dir, flat
 from imdbattn.training import publish
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.publish import publish_comparison, publish_run, rows_to_show
-from imdbattn.training.wandb_run import without_secrets
 
 SECRETS = {
     "WANDB_API_KEY": "wandb0odd0key0" + "w" * 30,
@@ -213,11 +213,11 @@ def test_no_secret_and_nothing_of_the_machine_is_in_a_run_folder(published):
 )
 def test_what_looks_like_a_credential_stays_out_of_the_config(settings, monkeypatch, name, value):
     monkeypatch.setenv("HF_TOKEN", SECRETS["HF_TOKEN"])
-    assert without_secrets({"seed": 1, "model": {name: value, "layers": 3}}) == {"seed": 1, "model": {"layers": 3}}
+    assert without_credentials({"seed": 1, "model": {name: value, "layers": 3}}) == {"seed": 1, "model": {"layers": 3}}
 
 
 def test_no_setting_of_ours_is_taken_for_a_credential(settings):
-    assert without_secrets(cfg := settings("model=residual_learned")) == cfg
+    assert without_credentials(cfg := settings("model=residual_learned")) == cfg
 
 
 def test_what_fails_in_publishing_is_a_warning(published, trained, tmp_path, monkeypatch, caplog):

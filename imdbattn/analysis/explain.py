@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imdbattn.data.cache import write_atomically
+from imdbattn.safety import visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,22 +114,24 @@ def print_explanations(explanations: Sequence[Explanation]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     for found in explanations:
-        console.print(Text(f"{found.label}  {100 * found.probability:.1f} %", style="bold"))
+        console.print(Text(f"{visible(found.label)}  {100 * found.probability:.1f} %", style="bold"))
         line = Text()
         for piece, strength in found.pieces():
             if strength is None:
-                line.append(piece, style="dim")
+                line.append(visible(piece), style="dim")
             else:
                 fade = round(255 * (1 - strength))
-                line.append(piece, style=f"black on rgb(255,{160 + fade * 95 // 255},{fade})")
+                line.append(visible(piece), style=f"black on rgb(255,{160 + fade * 95 // 255},{fade})")
         console.print(line)
-        console.print("most: " + ", ".join(f"{word} {100 * share:.1f} %" for word, share in found.top()), markup=False)
+        console.print("most: " + ", ".join(f"{visible(word)} {100 * share:.1f} %" for word, share in found.top()))
         console.print()
     console.print(METHOD, style="dim")
 
 
+# Pages show strangers' reviews. All text is escaped; a tag that got through all the same could load and run nothing.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1f; --paper: #fdfcfa; --quiet: #6b6b73; --shade: 255 150 0 }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e6e3; --paper: #17171a; --quiet: #9a9aa3; --shade: 150 80 0 } }
@@ -157,6 +160,7 @@ def page(explanations: Sequence[Explanation], images: Sequence[bytes | None] = (
         parts.append(f'<div class="note">Layers and figures: of the first {WHOLE} reviews.</div>')
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>What {model} attended to</title><style>{STYLE}</style></head>\n<body>\n"
         f'<h1>What {model} attended to</h1>\n<div class="note">{METHOD}</div>\n'

@@ -7,12 +7,14 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from imdbattn.analysis.explain import POLICY
 from imdbattn.analysis.figures import figures, png, signed, svg
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
+from imdbattn.safety import visible
 
 CURVES = (
     "Line: mean over seeds; band: from the lowest to the highest seed. Training is measured while words are dropped "
@@ -41,7 +43,7 @@ def write_all(comparison: dict[str, Any], out: Path) -> Path:
     """
     drawn = figures(comparison)
     files: dict[str, bytes | str] = {f"figures/{name}.png": png(figure) for name, figure in drawn.items()}
-    files["comparison.json"] = json.dumps(without_nan(comparison), indent=1, allow_nan=False) + "\n"
+    files["comparison.json"] = json.dumps(each(comparison, without_nan), indent=1, allow_nan=False) + "\n"
     files["comparison.csv"] = csv_text(rung_records(comparison))
     files["pairs.csv"] = csv_text(pair_records(comparison))
     files["comparison.md"] = markdown(comparison, list(drawn))
@@ -63,6 +65,7 @@ def print_terminal(comparison: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    comparison = each(comparison, lambda value: visible(value) if isinstance(value, str) else value)
     console = Console(highlight=False, markup=False, emoji=False)
     everything = table_of_rungs(comparison)
     head, *lines = fitting(everything, console.width)
@@ -87,12 +90,15 @@ def print_terminal(comparison: dict[str, Any]) -> None:
         console.print(f"left out: {skipped['folder']}: {skipped['reason']}", style="yellow")
 
 
-def without_nan(value: Any) -> Any:
-    """Plain values with null for what JSON has no number for, such as the loss of a run that diverged."""
+def each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same dicts and lists, with change(value) in the place of all else."""
     if isinstance(value, dict):
-        return {key: without_nan(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [without_nan(one) for one in value]
+        return {key: each(one, change) for key, one in value.items()}
+    return [each(one, change) for one in value] if isinstance(value, list) else change(value)
+
+
+def without_nan(value: Any) -> Any:
+    """null for what JSON has no number for, such as the loss of a run that diverged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -277,10 +283,15 @@ def pair_records(comparison: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """CSV with numbers as they are. Text that a spreadsheet would take for a formula has an apostrophe in front."""
+
+    def cell(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r")) else value
+
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(records[0]) if records else ["from", "to"])
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows(each(list(records), cell))
     return buffer.getvalue()
 
 
@@ -351,5 +362,6 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         slice_table=table_of_slices(comparison),
         notes=notes(comparison),
         captions=CAPTIONS,
+        policy=POLICY,
         figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
     )

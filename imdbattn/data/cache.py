@@ -58,8 +58,8 @@ def make_folder(path: Path, way_out: str) -> None:
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `path` whole or not at all. Raises UserError where its folder cannot be written."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    make_folder(path.parent, "choose another folder")
     with writing_into(path.parent, "choose another folder"):
-        path.parent.mkdir(exist_ok=True)
         try:
             with open(temporary, "wb") as file:
                 file.write(data.encode() if isinstance(data, str) else data)

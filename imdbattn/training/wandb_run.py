@@ -6,19 +6,16 @@ W&B must never stop a run: without a key, or without a network, it writes its fi
 import logging
 import netrc
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from imdbattn.data.sources import http_status
+from imdbattn.safety import without_credentials
 from imdbattn.settings import flat
 
 log = logging.getLogger(__name__)
-
-SECRET_NAME = re.compile(r"(^|[_.-])(api)?(key|token|secret|pass|credentials?)$|passw(or)?d$", re.IGNORECASE)
-SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@")  # a password in an address
 
 
 def wandb_server() -> tuple[str, str]:
@@ -53,26 +50,6 @@ def wandb_mode(wanted: str | None, timeout: float) -> str:
     return "online"
 
 
-def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without what looks like a credential: by its name, or by a value that holds a password.
-
-    A password is one in an address, or the value of an environment variable with such a name.
-    """
-    secrets = [value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8]
-
-    def harmless(name: str, value: Any) -> bool:
-        if SECRET_NAME.search(name):
-            return False
-        text = "" if isinstance(value, Mapping) else str(value)
-        return not SECRET_VALUE.search(text) and not any(secret in text for secret in secrets)
-
-    return {
-        name: without_secrets(value) if isinstance(value, Mapping) else value
-        for name, value in settings.items()
-        if harmless(name, value)
-    }
-
-
 def start_wandb(
     settings: Mapping[str, Any],
     folder: Path,
@@ -91,7 +68,7 @@ def start_wandb(
     import wandb
 
     mode = wandb_mode(settings["mode"], settings["timeout"])
-    config = without_secrets(config)
+    config = without_credentials(config)
     for attempt in dict.fromkeys((mode, "offline")):
         try:
             run = wandb.init(
