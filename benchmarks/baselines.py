@@ -33,7 +33,8 @@ from imdbattn.data.sources import cut, find_source
 from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES, checked, conf_dir, plain, quoted
-from imdbattn.training.fit import pinned, run_facts, score_facts
+from imdbattn.training.fit import run_facts, score_facts
+from imdbattn.training.resume import pinned
 from imdbattn.training.module import Scores
 from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
 

@@ -3,24 +3,29 @@
 Imported by the entry points before anything slow: `--help` must not wait for torch.
 """
 
+import difflib
 import functools
 import gc
 import hashlib
 import importlib.util
 import json
+import math
+import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
 
@@ -45,6 +50,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "hydra",
     "logger",
     "resume",
+    "save_minutes",
     "threads",
     "test",
     "pictures",
@@ -56,6 +62,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "trainer.profiler",
 )
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
+OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # what else may stand in them, others say
 WHERE = ("data.path", "data.source", "data.glove.path", "data.glove.source")  # what was found there has fingerprints
 
 
@@ -65,37 +72,54 @@ def conf_dir() -> Path:
 
 
 def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], Any]]:
-    """hydra.main over our conf/; a UserError ends in one line and exit status 2, without a traceback.
+    """hydra.main over our conf/; a UserError, or settings that Hydra cannot compose, end in one line and exit status 2.
 
+    A folder that Hydra made for a run is not left behind empty then.
     paths: settings whose values are quoted on the way through Hydra's grammar, in which , { [ ( and = have a meaning.
     In a sweep they are not (a comma separates values there), and a UserError ends its job, not the sweep.
     """
 
     def decorate(task: Callable[[DictConfig], Any]) -> Callable[[], Any]:
-        typed = list(sys.argv)
+        typed, begun = list(sys.argv), list[bool]()
 
         @functools.wraps(task)
         def guarded(cfg: DictConfig) -> Any:
             sys.argv[:] = typed  # DDP starts further processes with these words
+            begun.append(True)
+            folder = Path(HydraConfig.get().runtime.output_dir)
+            fresh = folder != Path.cwd() and not any(folder.iterdir())
             try:
                 return task(cfg)
             except UserError as error:
                 print(f"error: {error}", file=sys.stderr)
                 if in_sweep():
                     raise
+                if fresh:
+                    remove_empty(folder, f"{HydraConfig.get().job.name}.log")
                 sys.exit(2)
 
         run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(guarded)
 
         def main() -> Any:
             typed[:] = sys.argv
-            refuse_missing_launchers(typed)
-            if not {"-m", "--multirun"} & set(typed):
-                sys.argv[1:] = [quoted(argument, paths) for argument in typed[1:]]
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # lets Hydra's exceptions reach us; our other processes say so, too
             try:
+                refuse_missing_launchers(typed)
+                refuse_strangers(config_name, typed[1:])
+                if not {"-m", "--multirun"} & set(typed):
+                    sys.argv[1:] = [quoted(argument, paths) for argument in typed[1:]]
                 return run()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
+            except UserError as error:
+                if not begun:  # else it is said
+                    print(f"error: {error}", file=sys.stderr)
+                sys.exit(2)
+            except (HydraException, OmegaConfBaseException, ValueError) as error:
+                if begun:  # a mistake of ours
+                    raise
+                print(f"error: {complaint(error, config_name, typed[1:])}", file=sys.stderr)
+                sys.exit(2)
 
         return main
 
@@ -110,6 +134,12 @@ def digest_of_root(*, _root_: DictConfig) -> str:
         return "invalid"  # the job itself will say why
 
 
+def run_name(name: str) -> str:
+    """`name`, or inside a SLURM job one that all its tasks share, and that it has again when it is put back in line."""
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"slurm-{job}" if job and not os.environ.get(SWEEP_PID) else name
+
+
 def slots() -> int:
     from imdbattn.training.sweep import slots
 
@@ -120,6 +150,7 @@ def slots() -> int:
 ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
 OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
+OmegaConf.register_new_resolver("run_name", run_name, replace=True)  # ${run_name:...}
 OmegaConf.register_new_resolver("digest", digest_of_root, replace=True)  # ${digest:}
 OmegaConf.register_new_resolver("slots", slots, replace=True)  # ${slots:}, jobs that run well side by side here
 
@@ -143,11 +174,78 @@ def has_plugin(name: str) -> bool:
 
 
 def refuse_missing_launchers(arguments: Collection[str]) -> None:
-    """Exits with one line where a launcher is asked for whose extra is not installed; Hydra's line names no way out."""
+    """Raises UserError where a launcher is asked for whose extra is not installed; Hydra's words name no way out."""
     for launcher, extra in (("local", "joblib"), ("slurm", "submitit")):
         if f"hydra/launcher={launcher}" in arguments and not has_plugin(f"hydra_{extra}_launcher"):
-            print(f"error: hydra/launcher={launcher} needs an extra: pip install 'imdbattn[{extra}]'", file=sys.stderr)
-            sys.exit(2)
+            raise UserError(f"hydra/launcher={launcher} needs an extra: pip install 'imdbattn[{extra}]'")
+
+
+def refuse_strangers(config_name: str, arguments: Sequence[str]) -> None:
+    """Raises UserError for `+key=` of a key that nothing reads, which Hydra adds, and for `~key`, which it takes out."""
+    for argument in arguments:
+        found = re.match(r"(\+\+?|~)([\w./]+)", argument)
+        if not found or within(found[2], *OPEN) or (conf_dir() / found[2]).is_dir():
+            continue
+        if found[1] == "~":
+            raise UserError(f"{argument}: a setting cannot be taken out; give it another value, {found[2]}=...")
+        if found[2] not in keys_of(config_name, arguments):
+            raise UserError(f"{argument}: {no_setting(found[2], config_name, arguments)}")
+
+
+def complaint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
+    """What Hydra says of settings that it cannot compose, in one line, with the nearest right key or choice."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MissingConfigException):
+        group, _, choice = (error.missing_cfg_file or "").rpartition("/")
+        options = [option for option in error.options or () if option != choice]
+        near = difflib.get_close_matches(choice, options, 1) or [""]
+        nearest = f"{group}={near[0]} is the nearest of" if near[0] else "choose one of"
+        return f"{group}={choice} is no choice: {nearest} {', '.join(options)}" if options else text
+    if isinstance(error, OverrideParseException):
+        return f"{error.override} cannot be read as a setting: write name=value, and quote what is special: \"name='a, b'\""
+    if found := re.match(r"Could not (?:override|delete from config\.) '(\S+?)'", text):
+        argument = next((a for a in arguments if a.lstrip("+~").startswith(found[1])), found[1])
+        if (conf_dir() / found[1]).is_dir():
+            return f"{argument}: {found[1]} is left out unless it is added: +{argument.lstrip('+~')}"
+        return f"{argument}: {no_setting(found[1], config_name, arguments)}"
+    if found := re.match(r"Could not append to config\. An item is already at '(\S+?)'", text):
+        return f"+{found[1]}: {found[1]} is a setting already: leave the + away"
+    if found := re.match(r"Ambiguous value for argument '(.*?)' 1\.", text):
+        return f"{found[1]} has several values: -m makes a sweep of them"
+    return f"settings: {text}; --help shows them all"
+
+
+def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
+    """That there is no such setting, and which one is the nearest: of the same last part, else of like spelling."""
+    keys = keys_of(config_name, arguments)
+    last = key.rpartition(".")[2]
+    near = [k for k in keys if k.rpartition(".")[2] == last] or difflib.get_close_matches(key, keys, 1)
+    if not near and (like := difflib.get_close_matches(last, [k.rpartition(".")[2] for k in keys], 1)):
+        near = [k for k in keys if k.rpartition(".")[2] == like[0]]
+    return f"there is no setting {key}; {f'the nearest is {near[0]}' if near else '--help lists them all'}"
+
+
+def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
+    """The dotted keys of the config, groups included, with the choices of `arguments` where these compose."""
+    chosen = [a for a in arguments if (conf_dir() / a.lstrip("+").partition("=")[0]).is_dir() and "," not in a]
+    for overrides in (chosen, []):
+        with suppress(Exception), hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            cfg = OmegaConf.to_container(hydra.compose(config_name, overrides))
+            leaves = list(flat(cfg))  # type: ignore[arg-type]
+            groups = {key.rpartition(".")[0] for key in leaves} | {key.partition(".")[0] for key in leaves}
+            return sorted(groups - {""}) + leaves
+    return []
+
+
+def remove_empty(folder: Path, log: str) -> None:
+    """Removes a folder that holds nothing but that log, and the folders above it that are empty then, up to here."""
+    if {file.name for file in folder.iterdir()} <= {log}:
+        (folder / log).unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            for place in (folder, *folder.parents):
+                if place in (Path.cwd(), *Path.cwd().parents):
+                    break
+                place.rmdir()
 
 
 def in_sweep() -> bool:
@@ -183,7 +281,9 @@ def whole(least: int, most: int = sys.maxsize) -> Rule:
 def number(low: float, high: float = float("inf"), open_end: bool = False) -> Rule:
     words = f"a number of at least {low:g}" if high == float("inf") else f"a number from {low:g} to {high:g}"
     words += " (exclusive)" if open_end else ""
-    return words, lambda v: type(v) in (int, float) and low <= v <= high and not (open_end and v in (low, high))
+    return words, lambda v: (
+        type(v) in (int, float) and math.isfinite(v) and low <= v <= high and not (open_end and v in (low, high))
+    )
 
 
 def maybe(rule: Rule) -> Rule:
@@ -198,12 +298,18 @@ def names(value: Any) -> bool:
     return isinstance(value, list) and 1 < len(value) == len({str(name) for name in value})
 
 
-YES_OR_NO = ("true or false", lambda v: isinstance(v, bool))
+YES_OR_NO: Rule = ("true or false", lambda v: isinstance(v, bool))
+TEXT: Rule = ("text of at least one character", lambda v: isinstance(v, str) and bool(v.strip()))
 RULES = {
     "seed": whole(0, 2**32 - 1),
     "threads": maybe(whole(1)),
     "patience": maybe(whole(1)),
+    "save_minutes": maybe(number(0)),
     "compile": maybe(one_of("inductor", "aot_eager")),
+    "data.path": maybe(TEXT),
+    "data.text_column": TEXT,
+    "data.label_column": TEXT,
+    "data.cache_dir": maybe(TEXT),
     "data.label_names": maybe(("a list of different names, such as [neg,pos]", names)),
     "data.validation_share": number(0, 1, open_end=True),
     "data.test_share": number(0, 1, open_end=True),
@@ -216,6 +322,7 @@ RULES = {
     "data.pad_to": whole(1),
     "data.word_dropout": ("a number from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1),
     "data.glove.dim": whole(1),
+    "data.glove.path": maybe(TEXT),
     "model.embedding.trainable": YES_OR_NO,
     "model.embedding.standardize": YES_OR_NO,
     "model.layers": whole(0),
@@ -224,14 +331,32 @@ RULES = {
     "model.layer.heads": whole(1),
     "model.layer.dropout": number(0, 1),
     "optim.lr": number(0),
+    "optim.weight_decay": number(0),
     "embedding_lr": maybe(number(0)),
     "label_smoothing": number(0, 1),
     "warmup": number(0, 1),
     "decay": one_of("cosine", "linear", "none"),
     "test": YES_OR_NO,
     "pictures": YES_OR_NO,
+    "logger.name": one_of("wandb", "tensorboard", "csv", "none"),
+    "logger.project": TEXT,
+    "logger.entity": maybe(TEXT),
+    "logger.group": maybe(TEXT),
+    "logger.mode": maybe(one_of("online", "offline", "disabled")),
+    "logger.timeout": number(0),
     "logger.table_rows": whole(0, 10_000),
     "logger.table_characters": whole(1),
+    # Of the Trainer's arguments those that Lightning takes, to fail late or to train nothing.
+    "trainer.num_nodes": whole(1),
+    "trainer.max_epochs": maybe(whole(1)),
+    "trainer.max_steps": ("-1, or a whole number of at least 1", lambda v: type(v) is int and (v == -1 or v > 0)),
+    "trainer.check_val_every_n_epoch": maybe(whole(1)),
+    "trainer.accumulate_grad_batches": whole(1),
+    "trainer.gradient_clip_val": maybe(number(0)),
+    "trainer.log_every_n_steps": whole(1),
+    "trainer.enable_progress_bar": YES_OR_NO,
+    "trainer.enable_model_summary": YES_OR_NO,
+    "trainer.detect_anomaly": YES_OR_NO,
 }
 
 
@@ -247,10 +372,19 @@ def obey(settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
     """Raises UserError naming the first key (dotted) whose value breaks its rule; an absent key breaks none."""
     for key, (words, holds) in rules.items():
         node: Any = settings
+        name = ""
         for part in key.split("."):
-            node = node.get(part, KeyError) if isinstance(node, dict) else KeyError
+            if not isinstance(node, dict):
+                raise UserError(f"{name}={shown(node)} must hold settings, as {key} is one")
+            node, name = node.get(part, KeyError), f"{name}.{part}".strip(".")
+            if node is KeyError:
+                break
         if node is not KeyError and not holds(node):
-            raise UserError(f"{key}={'null' if node is None else node} must be {words}")
+            raise UserError(f"{key}={shown(node)} must be {words}")
+
+
+def shown(value: Any) -> str:
+    return "null" if value is None else str(value)
 
 
 def checked(settings: dict[str, Any]) -> dict[str, Any]:
@@ -280,7 +414,12 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
     """The settings, flat, without the keys and groups that are named."""
-    return {k: v for k, v in flat(settings).items() if not any(k == s or k.startswith(f"{s}.") for s in skipped)}
+    return {key: value for key, value in flat(settings).items() if not within(key, *skipped)}
+
+
+def within(key: str, *names: str) -> bool:
+    """Whether a dotted key is one of `names`, or lies in a group of that name."""
+    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def variant(settings: Mapping[str, Any]) -> dict[str, Any]:

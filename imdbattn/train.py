@@ -8,8 +8,8 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from imdbattn.errors import UserError
 from imdbattn.settings import SWEEP_PID, checked, command, in_sweep, many_imports, plain
+from imdbattn.training.resume import begun_before, resumed
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "resume")
@@ -19,9 +19,11 @@ def main(cfg: DictConfig) -> float:
         from imdbattn.training.sweep import run_job
 
         return run_job(cfg)
-    settings = checked(plain(cfg))
-    if settings["resume"]:
-        raise UserError("resume= goes on with a sweep: add what the sweep was started with (+experiment=... or -m ...)")
+    settings, job = plain(cfg), HydraConfig.get()
+    folder = Path(job.runtime.output_dir)
+    if resume := bool(settings["resume"]) or begun_before(folder):
+        settings = resumed(settings, job.overrides.task, folder)
+    settings = checked(settings)
     if os.environ.get(SWEEP_PID):  # a job of a sweep, or another rank of one
         from imdbattn.training.sweep import end_with_parent
 
@@ -34,7 +36,7 @@ def main(cfg: DictConfig) -> float:
                 )  # wandb.init does: in 0.4 s, but in 1.5 s once torch is loaded
         from imdbattn.training.fit import fit
 
-    return fit(settings, Path(HydraConfig.get().runtime.output_dir))["val_accuracy"]
+    return fit(settings, folder, resume)["val_accuracy"]
 
 
 if __name__ == "__main__":

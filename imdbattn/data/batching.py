@@ -3,7 +3,7 @@
 Shape suffix: N reviews of a split.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -48,11 +48,20 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         budget: padded tokens in one batch, over all ranks together.
         ranks: processes that share a batch; each gets at least one review of it.
         pool: reviews that are shuffled and sorted together; more of them pad less and mix less.
+        done: says how many batches of the epoch that begins were trained on before its run was stopped.
     """
 
-    def __init__(self, lengths_N: np.ndarray, budget: int, seed: int, ranks: int = 1, pool: int = 8192):
+    def __init__(
+        self,
+        lengths_N: np.ndarray,
+        budget: int,
+        seed: int,
+        ranks: int = 1,
+        pool: int = 8192,
+        done: Callable[[], int] = lambda: 0,
+    ):
         self.lengths_N, self.budget, self.seed, self.ranks, self.pool = lengths_N, budget, seed, ranks, pool
-        self.epoch = 0
+        self.epoch, self.done = 0, done
         sorted_whole = len(self._by_length(np.arange(len(lengths_N))))
         # Pools pad a little more than the whole sorted set; with this slack they give the same count in every epoch.
         slack = 1 + sorted_whole // 50 + len(lengths_N) // pool
@@ -79,8 +88,8 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         if len(batches) > self.count:  # more than the slack (not seen): the whole set sorted always fits
             batches = self._by_length(order)
         batches = halve_to(batches, self.count, self.ranks)
-        for number in rng.permutation(len(batches)):
-            yield int(rng.integers(2**62)), batches[number]
+        drawn = [(int(rng.integers(2**62)), batches[number]) for number in rng.permutation(len(batches))]
+        yield from drawn[self.done() :]
 
 
 class EvalBatches(Sampler[tuple[int, np.ndarray]]):

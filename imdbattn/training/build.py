@@ -10,6 +10,7 @@ import lightning as L
 import torch
 from hydra.utils import get_object, instantiate
 from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.plugins.environments import SLURMEnvironment
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.prepare import Corpus
@@ -20,6 +21,7 @@ from imdbattn.nn.embedding import Embedding
 from imdbattn.training.callbacks import Progress
 from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.data import ReviewData
+from imdbattn.training.keeper import WholeFiles
 from imdbattn.training.module import ReviewClassifier
 
 log = logging.getLogger(__name__)
@@ -152,6 +154,9 @@ def build_trainer(settings: Mapping[str, Any], callbacks: Sequence[L.Callback] =
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         bar = [Progress()] if settings["enable_progress_bar"] else []
+        more["plugins"] = [WholeFiles()]
+        if SLURMEnvironment.detect():
+            more["plugins"].append(SLURMEnvironment(auto_requeue=False))  # Keeper does it, between two steps
         trainer = partial(use_distributed_sampler=False, logger=False, callbacks=[*callbacks, *bar], **more)
     except Exception as error:
         raise UserError(f"trainer: {reason(error)}") from error

@@ -1,10 +1,13 @@
-"""Callbacks: a progress bar, and throughput."""
+"""Callbacks: a progress bar, throughput, and an end for losses that are no numbers."""
 
 import time
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import RichProgressBar
+
+from imdbattn.errors import UserError
 
 
 class Progress(RichProgressBar):
@@ -23,8 +26,12 @@ class Throughput(L.Callback):
     def __init__(self) -> None:
         self.seconds = 0.0  # of all epochs
         self.epoch_seconds = 0.0
+        self.rate = 0.0  # tokens/s of the last epoch
         self.tokens: list[torch.Tensor] = []
         self.since = 0.0
+
+    def on_train_start(self, trainer, module) -> None:
+        self.since = time.perf_counter()  # an epoch that is taken up in its middle has no start
 
     def on_train_epoch_start(self, trainer, module) -> None:
         self.epoch_seconds, self.tokens, self.since = 0.0, [], time.perf_counter()
@@ -49,11 +56,67 @@ class Throughput(L.Callback):
         tokens = self.words() * trainer.world_size
         self.epoch_seconds += time.perf_counter() - self.since
         self.seconds += self.epoch_seconds
-        rates = {"train/tokens_per_s": tokens / self.epoch_seconds, "train/epoch_seconds": self.epoch_seconds}
+        self.rate = tokens / self.epoch_seconds
+        rates = {"train/tokens_per_s": self.rate, "train/epoch_seconds": self.epoch_seconds}
         module.log_dict(rates, rank_zero_only=False)
 
     def state_dict(self) -> dict:
-        return {"seconds": self.seconds}
+        tokens = [self.words()] if self.tokens else []
+        epoch_seconds = self.epoch_seconds + time.perf_counter() - self.since
+        return {"seconds": self.seconds, "epoch_seconds": epoch_seconds, "rate": self.rate, "tokens": tokens}
 
     def load_state_dict(self, state: dict) -> None:
-        self.seconds = state["seconds"]
+        self.seconds, self.epoch_seconds, self.rate = (state[name] for name in ("seconds", "epoch_seconds", "rate"))
+        self.tokens = [torch.tensor(int(tokens)) for tokens in state["tokens"]]
+
+
+class Finite(L.Callback):
+    """Ends training with the step, the learning rate and the reviews of the first batch whose loss is NaN or infinite.
+
+    On one CPU it looks at every loss, elsewhere, where looking means waiting, every `log_every_n_steps` and before each
+    checkpoint. rows_N: where the reviews of the training split stand in their source.
+    """
+
+    def __init__(self, rows_N: np.ndarray):
+        self.rows_N = rows_N
+        self.lr = 0.0
+        self.unseen: list[tuple[int, int, float, torch.Tensor, torch.Tensor]] = []  # step, epoch, lr, loss, rows_B
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx) -> None:
+        self.lr = trainer.optimizers[0].param_groups[0]["lr"]
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+        self.unseen.append((trainer.global_step, trainer.current_epoch, self.lr, outputs["loss"], batch.rows_B))
+        waits = module.device.type != "cpu" or trainer.world_size > 1
+        if not waits or (batch_idx + 1) % trainer.log_every_n_steps == 0:
+            self.check(trainer)
+
+    def check(self, trainer) -> None:
+        """Raises UserError for the first loss not seen yet that is not finite; to be called in all processes."""
+        fine_S = torch.tensor([], dtype=torch.bool)
+        if self.unseen:
+            fine_S = torch.stack([loss for *_, loss, _ in self.unseen]).isfinite()
+        if not trainer.strategy.reduce_boolean_decision(bool(fine_S.all()), all=True):
+            said = [None if fine_S.all() else self.found(*self.unseen[int(fine_S.int().argmin())])]
+            if trainer.world_size > 1:
+                mine, said = said[0], [None] * trainer.world_size
+                torch.distributed.all_gather_object(said, mine)
+            raise UserError(next(filter(None, said)))
+        self.unseen.clear()
+
+    def found(self, step: int, epoch: int, lr: float, loss: torch.Tensor, rows_B: torch.Tensor) -> str:
+        rows = np.sort(self.rows_N[rows_B.cpu().numpy()])
+        more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
+        return (
+            f"the loss is {loss.item()} in step {step} (epoch {epoch}, learning rate {lr:.3g}), of the reviews in rows "
+            f"{', '.join(map(str, rows[:10]))}{more} of the source: try a lower optim.lr, or look at these reviews; "
+            "checkpoints/last.ckpt is from before"
+        )
+
+    def check_weights(self, trainer, module) -> None:
+        """Raises UserError when a weight is not finite, as after a gradient that was not."""
+        if not all(bool(weight.isfinite().all()) for weight in module.parameters()):
+            raise UserError(
+                f"weights are not finite after step {trainer.global_step} (epoch {trainer.current_epoch}, "
+                f"learning rate {self.lr:.3g}): try a lower optim.lr; checkpoints/last.ckpt is from before"
+            )

@@ -50,6 +50,10 @@ class ReviewData(L.LightningDataModule):
         """This process's rank and the number of processes."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
+    def done(self) -> int:
+        """Batches of this epoch that are trained on: none as it begins, but for one that a run was stopped in."""
+        return self.trainer.fit_loop.epoch_loop.batch_progress.current.completed if self.trainer else 0
+
     def reviews(self, split: str) -> Ragged:
         """The ids of a split, on the device that trains."""
         return self.corpus.splits[split].to(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
@@ -59,13 +63,14 @@ class ReviewData(L.LightningDataModule):
         if overfit:  # Lightning allows nothing but a sequential sampler then: so a list of ready batches
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1  # type: ignore[arg-type,operator]
             return DataLoader([batches[item] for item in islice(sampler, count)], batch_size=None)  # type: ignore[arg-type]
-        return DataLoader(batches, sampler=sampler, batch_size=None)
+        # A loader draws a number of its own at each epoch: not from those that dropout goes by.
+        return DataLoader(batches, sampler=sampler, batch_size=None, generator=torch.Generator())
 
     def train_dataloader(self) -> DataLoader:
         rank, ranks = self.ranks()
         cut = (self.max_tokens, self.head_share, self.word_dropout)
         batches = Batches(self.reviews("train"), *cut, rank, ranks, self.pad_to)
-        sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, ranks)
+        sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, ranks, done=self.done)
         return self.loader(batches, sampler)
 
     def eval_dataloader(self, split: str) -> DataLoader:

@@ -1,6 +1,7 @@
 """One job: settings in, a run folder out."""
 
 import contextlib
+import json
 import logging
 import os
 import warnings
@@ -15,13 +16,15 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.cache import write_atomically
 from imdbattn.data.prepare import prepare
-from imdbattn.settings import SPLIT_FILES, overlay
+from imdbattn.settings import SPLIT_FILES
 from imdbattn.training.build import build_data, build_trainer, compile_net, new_module, trained_module
-from imdbattn.training.callbacks import Throughput
+from imdbattn.training.callbacks import Finite, Throughput
+from imdbattn.training.keeper import Keeper
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.module import Scores
 from imdbattn.training.pictures import draw_run
 from imdbattn.training.publish import publish_run
+from imdbattn.training.resume import finished, pinned
 from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
 
 log = logging.getLogger(__name__)
@@ -32,6 +35,7 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*is smaller than the logging interval.*")
     warnings.filterwarnings("ignore", ".*but have no `val_dataloader`.*")
+    warnings.filterwarnings("ignore", ".*your dataloader is not resumable.*")  # our sampler goes on where it was
     warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*Experiment logs directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*")
@@ -39,12 +43,17 @@ def quiet() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def fit(cfg: Mapping[str, Any], folder: Path, resume: bool = False) -> dict[str, Any]:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run folder.
 
-    Returns what metrics.json holds. Raises UserError for wrong input.
+    resume: go on from what the folder holds of this run; otherwise that is written over.
+    Returns what metrics.json holds. Raises UserError for wrong input, SystemExit after a signal that asks to stop.
     """
     quiet()
+    if resume and finished(folder):
+        log.info("This run was finished before:")
+        report(metrics := json.loads((folder / "metrics.json").read_text()), folder)
+        return metrics
     folder.mkdir(parents=True, exist_ok=True)
     if cfg["threads"]:
         torch.set_num_threads(cfg["threads"])
@@ -56,23 +65,30 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if cfg["compile"]:
         compile_net(module.net, cfg["compile"])
 
-    throughput = Throughput()
+    throughput, finite = Throughput(), Finite(corpus.splits["train"].rows)
+    keeper = Keeper(folder, corpus.fingerprints, finite, cfg["save_minutes"])
     best = ModelCheckpoint(
-        folder / "checkpoints", "best", monitor="val/accuracy", mode="max", save_last=True, enable_version_counter=False
+        folder / "checkpoints",
+        "best",
+        monitor="val/accuracy",
+        mode="max",
+        save_weights_only=True,
+        enable_version_counter=False,
     )
-    callbacks: list[L.Callback] = [throughput, best, LearningRateMonitor("epoch")]
+    callbacks: list[L.Callback] = [keeper, finite, throughput, best, LearningRateMonitor("epoch")]
     if cfg["patience"]:
         callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"], strict=False))
     trainer = build_trainer(cfg["trainer"], callbacks, default_root_dir=folder)
     if trainer.is_global_zero:
-        for name in ("metrics.json", *(name for names in SPLIT_FILES.values() for name in names)):
+        results = ["metrics.json", *(name for names in SPLIT_FILES.values() for name in names)]
+        for name in results if resume else (*results, "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
             (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
         write_json(folder / "environment.json", environment())
     failed = True
     try:
         trainer.loggers = build_loggers(cfg["logger"], folder, cfg)
-        trainer.fit(module, data)
+        trainer.fit(module, data, ckpt_path=keeper.file if resume and keeper.file.exists() else None)
         metrics = run_facts(cfg, corpus) | {
             "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
             "train_reviews": len(corpus.splits["train"]),
@@ -80,10 +96,10 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             "steps": trainer.global_step,
             "train_seconds": throughput.seconds,
             "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
-            "tokens_per_s": float(trainer.callback_metrics.get("train/tokens_per_s", 0)),
+            "tokens_per_s": throughput.rate,
         }
         if not best.best_model_path and not cfg["trainer"]["fast_dev_run"]:  # stopped before the first validation
-            trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt")
+            trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
         if best.best_model_path:
             module = trained_module(cfg, Path(best.best_model_path), corpus.glove)
         kept, trainer.loggers = trainer.loggers, []  # this is no further point of the learning curve
@@ -105,26 +121,11 @@ def fit(cfg: Mapping[str, Any], folder: Path) -> dict[str, Any]:
                 draw_run(module, corpus, cfg, folder)
             publish_run(folder, metrics)
         failed = False
-    except SystemExit:  # Lightning's answer to Ctrl-C
-        log.warning("Interrupted; what was reached lies in %s", os.path.relpath(folder))
-        raise
     finally:
         finish_loggers(failed)
     if trainer.is_global_zero:
         report(metrics, folder)
     return metrics
-
-
-def pinned(cfg: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The settings with what `auto` decided and with absolute paths, so that the run can be scored from anywhere."""
-    data = cfg["data"]
-
-    def absolute(path: str | None) -> str | None:
-        return None if path is None else str(Path(path).expanduser().resolve())
-
-    glove = {"path": absolute(data["glove"]["path"])}
-    here = {"source": source, "path": absolute(data["path"]), "cache_dir": absolute(data["cache_dir"]), "glove": glove}
-    return overlay(dict(cfg), {"data": here})
 
 
 def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:

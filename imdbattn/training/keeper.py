@@ -1,0 +1,238 @@
+"""Keeps the whole state of a run in checkpoints/last.ckpt, so that it goes on after whatever stopped it.
+
+On a CPU it ends with the same bits as if it had not been stopped. Lightning's checkpoint has weights, optimiser,
+schedule, loops and callbacks. Added here: random numbers and the sums of the epoch, of every process; the learning
+curve's file; whether early stopping has ended the training; and moments to save at, between two steps.
+"""
+
+import io
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.pytorch.loggers import CSVLogger
+
+from imdbattn.data.cache import write_atomically
+from imdbattn.errors import UserError
+from imdbattn.training.callbacks import Finite
+
+log = logging.getLogger(__name__)
+
+SAVE = 1  # what processes tell each other: 0 for nothing, SAVE, or the number of a signal to stop for (all are above 1)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # the last is SLURM's, as `sbatch --signal` sets it
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Checkpoints that are whole or absent, and are read without running code in them."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Raises UserError where the disk is full or the folder is read-only; an older file stays whole."""
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        write_atomically(Path(path), buffer.getvalue())
+
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+        """Raises UserError for a file that is cut short, or holds anything but tensors and plain values."""
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise UserError(f"{path} cannot be read: delete it, and resume= begins its run anew") from error
+
+
+class Keeper(L.Callback):
+    """Saves before each epoch, every `minutes` within one, at the end, and when a signal asks to stop.
+
+    It has to come first of all callbacks: what the others do when an epoch begins is done again after a resumption.
+    Raises SystemExit after a signal; UserError when it should save weights that are not finite, or go on with other
+    reviews or another number of processes.
+
+    Args:
+        folder: the run's.
+        fingerprints: of the splits.
+        finite: looks at the losses that no one has looked at yet.
+        minutes: between two saves within an epoch; None saves at its beginning only.
+    """
+
+    def __init__(self, folder: Path, fingerprints: Mapping[str, str], finite: Finite, minutes: float | None = None):
+        self.folder, self.fingerprints, self.finite, self.minutes = folder, dict(fingerprints), finite, minutes
+        self.file = folder / "checkpoints" / "last.ckpt"
+        self.asked = 0  # number of the signal that asked this process to stop
+        self.saved = time.monotonic()
+        self.ranks: list[dict[str, Any]] = []  # of each process: random numbers, and the sums of this epoch's steps
+        self.loaded: dict[str, Any] = {}  # this process's part of them in the checkpoint
+
+    # --- when to save ------------------------------------------------------------------------------------------------
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if self.loaded:
+            loop = trainer.fit_loop.epoch_loop
+            if loop.batch_progress.current.completed == 0:
+                loop.restarting = False  # with max_steps Lightning takes an epoch that begins for a half one
+            # As late as possible: others draw random numbers while they get ready.
+            torch.set_rng_state(self.loaded["random"])
+            if "cuda" in self.loaded and module.device.type == "cuda":
+                torch.cuda.set_rng_state(self.loaded["cuda"], module.device)
+        if threading.current_thread() is threading.main_thread():  # Lightning puts the former handlers back
+            for number in SIGNALS:
+                signal.signal(number, self.ask)
+
+    def ask(self, number: int, frame: Any) -> None:
+        """Training stops before its next step; the same signal a second time ends the process at once."""
+        self.asked = number
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        wish = agreed(trainer, self.asked)
+        if wish or trainer.current_epoch:
+            trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()  # as the loop itself does next
+            with not_begun(trainer.fit_loop.epoch_progress):
+                self.save(trainer, module)
+        self.obey(wish, trainer)
+
+    def on_train_batch_start(self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        # Just saved; gradients are in no checkpoint; Lightning would take a validation that is done for one to come.
+        if (
+            not batch_idx
+            or batch_idx % trainer.accumulate_grad_batches
+            or batch_idx % (trainer.val_check_batch or inf) == 0
+        ):
+            return
+        due = self.minutes is not None and time.monotonic() - self.saved > 60 * self.minutes
+        wish = self.asked or SAVE * due
+        if trainer.world_size > 1:  # asking each other costs, so they do it now and then
+            wish = 0 if batch_idx % trainer.log_every_n_steps else agreed(trainer, wish)  # type: ignore[attr-defined]
+        if wish:
+            with not_begun(trainer.fit_loop.epoch_loop.batch_progress):
+                self.save(trainer, module)
+            self.obey(wish, trainer)
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.save(trainer, module)
+        self.obey(agreed(trainer, self.asked), trainer)
+
+    def obey(self, wish: int, trainer: L.Trainer) -> None:
+        """Stops where the wish is a signal's; for SIGUSR1 a SLURM job is put into the queue again."""
+        if wish <= SAVE:
+            return
+        if trainer.is_global_zero:
+            name, epoch = signal.Signals(wish).name, trainer.current_epoch
+            log.warning("%s: stopped in epoch %d, step %d; all is kept", name, epoch, trainer.global_step)
+            log.warning("go on with it:  python -m imdbattn.train resume=%s", os.path.relpath(self.folder))
+            if wish == signal.SIGUSR1:
+                requeue()
+        sys.exit(128 + wish if trainer.is_global_zero else 0)  # a process that fails makes Lightning kill the others
+
+    # --- what to save ------------------------------------------------------------------------------------------------
+
+    def save(self, trainer: L.Trainer, module: Any) -> None:
+        """Writes last.ckpt; to be called in all processes."""
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        self.finite.check(trainer)
+        self.finite.check_weights(trainer, module)
+        mine = {"random": torch.get_rng_state(), "sums": [sums_3.cpu() for sums_3 in module.trained]}
+        if module.device.type == "cuda":
+            mine["cuda"] = torch.cuda.get_rng_state(module.device)
+        self.ranks = [mine]
+        if trainer.world_size > 1:
+            self.ranks = [{} for _ in range(trainer.world_size)]
+            torch.distributed.all_gather_object(self.ranks, mine)
+        trainer.save_checkpoint(self.file, weights_only=False)
+        self.saved = time.monotonic()
+
+    def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        kept: dict[str, Any] = {"ranks": self.ranks, "fingerprints": self.fingerprints, "stopped": trainer.should_stop}
+        for logger in csv_loggers(trainer):
+            logger.save()
+            file = Path(logger.experiment.metrics_file_path)
+            kept["curve"] = file.read_text() if file.exists() else ""
+        checkpoint["keeper"] = kept
+
+    def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        kept = checkpoint.get("keeper")
+        if kept is None:
+            raise UserError(f"{self.file} is of an earlier version, which kept too little to go on: start the run anew")
+        if kept["fingerprints"] != self.fingerprints:
+            raise UserError(
+                f"the reviews are no longer those that {os.path.relpath(self.folder)} was trained on: bring them back, "
+                "or start a new run"
+            )
+        if (before := len(kept["ranks"])) != trainer.world_size:
+            now = trainer.world_size
+            raise UserError(f"the run was on {before} processes, and now there are {now}: set trainer.devices")
+        self.loaded = kept["ranks"][trainer.global_rank]
+        module.trained = [sums_3.to(module.device) for sums_3 in self.loaded["sums"]]
+        trainer.should_stop = kept["stopped"]
+        for state in checkpoint["callbacks"].values():
+            if "best_model_path" in state:  # the run folder may have been moved
+                moved(state, self.file.parent.resolve())
+        for logger in csv_loggers(trainer):
+            writer = logger.experiment  # which has just removed the file
+            if kept.get("curve"):
+                write_atomically(Path(writer.metrics_file_path), kept["curve"])
+                writer.metrics_keys = kept["curve"].splitlines()[0].split(",")
+
+
+@contextmanager
+def not_begun(progress: Any) -> Iterator[None]:
+    """For what Lightning has counted as begun before it calls the hook that saves."""
+    for count in (progress.current, progress.total):
+        count.ready -= 1
+    try:
+        yield
+    finally:
+        for count in (progress.current, progress.total):
+            count.ready += 1
+
+
+def agreed(trainer: L.Trainer, wish: int) -> int:
+    """The strongest wish of all processes, which must do the same."""
+    if trainer.world_size == 1:
+        return wish
+    strongest = torch.tensor(wish, device=trainer.strategy.root_device)
+    torch.distributed.all_reduce(strongest, torch.distributed.ReduceOp.MAX)
+    return int(strongest)
+
+
+def csv_loggers(trainer: L.Trainer) -> list[CSVLogger]:
+    return [each for each in trainer.loggers if isinstance(each, CSVLogger)] if trainer.is_global_zero else []
+
+
+def moved(state: dict[str, Any], folder: Path) -> None:
+    """Lets the state of a ModelCheckpoint point into `folder`."""
+
+    def there(path: str) -> str:
+        return str(folder / Path(path).name) if path else path
+
+    state["dirpath"] = str(folder)
+    state["best_k_models"] = {there(path): score for path, score in state["best_k_models"].items()}
+    for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
+        state[name] = there(state[name])
+
+
+def requeue() -> None:
+    """Puts the SLURM job that this process belongs to into the queue again; says so where that fails."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
+        job = f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    if job is None:
+        return
+    if shutil.which("scontrol") is None:
+        log.warning("SLURM job %s is not put into the queue again: there is no scontrol here", job)
+        return
+    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
+    said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+    log.warning("SLURM job %s is in the queue again" if not done.returncode else "scontrol requeue %s: " + said, job)

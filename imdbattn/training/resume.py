@@ -1,0 +1,71 @@
+"""Which run a command goes on with, and with what settings. Loads nothing slow."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from imdbattn.errors import UserError
+from imdbattn.settings import NO_EFFECT, flat, overlay, within, without
+
+RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a job that was begun before
+
+
+def finished(folder: Path) -> bool:
+    """Whether a run folder has its results; they are written last."""
+    return (folder / "metrics.json").exists()
+
+
+def begun_before(folder: Path) -> bool:
+    """Whether SLURM or torchrun has started this job again, and its run is not finished."""
+    restarted = any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
+    return restarted and (folder / "config.yaml").exists() and not finished(folder)
+
+
+def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> dict[str, Any]:
+    """The settings of the run in `folder`, with those of `settings` that were typed and that no number depends on.
+
+    typed: the words of the command line, as Hydra has them. Other settings may be repeated, but not changed: raises
+    UserError naming the first that differs, or when there is no run in `folder`.
+    """
+    file = folder / "config.yaml"
+    if not file.exists():
+        raise UserError(
+            f"resume={os.path.relpath(folder)} holds no run to go on with, it has no config.yaml: start it again; or, "
+            "if it is a sweep's, repeat the command that the sweep was started with"
+        )
+    try:
+        theirs: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(file))  # type: ignore[assignment]
+        source = theirs["data"]["source"]
+    except Exception as error:
+        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in typed]
+    keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
+    if any(not within(key, *NO_EFFECT) for key in keys):
+        ours = pinned(settings, source if settings["data"]["source"] == "auto" else settings["data"]["source"])
+        mine, run = without(ours, *NO_EFFECT), without(theirs, *NO_EFFECT)
+        for key in dict.fromkeys([*mine, *run]):
+            if mine.get(key) != run.get(key):
+                raise UserError(
+                    f"resume={os.path.relpath(folder)} goes on with that run's own settings: {key} is {run.get(key)} "
+                    f"there and {mine.get(key)} here. Give resume= alone, or start a new run"
+                )
+    changed = OmegaConf.create(theirs)
+    for key, value in flat(settings).items():
+        if within(key, *keys) and within(key, *NO_EFFECT):
+            OmegaConf.update(changed, key, value, force_add=True)
+    return OmegaConf.to_container(changed)  # type: ignore[return-value]
+
+
+def pinned(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The settings with what `auto` decided and with absolute paths, so that the run can be scored from anywhere."""
+    data = settings["data"]
+
+    def absolute(path: str | None) -> str | None:
+        return None if path is None else str(Path(path).expanduser().resolve())
+
+    glove = {"path": absolute(data["glove"]["path"])}
+    here = {"source": source, "path": absolute(data["path"]), "cache_dir": absolute(data["cache_dir"]), "glove": glove}
+    return overlay(dict(settings), {"data": here})
