@@ -91,6 +91,11 @@ class Finite(L.Callback):
         if not waits or (batch_idx + 1) % trainer.log_every_n_steps == 0:
             self.check(trainer)
 
+    def on_validation_start(self, trainer, module) -> None:
+        if trainer.state.fn == "fit":  # before the best weights are kept
+            self.check(trainer)
+            self.check_weights(trainer, module)
+
     def check(self, trainer) -> None:
         """Raises UserError for the first loss not seen yet that is not finite; to be called in all processes."""
         fine_S = torch.tensor([], dtype=torch.bool)

@@ -87,7 +87,7 @@ def fit(cfg: Mapping[str, Any], folder: Path, resume: bool = False) -> dict[str,
         write_json(folder / "environment.json", environment())
     failed = True
     try:
-        trainer.loggers = build_loggers(cfg["logger"], folder, cfg)
+        trainer.loggers = build_loggers(cfg["logger"], folder, cfg, resume)
         trainer.fit(module, data, ckpt_path=keeper.file if resume and keeper.file.exists() else None)
         metrics = run_facts(cfg, corpus) | {
             "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),

@@ -15,7 +15,7 @@ LOGGERS = ("wandb", "tensorboard", "csv", "none")
 
 
 @rank_zero_only
-def start_training_run(settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any]) -> Any:
+def start_training_run(settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any], resume: bool) -> Any:
     """The W&B run of a training job, named `<rung>-s<seed>`; None where W&B does not start."""
     model, data = config["model"], config["data"]
     facts = folder / "environment.json"  # versions, hardware, commit
@@ -27,11 +27,14 @@ def start_training_run(settings: Mapping[str, Any], folder: Path, config: Mappin
         name=f"{model['name']}-s{config['seed']}",
         job_type="train",
         tags=[model["name"], data["source"], data["tokenizer"]],
+        resume=resume,
     )
 
 
-def build_loggers(settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any]) -> list[Logger]:
-    """CSV first, then what `logger` names. Raises UserError for an unknown name or a missing package."""
+def build_loggers(
+    settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any], resume: bool = False
+) -> list[Logger]:
+    """CSV first, then what `logger` names; `resume` goes on with the folder's W&B run. Raises UserError for an unknown name or a missing package."""
     name = settings["name"]
     if name not in LOGGERS:
         raise UserError(f"logger.name={name} is unknown; choose one of {', '.join(LOGGERS)}")
@@ -41,7 +44,7 @@ def build_loggers(settings: Mapping[str, Any], folder: Path, config: Mapping[str
             loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
         except ModuleNotFoundError as error:
             raise UserError("logger=tensorboard needs a package: pip install 'tensorboard>=2.16'") from error
-    if name == "wandb" and (run := start_training_run(settings, folder, config)) is not None:
+    if name == "wandb" and (run := start_training_run(settings, folder, config, resume)) is not None:
         loggers.append(WandbLogger(experiment=run))
     return loggers
 

@@ -58,14 +58,22 @@ def start_wandb(
     job_type: str,
     tags: Sequence[str],
     group: str | None = None,
+    resume: bool = False,
 ) -> Any:
     """A W&B run, online or offline; None when even offline fails (a warning says why).
 
     What W&B would collect by itself is switched off: the command line, the host and its paths, the git remote, the
     list of installed packages. The group is `group`, else the setting, else $WANDB_RUN_GROUP, which W&B itself reads
-    once a process only.
+    once a process only. With `resume` it is the run that `folder` holds already, if any: online it goes on, offline there
+    is one folder more of the same run, whose notes say so.
     """
     import wandb
+
+    parts = sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime) if resume else []
+    begun: dict[str, Any] = {}
+    if parts:
+        notes = f"part {len(parts) + 1}: goes on where the part before was stopped"
+        begun = {"id": parts[-1].name.rpartition("-")[2], "resume": "allow", "notes": notes}
 
     mode = wandb_mode(settings["mode"], settings["timeout"])
     config = without_credentials(config)
@@ -81,6 +89,7 @@ def start_wandb(
                 name=name,
                 tags=list(tags),
                 config=config,
+                **begun,
                 settings=wandb.Settings(
                     init_timeout=settings["timeout"],
                     finish_timeout=60,

@@ -1,0 +1,413 @@
+"""Promise 6: a run that was stopped, at whatever moment and by whatever, goes on and ends with the same bits."""
+
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from imdbattn.errors import UserError
+from imdbattn.training import keeper
+from imdbattn.training.fit import fit
+from imdbattn.training.module import ReviewClassifier
+from imdbattn.training.resume import resumed
+
+from .test_wandb import records
+
+ROOT = str(Path(__file__).parent.parent)
+TIMES = {"train_seconds", "epoch_seconds", "tokens_per_s", "train/epoch_seconds", "train/tokens_per_s"}
+STEPS = 12  # of an epoch of the small world at 256 tokens
+
+
+def timeless(values: dict) -> dict:
+    return {name: value for name, value in values.items() if name not in TIMES}
+
+
+def differences(one: Path, other: Path) -> list:
+    """Where the results of two runs differ: numbers, weights, learning curve, predictions."""
+    found = []
+    first, second = (timeless(json.loads((run / "metrics.json").read_text())) for run in (one, other))
+    found += [(name, first[name], second.get(name)) for name in first if first[name] != second.get(name)]
+    for name in ("best", "last"):
+        first, second = (
+            torch.load(run / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"] for run in (one, other)
+        )
+        found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
+    first, second = ([*map(timeless, csv.DictReader((run / "metrics.csv").open()))] for run in (one, other))
+    found += [(a, b) for a, b in zip(first, second, strict=False) if a != b] or [
+        len(rows) for rows in (first, second) if len(first) != len(second)
+    ]
+    if (one / "predictions.parquet").read_bytes() != (other / "predictions.parquet").read_bytes():
+        found.append("predictions.parquet")
+    return found
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """stopping(step, how): in that step training gets a signal, or crashes (how=None); stopping(None): never."""
+    plan = SimpleNamespace(step=None, how=None)
+    train = ReviewClassifier.training_step
+
+    def training_step(self, batch, batch_idx):
+        if self.trainer.global_step == plan.step and batch_idx % self.trainer.accumulate_grad_batches == 0:
+            if plan.how is None:
+                raise RuntimeError("the machine is gone")
+            os.kill(os.getpid(), plan.how)
+        return train(self, batch, batch_idx)
+
+    def stop(step, how=None):
+        plan.step, plan.how = step, how
+
+    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    return stop
+
+
+@pytest.fixture(scope="module")
+def whole(small, settings, tmp_path_factory):
+    """whole(overrides...): settings, and the folder of a run with them that nothing stopped."""
+    runs: dict[tuple, tuple] = {}
+
+    def run(*overrides: str) -> tuple[dict, Path]:
+        if overrides not in runs:
+            folder = tmp_path_factory.mktemp("whole")
+            cfg = settings(*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1", *overrides)
+            fit(cfg, folder)
+            runs[overrides] = cfg, folder
+        return runs[overrides]
+
+    return run
+
+
+CASES = {
+    "first step": (0, ()),
+    "in the middle": (31, ()),
+    "last step of an epoch": (2 * STEPS - 1, ()),
+    "first step of an epoch": (2 * STEPS, ()),
+    "last step of all": (4 * STEPS - 1, ()),
+    "vectors that train, uneven epochs, early stopping": (
+        50,
+        ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2"),
+    ),
+    "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
+    "two validations an epoch": (30, ("trainer.val_check_interval=0.5",)),
+    "a limit of steps": (28, ("trainer.max_steps=40",)),
+    "a linear schedule without validation in each epoch": (13, ("decay=linear", "trainer.check_val_every_n_epoch=2")),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [(case, how) for case in CASES for how in (signal.SIGTERM, None)] + [("in the middle", signal.SIGINT)],
+)
+def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(whole, stopping, tmp_path, case, how):
+    step, overrides = CASES[case]
+    cfg, reference = whole(*overrides)
+    stopping(step, how)
+    with pytest.raises((SystemExit, RuntimeError)) as stopped:
+        fit(cfg, tmp_path)
+    if how is not None:
+        assert stopped.value.code == 128 + how
+        assert (tmp_path / "checkpoints" / "last.ckpt").exists()
+    assert not (tmp_path / "metrics.json").exists()
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_it_goes_on_as_often_as_it_is_stopped_and_wherever_its_folder_is(whole, stopping, tmp_path):
+    cfg, reference = whole()
+    folder = tmp_path / "0"
+    for number, step in enumerate((7, 8, 20, 2 * STEPS, 40)):
+        stopping(step, signal.SIGTERM)
+        with pytest.raises(SystemExit):
+            fit(cfg, folder, resume=number > 0)
+        folder = folder.rename(tmp_path / str(number + 1))
+    stopping(None)
+    fit(cfg, folder, resume=True)
+    assert differences(reference, folder) == []
+
+
+def test_within_an_epoch_it_is_saved_every_few_minutes(whole, stopping, tmp_path):
+    """The next step after a crash is the one that the last save was made before."""
+    cfg, reference = whole()
+    stopping(31)
+    with pytest.raises(RuntimeError):
+        fit(cfg | {"save_minutes": 0}, tmp_path)
+    content = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    assert content["global_step"] == 31
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
+def test_a_finished_run_is_left_as_it_is(whole, tmp_path, caplog):
+    cfg, reference = whole()
+    shutil.copytree(reference, tmp_path / "run")
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    with caplog.at_level("INFO"):
+        metrics = fit(cfg, tmp_path / "run", resume=True)
+    assert metrics == json.loads((reference / "metrics.json").read_text())
+    assert "finished before" in caplog.text
+    assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
+
+
+def test_a_run_killed_while_it_was_scored_is_scored_again(whole, tmp_path):
+    cfg, reference = whole("model=mean", "patience=1")
+    shutil.copytree(reference, tmp_path / "run")
+    for name in ("metrics.json", "predictions.parquet", "metrics.csv"):
+        (tmp_path / "run" / name).unlink()
+    fit(cfg, tmp_path / "run", resume=True)
+    assert differences(reference, tmp_path / "run") == []
+
+
+def test_a_new_run_into_an_old_folder_takes_nothing_from_it(whole, stopping, tmp_path):
+    cfg, reference = whole()
+    other = cfg | {"seed": 7}
+    stopping(20, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(other, tmp_path)
+    stopping(0)
+    with pytest.raises(RuntimeError):
+        fit(cfg, tmp_path)
+    assert not (tmp_path / "checkpoints" / "last.ckpt").exists(), "resume= would go on with the other run's weights"
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(whole, stopping, tmp_path):
+    """Settings and folder of a run that was stopped."""
+    cfg, _ = whole()
+    stopping(20, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(cfg, tmp_path / "run")
+    stopping(None)
+    return cfg, tmp_path / "run"
+
+
+def refused(cfg: dict, folder: Path, match: str) -> None:
+    before = (folder / "checkpoints" / "last.ckpt").read_bytes()
+    with pytest.raises(UserError, match=match) as error:
+        fit(cfg, folder, resume=True)
+    assert "\n" not in str(error.value)
+    assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
+    assert not (folder / "metrics.json").exists()
+
+
+def test_other_reviews_are_refused(stopped, tmp_path):
+    cfg, folder = stopped
+    lines = Path(cfg["data"]["path"]).read_text().splitlines(keepends=True)
+    (tmp_path / "other.csv").write_text("".join([lines[0], *lines[3:]]))
+    refused(cfg | {"data": cfg["data"] | {"path": str(tmp_path / "other.csv")}}, folder, "the reviews are no longer")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "code in it", "of an earlier version"])
+def test_a_checkpoint_that_cannot_serve_is_named(stopped, damage, capsys):
+    class Harm:
+        def __reduce__(self):
+            return (print, ("code ran",))
+
+    cfg, folder = stopped
+    file = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(file, weights_only=True)
+    if damage == "truncated":
+        file.write_bytes(file.read_bytes()[:-2000])
+    elif damage == "code in it":
+        torch.save(content | {"harm": Harm()}, file)
+    else:
+        del content["keeper"]
+        torch.save(content, file)
+    refused(cfg, folder, r"last\.ckpt (cannot be read|is of an earlier version)")
+    assert "code ran" not in capsys.readouterr().out
+
+
+def test_another_number_of_processes_is_refused(stopped):
+    cfg, folder = stopped
+    file = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(file, weights_only=True)
+    content["keeper"]["ranks"] *= 2
+    torch.save(content, file)
+    refused(cfg, folder, r"the run was on 2 processes, and now there are 1: set trainer\.devices")
+
+
+def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_change(stopped, settings, small):
+    cfg, folder = stopped
+    typed = [f"resume={folder}", "logger=none", "threads=2", "data.cache_dir=/elsewhere"]
+    found = resumed(settings(*typed), typed, folder)
+    assert (found["logger"]["name"], found["threads"], found["data"]["cache_dir"]) == ("none", 2, "/elsewhere")
+    assert found["model"] == cfg["model"]
+    assert found["trainer"] == cfg["trainer"]
+    again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1"]  # the same words
+    assert resumed(settings(*again), again, folder)["model"] == cfg["model"]
+    for more in ("optim.lr=0.5", "model=base", "seed=2"):
+        with pytest.raises(UserError, match=rf"goes on with that run's own settings: {more.split('=')[0]}"):
+            resumed(settings(*again, more), [*again, more], folder)
+
+
+# --- losses that are no numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_rate_and_rows(whole, monkeypatch, tmp_path, value):
+    cfg, _ = whole()
+    train, seen = ReviewClassifier.training_step, []
+
+    def training_step(self, batch, batch_idx):
+        loss = train(self, batch, batch_idx)
+        if self.trainer.global_step == 30:
+            seen.append(sorted(self.trainer.datamodule.corpus.splits["train"].rows[batch.rows_B.numpy()]))
+            return loss * value
+        return loss
+
+    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    with pytest.raises(UserError, match=rf"the loss is {value} in step 31 \(epoch 2, learning rate 0\.000") as error:
+        fit(cfg, tmp_path)
+    assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
+    assert "optim.lr" in str(error.value)
+    content = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    assert content["global_step"] == 2 * STEPS
+    assert all(weight.isfinite().all() for weight in content["state_dict"].values())
+    assert not (tmp_path / "metrics.json").exists()
+
+
+def test_weights_that_are_not_finite_are_never_kept(whole, monkeypatch, tmp_path):
+    """A gradient that is no number, in the last step of the first epoch: the loss before it was fine."""
+    cfg, _ = whole()
+
+    def spoil(self, optimizer):
+        if self.trainer.global_step == STEPS - 1:
+            next(self.parameters()).grad[:] = float("nan")
+
+    monkeypatch.setattr(ReviewClassifier, "on_before_optimizer_step", spoil)
+    cfg = cfg | {"trainer": cfg["trainer"] | {"gradient_clip_val": None}}
+    with pytest.raises(UserError, match="weights are not finite after step 12"):
+        fit(cfg, tmp_path)
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
+# --- W&B -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_w_and_b_run_is_the_same_in_parts_that_say_so(whole, stopping, tmp_path, settings):
+    cfg, _ = whole()
+    cfg = cfg | {"logger": settings("logger=wandb")["logger"]}
+    stopping(20, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(cfg, tmp_path)
+    stopping(None)
+    time.sleep(1)  # the names of its folders have seconds
+    fit(cfg, tmp_path, resume=True)
+    files = sorted((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+    first, second = (next(r.run for r in records(file) if r.HasField("run")) for file in files)
+    assert first.run_id == second.run_id
+    assert (first.notes, second.notes) == ("", "part 2: goes on where the part before was stopped")
+
+
+# --- from outside ----------------------------------------------------------------------------------------------------
+
+
+LONG = ("trainer.max_epochs=60", "patience=null", "save_minutes=0.005")
+
+
+def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: list[signal.Signals], seed: int) -> None:
+    """Trains in a process of its own, kills it at random moments, resumes it, and compares with a whole run."""
+    draw = random.Random(seed)
+    env = {**os.environ, "PYTHONPATH": ROOT}
+    words = [*small, "model=residual_pe", "model.layer.dropout=0.1", *LONG]
+
+    def start(*more: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "imdbattn.train", *more]
+        return subprocess.Popen(
+            command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    folder, moments = tmp_path / "killed", []
+    last = folder / "checkpoints" / "last.ckpt"
+
+    def saved() -> int:
+        return last.stat().st_mtime_ns if last.exists() else 0
+
+    while True:
+        beginning, before, began = not (folder / "config.yaml").exists(), saved(), time.monotonic()
+        with start(*([*words, f"hydra.run.dir={folder}"] if beginning else [f"resume={folder}"])) as process:
+            if kills:
+                # One kill in four may come while it gets ready, the others come after a new checkpoint.
+                early = draw.random() < 0.25
+                while process.poll() is None and not early and saved() == before:
+                    time.sleep(0.01)
+                time.sleep(draw.uniform(0, 6 if early else 0.7))
+                if process.poll() is None:
+                    process.send_signal(kills[-1])
+                    moments.append(f"{kills.pop().name} after {time.monotonic() - began:.2f} s")
+            output = process.communicate(timeout=240)[0]
+        assert "Traceback" not in output, output
+        if process.returncode == 0:
+            assert differences(reference, folder) == [], moments
+            assert not [file for file in folder.rglob("*") if ".tmp" in file.name]
+            if not kills:
+                return
+            shutil.rmtree(folder)  # it was quicker than the kills: once more
+
+
+def test_a_run_killed_at_a_random_moment_ends_the_same(whole, small, tmp_path):
+    killed_at_random(whole(*LONG)[1], small, tmp_path, [signal.SIGKILL], seed=random.randrange(2**32))
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_ten_random_moments_ends_the_same(whole, small, tmp_path):
+    kills = [signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2
+    random.shuffle(kills)
+    killed_at_random(whole(*LONG)[1], small, tmp_path, kills, seed=random.randrange(2**32))
+
+
+def test_a_job_on_slurm_is_put_back_in_line_and_goes_on_by_itself(small, tmp_path, shell):
+    """With a `scontrol` that writes down what it is asked."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    (tmp_path / "bin" / "scontrol").chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "77", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": ROOT}
+    words = [*small, "model=mean", "trainer.max_epochs=3000", "patience=null", "save_minutes=0"]
+    folder = tmp_path / "runs" / "slurm-77"
+    with subprocess.Popen(
+        [sys.executable, "-m", "imdbattn.train", *words], cwd=tmp_path, env={**os.environ, **slurm}
+    ) as process:
+        while process.poll() is None and not (folder / "checkpoints" / "last.ckpt").exists():
+            time.sleep(0.05)
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(60) == 128 + signal.SIGUSR1
+    assert (tmp_path / "asked").read_text() == "requeue 77\n"
+    steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    config = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(config.replace("max_epochs: 3000", f"max_epochs: {steps // 10 + 2}"))
+    words = [word.replace("=3000", f"={steps // 10 + 2}") for word in words]
+    done = shell("train", *words, cwd=tmp_path, env={**slurm, "SLURM_RESTART_COUNT": "1"})
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == ["slurm-77"]
+    assert json.loads((folder / "metrics.json").read_text())["steps"] > steps
+
+
+def test_keeper_asks_slurm_for_the_whole_array_job(monkeypatch):
+    asked = []
+    monkeypatch.setenv("SLURM_JOB_ID", "80")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "77")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    monkeypatch.setattr(keeper.shutil, "which", lambda name: name)
+    monkeypatch.setattr(
+        keeper.subprocess, "run", lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0, stderr="")
+    )
+    keeper.requeue()
+    assert asked == [["scontrol", "requeue", "77_3"]]
