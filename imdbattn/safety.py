@@ -1,8 +1,12 @@
-"""What stays inside: credentials out of whatever is written, control characters out of the terminal. For all rooms."""
+"""What must not get out or in: credentials into files, control characters into terminals, code into settings.
+
+For all rooms, as settings and errors are.
+"""
 
 import os
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import UserError
@@ -10,7 +14,7 @@ from imdbattn.errors import UserError
 SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$", re.IGNORECASE
 )
-SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@")  # a password in an address
+SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")  # in an address
 # All but tab and newline, and what turns the direction of text: they move the cursor, rename the window, hide words.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -18,8 +22,7 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 def credentials(settings: Any, name: str = "") -> Iterator[str]:
     """Dotted names of the settings that look like a credential: by their name, or by a value that holds a password.
 
-    A password is one in an address, or the value of an environment variable with such a name. A value may be an
-    override, `name=value`, too.
+    A password is one in an address, or the value of an environment variable with such a name.
     """
     if isinstance(settings, (Mapping, list)):
         items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
@@ -29,10 +32,8 @@ def credentials(settings: Any, name: str = "") -> Iterator[str]:
             for key, value in items:
                 yield from credentials(value, f"{name}.{key}" if name else str(key))
     elif settings not in (None, "", True, False):
-        key, equals, _ = (text := str(settings)).partition("=")
-        if equals and SECRET_NAME.search(key):
-            yield key.lstrip("+~")
-        elif SECRET_NAME.search(name) or SECRET_VALUE.search(text) or any(secret in text for secret in passwords()):
+        text = str(settings)
+        if SECRET_NAME.search(name) or SECRET_VALUE.search(text) or any(secret in text for secret in passwords()):
             yield name
 
 
@@ -59,6 +60,24 @@ def without_credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
         elif not any(credentials(value, name)):
             kept[name] = value
     return kept
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """A run's config.yaml, which may come from anywhere. Raises UserError where it cannot be read.
+
+    It holds values, never ${...}: that would read our environment, or make an object that nobody has looked at.
+    """
+    from omegaconf import OmegaConf
+
+    try:
+        settings = OmegaConf.to_container(OmegaConf.load(file))
+    except Exception as error:
+        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{file} cannot be read: it holds no settings")
+    if "${" in str(settings):
+        raise UserError(f"{file} cannot be used: it holds a value to be computed (${{...}}), not the settings of a run")
+    return settings  # type: ignore[return-value]
 
 
 def visible(text: str) -> str:

@@ -13,7 +13,9 @@ from filelock import FileLock
 
 from imdbattn.errors import UserError
 
-NOT_WRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+NO_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
+NOT_WRITABLE = NO_ROOM | NO_PLACE
 
 
 def cache_root(setting: str | None) -> Path:
@@ -82,8 +84,8 @@ def writing_into(folder: Path, way_out: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = Path(os.fsdecode(error.filename)) if error.filename else folder
-        related = place in (folder, *folder.parents) or folder in place.parents
+        named = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if name]  # copies name both ends
+        related = any(place in (folder, *folder.parents) or folder in place.parents for place in named or [folder])
         if error.errno not in NOT_WRITABLE or not related:  # such as a source that the builder may not read
             raise
         reason = os.strerror(error.errno)

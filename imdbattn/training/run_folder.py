@@ -20,7 +20,8 @@ import torch
 
 from imdbattn.data.cache import write_atomically, writing_into
 from imdbattn.errors import UserError
-from imdbattn.settings import PACKAGE, flat
+from imdbattn.safety import read_settings
+from imdbattn.settings import PACKAGE
 from imdbattn.training.cpu import products
 from imdbattn.training.module import Scores
 
@@ -108,13 +109,4 @@ def open_run(run: str | None) -> tuple[dict[str, Any], Path]:
     for file in (config, checkpoint):
         if not file.exists():
             raise UserError(f"run={run} is no finished run: it has no {file.relative_to(folder)}")
-    from omegaconf import OmegaConf
-
-    try:
-        settings: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(config))  # type: ignore[assignment]
-        computed = [key for key, value in flat(settings).items() if "${" in str(value)]
-    except Exception as error:
-        raise UserError(f"{config} cannot be read: {' '.join(str(error).split())}") from error
-    if computed:  # from our environment, or into an object that nobody has looked at
-        raise UserError(f"{config}: {computed[0]} is to be computed (${{...}}), but a run's settings are plain values")
-    return settings, checkpoint
+    return read_settings(config), checkpoint

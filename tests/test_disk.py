@@ -1,0 +1,189 @@
+"""A full disk, a read-only folder or a killed writer leaves the old file whole, nothing half, and one clear line."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from imdbattn.analysis import report
+from imdbattn.analysis.explain import Explanation, write_page
+from imdbattn.data import cache
+from imdbattn.data.cache import build_once, write_atomically
+from imdbattn.errors import UserError
+from imdbattn.training.fit import fit
+from imdbattn.training.run_folder import link_texts, write_json
+from tests.test_report import made_up
+
+BIG = os.urandom(300_000)  # which compression makes no smaller
+TINY = ("model=mean", "trainer.max_epochs=1")
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Callable[[str], Path]]:
+    """disk("size=64k"): a real file system of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def mount(options: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"file systems cannot be mounted here: {error}")
+        return place
+
+    yield mount
+    subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def half_a_picture(path: Path) -> None:
+    """As large as needed to fill the disk in the middle of a page."""
+    found = Explanation("word " * 60_000, "pos", 0.5, [(0, 4, 1.0)])
+    write_page([found], [BIG], path)
+
+
+WRITERS = {  # each writes `file` into a folder where an old one stands
+    "bytes": lambda folder: write_atomically(folder / "file", BIG),
+    "json": lambda folder: write_json(folder / "file", {"x": "y" * len(BIG)}),
+    "page": lambda folder: half_a_picture(folder / "file"),
+    "texts from another disk": lambda folder: link_texts(folder.parent / "big", folder / "file"),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(("options", "reason"), [("size=64k", "No space left"), ("ro", "Read-only")])
+def test_an_old_file_stays_whole(disk, tmp_path, writer, options, reason):
+    (tmp_path / "big").write_bytes(BIG)
+    place = disk("size=64k")
+    (place / "file").write_text("old")
+    if options == "ro":
+        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+    with pytest.raises(
+        UserError, match=rf"{place} cannot be written \({reason}.*\): make room, or choose another"
+    ) as e:
+        WRITERS[writer](place)
+    assert "\n" not in str(e.value)
+    assert files(place) == {"file": b"old"}
+
+
+def test_a_comparison_that_does_not_fit_leaves_the_old_one_readable(disk, monkeypatch):
+    monkeypatch.setattr(report, "svg", lambda _: b"<svg/>")
+    monkeypatch.setattr(report, "png", lambda _: b"PNG")
+    place = disk("size=200k")
+    old = made_up(("mean", "base"), text="short")
+    report.write_all(old, place)
+    before = files(place)
+    with pytest.raises(UserError, match=r"cannot be written \(No space left"):
+        report.write_all(made_up(text=BIG.hex()), place)
+    after = files(place)
+    assert after["comparison.html"] == before["comparison.html"]
+    assert after.keys() == before.keys()
+
+
+@pytest.mark.parametrize("size", ["4k", "28k", "48k"])  # the vectors do not fit, the tokens, the texts
+def test_a_cache_that_does_not_fit_is_absent_and_its_setting_named(disk, settings, small, tmp_path, size):
+    place = disk(f"size={size}")
+    with pytest.raises(UserError, match=r"cannot be written \(No space left.*make room, or set data\.cache_dir to"):
+        fit(settings(*small, *TINY, f"data.cache_dir={place}/cache"), tmp_path / "run")
+    assert not [path for path in place.rglob("*") if "tmp" in path.name]
+    assert not list(place.glob("cache/tokens/*/*"))
+
+
+@pytest.mark.parametrize("size", ["4k", "12k", "24k", "40k"])  # from the first file to the last results
+def test_a_run_that_does_not_fit_ends_in_one_line_and_does_not_look_finished(disk, settings, small, size):
+    place = disk(f"size={size}")
+    with pytest.raises(UserError, match=rf"{place}/run.* cannot be written \(No space left.*\): make room, or") as e:
+        fit(settings(*small, *TINY), place / "run")
+    assert "\n" not in str(e.value)
+    assert not (place / "run" / "metrics.json").exists()
+    assert not list(place.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("where", ["read-only", "read-only itself", "/proc/x", "below a file", "a file"])
+def test_a_run_that_cannot_be_written_anywhere_ends_in_one_line(disk, settings, small, tmp_path, where):
+    (tmp_path / "file").touch()
+    place = {"/proc/x": Path("/proc/x"), "below a file": tmp_path / "file" / "x", "a file": tmp_path / "file"}.get(
+        where
+    )
+    if place is None:
+        place = disk("ro") if "itself" in where else disk("ro") / "run"
+    with pytest.raises(UserError, match=rf"{place} cannot be .*choose another") as e:
+        fit(settings(*small, *TINY), place)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("failing", ["open", "fsync", "replace"])
+@pytest.mark.parametrize("number", sorted(cache.NOT_WRITABLE))
+def test_whatever_step_fails_the_old_file_stays(tmp_path, monkeypatch, failing, number):
+    def fails(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    (tmp_path / "file").write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open" if failing == "open" else f"os.{failing}", fails)
+        with pytest.raises(UserError, match=rf"cannot be written \({os.strerror(number)}\)"):
+            write_atomically(tmp_path / "file", "new")
+    assert files(tmp_path) == {"file": b"old"}
+
+
+def test_a_folder_in_the_place_of_a_file_and_a_name_too_long_are_named(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name in ("folder", "x" * 300):
+        with pytest.raises(UserError, match=f"{tmp_path} cannot be written"):
+            write_atomically(tmp_path / name, "new")
+    assert os.listdir(tmp_path) == ["folder"]
+    assert not os.listdir(tmp_path / "folder")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from imdbattn.data import cache
+folder = Path(sys.argv[1])
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+def build(folder):
+    (folder / "half").write_text("half")
+    die()
+if sys.argv[2] == "build":
+    cache.build_once(folder / "key", build)
+setattr(os, sys.argv[2], die)  # with all bytes written, or all but the rename done
+cache.write_atomically(folder / "file", "new")
+"""
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace", "build"])
+def test_a_killed_writer_leaves_the_old_file_and_is_no_hindrance(tmp_path, moment):
+    write_atomically(tmp_path / "file", "old")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), moment], cwd=Path(__file__).parents[1], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    left = files(tmp_path)
+    assert left["file"] == b"old"
+    assert [name for name in left if ".tmp" in name], "it was not killed in the middle"
+    assert not (tmp_path / "key").exists()
+    write_atomically(tmp_path / "file", "newer")
+    assert files(tmp_path)["file"] == b"newer"
+    key = build_once(tmp_path / "key", lambda folder: (folder / "whole").touch())
+    assert os.listdir(key) == ["whole"]
+
+
+def test_what_a_killed_writer_left_in_a_run_folder_is_not_read(trained, settings, tmp_path):
+    """Neither a half metrics.json makes a run finished, nor is a half checkpoint loaded."""
+    from imdbattn.analysis.runs import find_runs
+
+    folder, _ = trained("mean")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
+    (tmp_path / "run" / "metrics.json.0123abcd.tmp").write_text('{"seed": 1')
+    (tmp_path / "run" / "checkpoints" / "best.ckpt.0123abcd.tmp").write_bytes(b"half")
+    with pytest.raises(UserError, match=r"unfinished: it has no metrics\.json"):
+        find_runs([tmp_path])

@@ -1,0 +1,428 @@
+"""What comes from outside is text and numbers, never code; what is secret stays out of whatever is written."""
+
+import ast
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from imdbattn.analysis import report
+from imdbattn.analysis.explain import POLICY, Attended, Explanation, page, print_explanations
+from imdbattn.data.glove import load_glove
+from imdbattn.errors import UserError
+from imdbattn.safety import credentials, refuse_credentials, visible
+from imdbattn.settings import conf_dir
+from imdbattn.training.fit import fit
+from imdbattn.training.resume import resumed
+from imdbattn.training.score import label_texts, score_run
+from tests.test_report import SVG, made_up, markdown_tables
+
+ROOT = Path(__file__).parents[1]
+
+# --- no code is read -------------------------------------------------------------------------------------------------
+
+UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "tarfile"}
+NEVER = {"eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen"}
+NEVER_METHODS = {"extract", "extractall", "read_pickle", "load_from_checkpoint", "load_module"}
+REQUIRED = {"torch.load": ("weights_only", True), "torch.hub.load": ("weights_only", True)}
+FORBIDDEN = {"allow_pickle": True, "shell": True, "trust_remote_code": True, "allow_objects": True}
+
+
+def dangers(source: str) -> list[str]:
+    """Calls and imports in Python source that would run what they read, as `line: what`."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, name.name) for name in node.names if name.name.split(".")[0] in UNPICKLERS]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = [f"{node.module}.{name.name}" for name in node.names]
+            bad = {*NEVER, *REQUIRED, "numpy.load"}  # under a name of their own nobody would recognise them
+            found += [(node.lineno, n) for n in whole if n.split(".")[0] in UNPICKLERS or n in bad]
+        elif isinstance(node, ast.Call):
+            name, given = ast.unparse(node.func), {k.arg: k.value for k in node.keywords}
+            constant = {key: value.value if isinstance(value, ast.Constant) else ... for key, value in given.items()}
+            wrong = name in NEVER or name.rpartition(".")[2] in NEVER_METHODS
+            if name in REQUIRED:
+                key, value = REQUIRED[name]
+                wrong |= constant.get(key) is not value
+            wrong |= any(key in constant and constant[key] is not False for key in FORBIDDEN)
+            if wrong:
+                found.append((node.lineno, name))
+    return [f"{line}: {name}" for line, name in found]
+
+
+@pytest.mark.parametrize(
+    "file", sorted(ROOT.glob("imdbattn/**/*.py")) + sorted(ROOT.glob("benchmarks/**/*.py")), ids=str
+)
+def test_no_module_unpickles_or_evaluates(file):
+    assert dangers(file.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "import joblib",
+        "from torch import load",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "torch.load(path, weights_only=trusted)",
+        "np.load(path, allow_pickle=True)",
+        "np.load(path, allow_pickle=chosen)",
+        "yaml.load(text)",
+        "eval(text)",
+        "exec(text)",
+        "archive.extractall(folder)",
+        "pd.read_pickle(path)",
+        "Module.load_from_checkpoint(path)",
+        "subprocess.run(words, shell=True)",
+        "load_dataset(name, trust_remote_code=True)",
+    ],
+)
+def test_the_search_finds_what_it_looks_for(source):
+    assert len(dangers(source)) == 1
+
+
+# --- a run folder from a stranger ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stranger(trained, tmp_path):
+    """stranger(change): a copy of a finished run with change(its settings) as config.yaml."""
+
+    def run(change) -> Path:
+        folder = shutil.copytree(trained("residual_pe")[0], tmp_path / "stranger")
+        settings = yaml.safe_load((folder / "config.yaml").read_text())
+        changed = change(settings)
+        (folder / "config.yaml").write_text(changed if isinstance(changed, str) else yaml.safe_dump(settings))
+        return folder
+
+    return run
+
+
+def put(key: str, value):
+    """A change that sets a dotted key."""
+
+    def change(settings: dict) -> None:
+        *path, last = key.split(".")
+        for part in path:
+            settings = settings[part]
+        settings[last] = value
+
+    return change
+
+
+def evil(target: str, **arguments) -> dict:
+    return {"_target_": target, **arguments}
+
+
+STRANGERS = {
+    "a function as a part": put("model.pooling", evil("os.mkdir", path="CANARY")),
+    "a class of another package as a part": put("model.pooling", evil("logging.FileHandler", filename="CANARY")),
+    "deep inside a part": put("model.layer.score", evil("logging.FileHandler", filename="CANARY")),
+    "in a list": put("model.pooling", [evil("logging.FileHandler", filename="CANARY")]),
+    "a function of ours": put("model.pooling", evil("imdbattn.data.cache.write_atomically", path="CANARY", data="x")),
+    "by way of an allowed package": put("model.pooling", evil("imdbattn.nn.attention.torch.save", obj=1, f="CANARY")),
+    "as the optimiser": put("optim", evil("logging.FileHandler", filename="CANARY")),
+    "as an argument of the optimiser": put("optim.lr", evil("logging.FileHandler", filename="CANARY")),
+    "made by a resolver": put("model.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"),
+    "made by a resolver in a list": put("model.x", ["${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"]),
+    "our environment in a number": put("optim.lr", "${oc.env:CANARYS_TOKEN}"),
+    "our environment in a path": put("data.glove.path", "/${oc.env:CANARYS_TOKEN}"),
+    "hidden from a search of the text": lambda s: yaml.safe_dump(s).replace(
+        "lr: ", 'lr: "\\x24{oc.env:CANARYS_TOKEN}" #'
+    ),
+    "a Python object in YAML": lambda s: yaml.safe_dump(s) + "x: !!python/object/apply:os.mkdir [CANARY]\n",
+    "no settings": lambda s: "[1, 2]\n",
+}
+
+
+@pytest.mark.parametrize("how", STRANGERS)
+def test_a_run_of_a_stranger_runs_no_code_and_reads_no_environment(
+    stranger, settings, tmp_path, monkeypatch, capfd, how
+):
+    canary = tmp_path / "canary"
+    monkeypatch.setenv("CANARYS_TOKEN", "tell-nobody-123")
+
+    def change(cfg: dict):
+        changed = STRANGERS[how](cfg)
+        text = changed if isinstance(changed, str) else yaml.safe_dump(cfg)
+        return (
+            text.replace("CANARY}", f"{canary}}}").replace("CANARY]", f"{canary}]").replace("CANARY\n", f"{canary}\n")
+        )
+
+    folder = stranger(change)
+    assert "CANARY}" not in (folder / "config.yaml").read_text()
+    for command in (
+        lambda: score_run(settings(f"run={folder}", config="evaluate")),
+        lambda: label_texts(settings(f"run={folder}", config="predict"), ["a film"]),
+    ):
+        with pytest.raises(UserError) as error:
+            command()
+        assert "\n" not in str(error.value)
+        assert "tell-nobody" not in str(error.value)
+    assert not canary.exists()
+    assert "tell-nobody" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("how", ["made by a resolver", "our environment in a number", "a Python object in YAML"])
+def test_a_run_of_a_stranger_is_not_gone_on_with_either(stranger, settings, tmp_path, how):
+    folder = stranger(STRANGERS[how])
+    with pytest.raises(UserError, match=r"config\.yaml cannot be (used|read)"):
+        resumed(settings(), [], folder)
+
+
+@pytest.mark.parametrize("how", ["a function as a part", "deep inside a part", "as the optimiser"])
+def test_training_refuses_the_same(settings, small, tmp_path, how):
+    cfg = settings(*small, "model=residual_pe")
+    STRANGERS[how](cfg)
+    with pytest.raises(UserError, match=r"_target_=.* is no (Module|Optimizer) of"):
+        fit(cfg, tmp_path / "run")
+
+
+def test_hydras_part_of_a_strangers_settings_has_no_effect(stranger, settings, tmp_path):
+    canary = tmp_path / "canary"
+    handler = evil("logging.FileHandler", filename=str(canary))
+    folder = stranger(put("hydra", {"run": {"dir": str(canary)}, "callbacks": {"x": handler}, "job_logging": handler}))
+    score_run(settings(f"run={folder}", config="evaluate"))
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("name", ["../../outside.8d.txt", "/tmp/../outside.8d.txt", "a/../../../outside.8d.txt"])
+def test_a_name_in_an_archive_is_no_place_on_the_disk(world, tmp_path, name):
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    with zipfile.ZipFile(inner / "glove.zip", "w") as archive:
+        archive.write(world / "glove.txt", name)
+    glove = load_glove(path=str(inner / "glove.zip"), dim=8, cache_dir=str(inner / "cache"))
+    assert glove.words[0] == "the"
+    assert not [path for path in tmp_path.rglob("*") if "outside" in path.name]
+    assert not Path("/outside.8d.txt").exists()
+    assert {path.name for path in inner.iterdir()} == {"glove.zip", "cache"}
+
+
+# --- text stays text -------------------------------------------------------------------------------------------------
+
+OWN = "document.title='owned'"
+HOSTILE = (
+    f"<script>{OWN}</script>",
+    f'<img src=x onerror="{OWN}">',
+    f'"><svg onload="{OWN}">',
+    f"</style><script>{OWN}</script>",
+    f"</title></details></table><iframe srcdoc='<script>parent.{OWN}</script>'>",
+    f"' onmouseover='{OWN}' autofocus onfocus='{OWN}",
+    f'<a href="javascript:{OWN}">&lt;b&gt; {{{{ 7 * 7 }}}} {{% raw %}} ${{oc.env:HOME}}',
+)
+OURS = """html head meta title style body h1 h2 p ul li span div table thead tbody tr th td caption figure figcaption
+img details summary b mark meter"""  # the tags of our pages
+
+
+class Tags(HTMLParser):
+    def __init__(self, source: str):
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(source)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.attributes += attributes
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def hostile_comparison() -> dict:
+    comparison = made_up(HOSTILE, labels=HOSTILE[:3], text="\n".join(HOSTILE))
+    comparison |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1], "untested": [HOSTILE[3]]}
+    comparison["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
+    comparison["environments"][0] |= {"platform": HOSTILE[4], "gpu": HOSTILE[2], "torch": HOSTILE[5]}
+    comparison["method"]["words"] = {HOSTILE[0]: [HOSTILE[1], HOSTILE[2]]}
+    for rung in comparison["rungs"]:
+        rung["slices"] = {HOSTILE[0]: [{"name": HOSTILE[1], "reviews": 9, "accuracy": 0.5}], **rung["slices"]}
+    return comparison
+
+
+def hostile_explanation() -> Explanation:
+    text = " ".join(HOSTILE)
+    words = [(match.start(), match.end(), 0.01) for match in re.finditer(r"\S+", text)]
+    keys = [text[start:end] for start, end, _ in words]
+    return Explanation(
+        text, HOSTILE[0], 0.5, words, HOSTILE[3], Attended(keys, [np.full((1,) + (len(keys),) * 2, 0.1)])
+    )
+
+
+PAGES = {
+    "comparison": lambda: report.page(hostile_comparison(), {"accuracies": SVG}),
+    "attention": lambda: page([hostile_explanation()], [None]),
+}
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def hostile_page(request) -> str:
+    return PAGES[request.param]()
+
+
+def test_a_hostile_text_is_no_tag(hostile_page):
+    found = Tags(hostile_page)
+    assert found.tags <= set(OURS.split())
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+    assert all((value or "").startswith("data:image/") for name, value in found.attributes if name in ("src", "href"))
+    for text in HOSTILE:
+        assert text in found.text
+    assert hostile_page.index(POLICY[:11]) < hostile_page.index("<title>")
+
+
+def browser() -> str | None:
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def rendered(source: str, folder: Path) -> Tags:
+    """The document as a browser has it after two seconds of its own time."""
+    (folder / "page.html").write_text(source, encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=2000"]
+    done = subprocess.run(
+        [browser(), *options, f"--user-data-dir={folder}/profile", f"file://{folder}/page.html"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return Tags(done.stdout)
+
+
+def title(found: Tags, source: str) -> str:
+    """What stands in the title of the rendered page: its text begins with it."""
+    return found.text.strip()[: len(Tags(source[: source.index("<style>")]).text.strip())]
+
+
+needs_browser = pytest.mark.skipif(browser() is None, reason="no chromium, chromium-browser or google-chrome here")
+
+
+@needs_browser
+def test_a_browser_runs_nothing_of_a_hostile_text(hostile_page, tmp_path):
+    found = rendered(hostile_page, tmp_path)
+    assert found.tags <= set(OURS.split())
+    assert title(found, hostile_page) == Tags(hostile_page[: hostile_page.index("<style>")]).text.strip()
+    for text in HOSTILE:
+        assert text in found.text
+
+
+@needs_browser
+@pytest.mark.parametrize("policy", [True, False])
+def test_the_policy_stops_a_script_that_was_not_escaped(tmp_path, policy):
+    """And without it the script runs: the two tests above would see it."""
+    source = page([Explanation("film", "pos", 0.5, [(0, 4, 1.0)], "base")])
+    source = source.replace("</h1>", f'</h1><script>{OWN}</script><img src="x" onerror="{OWN}">')
+    if not policy:
+        source = re.sub(r"<meta http-equiv[^>]*>", "", source)
+    assert rendered(source, tmp_path).text.strip().startswith("owned") != policy
+
+
+def test_a_table_of_markdown_keeps_its_columns():
+    comparison = made_up(("one | two\nthree", "a`b`\\|", "\r\n| --- |"), labels=("x|y", "\n"), text=None)
+    for table in markdown_tables(report.markdown(comparison, [])):
+        assert len({len(line) for line in table}) == 1
+
+
+def test_a_spreadsheet_finds_no_formula():
+    formulas = ['=HYPERLINK("https://example.org")', "+1+1", "-2", "@SUM(1)", "\t=1", "\r=1"]
+    records = [{"label": text, "difference": -0.5} for text in formulas]
+    lines = list(csv.DictReader(io.StringIO(report.csv_text(records), newline="")))
+    assert [line["label"] for line in lines] == [f"'{text}" for text in formulas]
+    assert {line["difference"] for line in lines} == {"-0.5"}
+
+
+ESCAPES = "\x1b]0;owned\x07 \x1b[2J\x1b[31m \x9b31m \r \b \x00 \u202e [red] :bomb:"
+
+
+def test_a_terminal_shows_control_characters_and_obeys_none(capsys):
+    assert visible("a\tb\nc é 日本 😀") == "a\tb\nc é 日本 😀"
+    print_explanations([Explanation(ESCAPES, ESCAPES, 0.5, [(0, len(ESCAPES), 1.0)])])
+    comparison = made_up((ESCAPES, "base"), labels=(ESCAPES, "pos"))
+    comparison |= {"test_set": ESCAPES, "skipped": [{"folder": ESCAPES, "reason": ESCAPES}]}
+    report.print_terminal(comparison)
+    shown = capsys.readouterr().out
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
+    assert shown.count("[red]") >= 4
+    assert ":bomb:" in shown
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+CREDENTIALS = {
+    "logger.api_key": "k" * 40,
+    "logger.apikey": "k",
+    "HF_TOKEN": "x",
+    "data.password": 12345678,
+    "logger.passwd": "x",
+    "data.auth": "x",
+    "hydra.job.env_set.WANDB_API_KEY": "x",
+    "data.credentials": {"user": "me"},
+    "data.path": "https://me:sesame@example.org/reviews.csv",
+    "logger.project": "copied hf_oddTokenValue123",
+    "data.label_names": ["neg", "hf_oddTokenValue123"],
+    "optim.parts": [{"token": "x"}],
+}
+
+
+@pytest.mark.parametrize("key", CREDENTIALS)
+def test_what_looks_like_a_credential_is_refused_by_name_and_not_quoted(monkeypatch, key):
+    monkeypatch.setenv("HF_TOKEN", "hf_oddTokenValue123")
+    nested = OmegaConf.create({})
+    OmegaConf.update(nested, key, CREDENTIALS[key])
+    with pytest.raises(UserError, match=rf"^{key}.* looks like a credential.*environment \(WANDB_API_KEY, HF") as error:
+        refuse_credentials(OmegaConf.to_container(nested))
+    for secret in ("k" * 40, "sesame", "hf_odd", "12345678"):
+        assert secret not in str(error.value)
+
+
+@pytest.mark.parametrize("config", ["train", "evaluate", "predict", "compare", "picture", "dashboard"])
+def test_no_setting_of_ours_or_hydras_is_taken_for_a_credential(config):
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose(config, return_hydra_config=True)
+    assert not list(credentials(OmegaConf.to_container(cfg, resolve=False)))
+
+
+SECRETS = {
+    "WANDB_API_KEY": "wandb0odd0key0" + "w" * 30,
+    "HF_TOKEN": "hf_oddTokenValue123",
+    "AWS_SECRET_ACCESS_KEY": "aws/odd+secret=value",
+    "HTTPS_PROXY": "http://me:proxy0sesame@localhost:9",
+    "typed": "typed0secret0123456789",
+}
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(shell, small, tmp_path, sweep):
+    overrides = [*small, "model=mean", "trainer.max_epochs=1", f"+logger.api_key={SECRETS['typed']}"]
+    done = shell("train", *(["-m", "seed=1,2"] if sweep else []), *overrides, cwd=tmp_path, env=SECRETS)
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: logger\.api_key looks like a credential[^\n]*\n", done.stderr)
+    said = "".join([done.stdout, done.stderr, *(path.read_text() for path in tmp_path.rglob("*") if path.is_file())])
+    assert not [secret for secret in SECRETS.values() if secret in said]
+
+
+def test_no_secret_of_the_environment_is_in_anything_a_run_writes(shell, small, tmp_path):
+    overrides = [*small, "model=mean", "trainer.max_epochs=1", "logger=wandb", "pictures=true"]
+    done = shell("train", *overrides, "hydra.run.dir=run", cwd=tmp_path, env=SECRETS | {"WANDB_MODE": "offline"})
+    assert done.returncode == 0, done.stderr
+    written = {str(path): path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert [name for name in written if name.endswith(".wandb")]
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())
+    written |= {"stdout": done.stdout.encode(), "stderr": done.stderr.encode()}
+    for secret in [*SECRETS.values(), "proxy0sesame"]:
+        assert not [name for name, content in written.items() if secret.encode() in content]
