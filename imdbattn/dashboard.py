@@ -7,9 +7,17 @@ from omegaconf import DictConfig
 
 from imdbattn.data.cache import write_atomically
 from imdbattn.errors import UserError
-from imdbattn.settings import YES_OR_NO, command, obey, plain
+from imdbattn.settings import TEXT, YES_OR_NO, command, maybe, number, obey, plain
 
 CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
+RULES = {
+    "entity": maybe(TEXT),
+    "project": TEXT,
+    "by": TEXT,
+    "timeout": number(0),
+    "dry_run": YES_OR_NO,
+    "out": TEXT,
+}
 PICTURES = ("learning_curves", "positions", "attention", "page")  # as fit() draws them; `page` shades the review
 
 
@@ -105,7 +113,7 @@ def save(found: Any, timeout: float) -> str:
 def main(cfg: DictConfig) -> None:
     """Prints where the workspace is: its address, or with dry_run=true its file."""
     settings = plain(cfg)
-    obey(settings, {"dry_run": YES_OR_NO})
+    obey(settings, RULES)
     if not settings["dry_run"] and not settings["entity"]:
         raise UserError("entity=<W&B user or team> is needed, or dry_run=true writes the workspace as JSON")
     found = workspace(settings)

@@ -2,13 +2,14 @@
 
 from omegaconf import DictConfig
 
-from imdbattn.settings import command, many_imports, plain
+from imdbattn.settings import command, many_imports, obey, one_of, plain
 
 
 @command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir")
 def main(cfg: DictConfig) -> None:
     """Prints the accuracy and writes evaluations/<split>-<fingerprint>.json and .parquet into the run folder."""
     settings = plain(cfg)
+    obey(settings, {"split": one_of("train", "validation", "test")})
     with many_imports():
         from imdbattn.training.score import score_run
 

@@ -73,7 +73,10 @@ def text_of_row(run: str | None, row: int) -> str:
     file = next((file for file in files if file.exists()), None)
     if file is None:
         raise UserError(f"run={run} has no {files[0].name}: give text=...")
-    table = pq.read_table(file).to_pydict()
+    try:
+        table = pq.read_table(file, columns=["row", "text"]).to_pydict()
+    except (OSError, ValueError) as error:  # pyarrow's, too
+        raise UserError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): give text=...") from error
     texts = dict(zip(table["row"], table["text"], strict=True))
     if row not in texts:
         raise UserError(f"row={row} is none of the {len(texts)} rows of {file}, such as {min(texts)} or {max(texts)}")

@@ -1,5 +1,6 @@
 """Labels reviews with a finished run: `python -m imdbattn.predict run=<run folder> text="..."`."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,13 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import command, many_imports, plain, take_argument
+from imdbattn.settings import YES_OR_NO, command, many_imports, obey, plain, take_argument
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line for each review: label, probability, the review. With explain=true also what was attended to."""
     settings = plain(cfg) | ({} if text is None else {"text": text})
+    obey(settings, {"explain": YES_OR_NO})
     texts = read_texts(settings)
     with many_imports():
         from imdbattn.training.score import label_texts
@@ -40,11 +42,16 @@ def read_texts(settings: dict[str, Any]) -> list[str]:
         print("One review a line, then Ctrl-D:", file=sys.stderr)
     try:
         file = settings["file"]
-        content = sys.stdin.buffer.read() if file is None else Path(file).expanduser().read_bytes()
+        content = sys.stdin.buffer.read() if file is None else Path(os.path.expanduser(file)).read_bytes()
         # Not splitlines: it also cuts at \x85 and its like, which stand inside reviews.
         texts = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n") if content else []
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{'standard input' if file is None else f'file={file}'} cannot be read: {error}") from error
+    except OSError as error:
+        raise UserError(
+            f"file={file} cannot be read ({error.strerror}): give a text file, one review a line"
+        ) from error
+    except UnicodeDecodeError as error:
+        name, line = "standard input" if file is None else f"file={file}", content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{name} is not UTF-8 at byte {error.start} (line {line}): save it as UTF-8") from error
     if not texts:
         raise UserError("no review was given: use text=..., file=... or standard input, one review a line")
     return texts

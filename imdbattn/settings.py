@@ -72,7 +72,7 @@ def conf_dir() -> Path:
 
 
 def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], Any]]:
-    """hydra.main over our conf/; a UserError, or settings that Hydra cannot compose, end in one line and exit status 2.
+    """hydra.main over our conf/; a UserError, or what Hydra cannot compose, ends in one line and exit status 2.
 
     A folder that Hydra made for a run is not left behind empty then.
     paths: settings whose values are quoted on the way through Hydra's grammar, in which , { [ ( and = have a meaning.
@@ -102,6 +102,7 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
 
         def main() -> Any:
             typed[:] = sys.argv
+            begun.clear()
             os.environ["HYDRA_FULL_ERROR"] = "1"  # lets Hydra's exceptions reach us; our other processes say so, too
             try:
                 refuse_missing_launchers(typed)
@@ -181,7 +182,10 @@ def refuse_missing_launchers(arguments: Collection[str]) -> None:
 
 
 def refuse_strangers(config_name: str, arguments: Sequence[str]) -> None:
-    """Raises UserError for `+key=` of a key that nothing reads, which Hydra adds, and for `~key`, which it takes out."""
+    """Raises UserError for `+key=` of a key that nothing reads, which Hydra adds, and for `~key`, which it takes out.
+
+    The lines say no value, which may be a credential.
+    """
     for argument in arguments:
         found = re.match(r"(\+\+?|~)([\w./]+)", argument)
         if not found or within(found[2], *OPEN) or (conf_dir() / found[2]).is_dir():
@@ -189,7 +193,7 @@ def refuse_strangers(config_name: str, arguments: Sequence[str]) -> None:
         if found[1] == "~":
             raise UserError(f"{argument}: a setting cannot be taken out; give it another value, {found[2]}=...")
         if found[2] not in keys_of(config_name, arguments):
-            raise UserError(f"{argument}: {no_setting(found[2], config_name, arguments)}")
+            raise UserError(no_setting(found[2], config_name, arguments))
 
 
 def complaint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
@@ -202,12 +206,12 @@ def complaint(error: Exception, config_name: str, arguments: Sequence[str]) -> s
         nearest = f"{group}={near[0]} is the nearest of" if near[0] else "choose one of"
         return f"{group}={choice} is no choice: {nearest} {', '.join(options)}" if options else text
     if isinstance(error, OverrideParseException):
-        return f"{error.override} cannot be read as a setting: write name=value, and quote what is special: \"name='a, b'\""
+        return f"{error.override} cannot be read as a setting: write name=value, quoted where special: \"name='a, b'\""
     if found := re.match(r"Could not (?:override|delete from config\.) '(\S+?)'", text):
         argument = next((a for a in arguments if a.lstrip("+~").startswith(found[1])), found[1])
         if (conf_dir() / found[1]).is_dir():
             return f"{argument}: {found[1]} is left out unless it is added: +{argument.lstrip('+~')}"
-        return f"{argument}: {no_setting(found[1], config_name, arguments)}"
+        return no_setting(found[1], config_name, arguments)
     if found := re.match(r"Could not append to config\. An item is already at '(\S+?)'", text):
         return f"+{found[1]}: {found[1]} is a setting already: leave the + away"
     if found := re.match(r"Ambiguous value for argument '(.*?)' 1\.", text):
@@ -281,8 +285,11 @@ def whole(least: int, most: int = sys.maxsize) -> Rule:
 def number(low: float, high: float = float("inf"), open_end: bool = False) -> Rule:
     words = f"a number of at least {low:g}" if high == float("inf") else f"a number from {low:g} to {high:g}"
     words += " (exclusive)" if open_end else ""
-    return words, lambda v: (
-        type(v) in (int, float) and math.isfinite(v) and low <= v <= high and not (open_end and v in (low, high))
+    return (
+        words,
+        lambda v: (
+            type(v) in (int, float) and math.isfinite(v) and low <= v <= high and not (open_end and v in (low, high))
+        ),
     )
 
 

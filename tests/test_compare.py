@@ -200,13 +200,6 @@ def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
     assert all(reasons[name].startswith("unreadable: ") for name in ("cut", "yaml", "parquet"))
 
 
-@pytest.mark.parametrize("empty", [False, True])
-def test_a_folder_without_finished_runs_is_named(tmp_path, empty):
-    folder = tmp_path if empty else tmp_path / "nowhere"
-    with pytest.raises(UserError, match=f"{folder}"):
-        find_runs([folder])
-
-
 def test_runs_of_different_test_sets_are_refused_with_their_fingerprints(ladder, tmp_path):
     other = write_run(tmp_path / "other", "residual", fingerprint="f2")
     with pytest.raises(UserError) as error:
@@ -353,27 +346,6 @@ def test_the_command_writes_what_training_left(trained, shell, tmp_path):
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "scipy" in imported
     assert not imported & {"torch", "lightning", "datasets", "wandb"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], r"runs=<folder> is needed: a sweep's folder, a run's, or several as runs=[a,b]"),
-        (["runs=[nowhere/a,nowhere/b]"], "runs=nowhere/a is not a folder"),
-        (["runs=.", "split=train"], "split=train must be one of test, validation, or null"),
-        (["runs=.", "resamples=10"], "resamples=10 must be a whole number of at least 100 and at most 1000000"),
-        (
-            ["runs=.", "words.but=but"],
-            "must be names (other than length) with a list of words each, such as {not: [not, n't]}",
-        ),
-    ],
-)
-def test_wrong_input_ends_in_one_line(shell, arguments, message, tmp_path):
-    done = shell("compare", *arguments, cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.endswith(f"{message}\n")
-    assert not list(tmp_path.iterdir())
 
 
 def test_without_texts_slices_are_of_the_tokens_read(tmp_path):

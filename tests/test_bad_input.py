@@ -1,0 +1,776 @@
+"""Wrong input ends in one clear line that names the thing and a way out, exit status 2, and leaves nothing behind.
+
+A table of cases, each through a command's own `main`, as a user would start it; a dozen in a process of their own, too.
+"""
+
+import gzip
+import importlib
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from imdbattn.data.glove import load_glove
+from imdbattn.data.prepare import prepare
+from imdbattn.data.sources import find_source
+from imdbattn.errors import UserError
+from imdbattn.training.fit import fit
+from imdbattn.training.score import label_texts
+
+Arguments = Callable[["Place"], list[str]]
+ROWS = [(f"a {('dull', 'good')[n % 2]} film word{n}", ("neg", "pos")[n % 2]) for n in range(40)]
+TEXTS, LABELS = zip(*ROWS, strict=True)
+COUNTED = r"\(counted from 0\)"
+
+
+class Place:
+    """A user's folder, with what the session has trained and cached to make a wrong world of."""
+
+    def __init__(self, folder: Path, trained, small: list[str], settings):
+        self.folder, self.trained, self.small, self.settings = folder, trained, small, settings
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def run(self) -> Path:
+        """A copy of a finished run."""
+        return shutil.copytree(self.trained("mean")[0], self.folder / "run", dirs_exist_ok=True)
+
+
+def left_in(*folders: Path) -> dict[Path, int]:
+    """Sizes of files, and folders as -1; but whole entries of a cache may stay, and empty files that held a lock."""
+    found = [path for folder in folders for path in folder.rglob("*")]
+    whole = {path.parent for path in found if path.name == "checksums.json"}
+    kept = whole | {above for entry in whole for above in (entry.parent, entry.parents[1])}
+    kept |= {path for folder in folders for path in (folder / "cache", folder / "cache" / "glove")}
+    listed = (path for path in found if path not in kept and path.parent not in whole)
+    sizes = {path: path.stat().st_size if path.is_file() else -1 for path in listed}
+    return {path: size for path, size in sizes.items() if size or path.suffix != ".lock"}
+
+
+# --- ways to make a wrong world ---------------------------------------------------------------------------------------
+
+
+def typed(*arguments: str) -> Arguments:
+    return lambda place: list(arguments)
+
+
+def csv_text(labels=LABELS, texts=TEXTS, head="text,label") -> str:
+    return "".join(f"{line}\n" for line in [head, *(f"{t},{n}" for t, n in zip(texts, labels, strict=True))])
+
+
+def lines(*rows: object) -> str:
+    """JSON Lines: forty good rows, then these."""
+    return "".join(json.dumps(row) + "\n" for row in [*({"text": t, "label": n} for t, n in ROWS), *rows])
+
+
+def parquet() -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"text": TEXTS, "label": LABELS}), buffer)
+    return buffer.getvalue()
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def locked(archive: bytes) -> bytes:
+    """A zip whose one member says that it has a password."""
+    data = bytearray(archive)
+    data[6] |= 1
+    data[data.rindex(b"PK\x01\x02") + 8] |= 1
+    return bytes(data)
+
+
+def reviews(content: str | bytes, name: str = "r.csv", *more: str) -> Arguments:
+    return lambda place: [f"data.path={place.write(name, content)}", *more]
+
+
+def folder(**files: str | bytes) -> Arguments:
+    """Reviews in a folder; `__` in a name parts folders, and its last `_` is the dot."""
+
+    def make(place: Place) -> list[str]:
+        (place.folder / "reviews").mkdir()
+        for name, content in files.items():
+            place.write("reviews/" + ".".join(name.replace("__", "/").rsplit("_", 1)), content)
+        return [f"data.path={place.folder / 'reviews'}"]
+
+    return make
+
+
+GLOVE = b"".join(b"word%d 1 2 3 4 5 6 7 8\n" % n for n in range(40))
+
+
+def vectors(content: bytes, name: str = "v.txt") -> Arguments:
+    return lambda place: [f"data.glove.path={place.write(name, content)}", f"data.cache_dir={place.folder / 'cache'}"]
+
+
+def flipped(pattern: str) -> Arguments:
+    """A byte in the middle of a file of the cache has one bit changed."""
+
+    def make(place: Place) -> list[str]:
+        corpus, copy = prepare(place.settings(*place.small)["data"]), place.folder / "cache"
+        for entry in (corpus.folder, corpus.glove.folder):
+            shutil.copytree(entry, copy / entry.relative_to(corpus.folder.parents[1]))
+        (file,) = copy.glob(pattern)
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        return [f"data.cache_dir={copy}"]
+
+    return make
+
+
+def broken(change: Callable[[Path], object] | None = None, *more: str) -> Arguments:
+    """A copy of a finished run, changed."""
+
+    def make(place: Place) -> list[str]:
+        run = place.run()
+        if change:
+            change(run)
+        return [f"run={run}", *more]
+
+    return make
+
+
+def rewrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_bytes(change((run / name).read_bytes()))
+
+
+class Harm:
+    def __reduce__(self):
+        return (print, ("code ran",))
+
+
+def repack(change: Callable[[dict], dict]) -> Callable[[Path], object]:
+    """Another content in best.ckpt."""
+
+    def do(run: Path) -> None:
+        file = run / "checkpoints" / "best.ckpt"
+        torch.save(change(torch.load(file, weights_only=True)), file)
+
+    return do
+
+
+def other_version(content: dict) -> dict:
+    return content | {"state_dict": {f"model.{name}": value for name, value in content["state_dict"].items()}}
+
+
+def shuffled(place: Place) -> list[str]:
+    """The run's vectors in another order."""
+    glove = Path(next(a.partition("=")[2] for a in place.small if a.startswith("data.glove.path=")))
+    first, *rest = glove.read_text().splitlines(keepends=True)
+    return [f"run={place.run()}", "text=good", *vectors("".join([*rest, first]).encode())(place), "data.glove.dim=8"]
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+TRAIN: dict[str, tuple[Arguments, str]] = {
+    # Hydra
+    "misspelt group": (typed("modle=mean"), r"error: there is no setting modle; the nearest is model\n$"),
+    "misspelt key": (
+        typed("trainer.max_epoch=2"),
+        r"no setting trainer\.max_epoch; the nearest is trainer\.max_epochs",
+    ),
+    "key without its group": (typed("lr=0.1"), r"no setting lr; the nearest is optim\.lr"),
+    "key of nothing": (typed("xyzzy=1"), "no setting xyzzy; --help lists them all"),
+    "key below a value": (typed("seed.x=1"), r"no setting seed\.x; the nearest is seed"),
+    "misspelt and added": (typed("+sed=1"), "there is no setting sed; the nearest is seed"),
+    "misspelt and forced": (typed("++patiense=1"), "no setting patiense; the nearest is patience"),
+    "added twice": (typed("+seed=3"), r"seed is a setting already: leave the \+ away"),
+    "taken out": (typed("~seed"), "~seed: a setting cannot be taken out; give it another value, seed=..."),
+    "unknown rung": (typed("model=residul"), "model=residul is no choice: model=residual is the nearest of base, "),
+    "unknown choice": (typed("debug=x"), "debug=x is no choice: choose one of fast, overfit"),
+    "unknown experiment": (typed("+experiment=lader"), "no choice: experiment=ladder is the nearest"),
+    "experiment without +": (typed("experiment=ladder"), r"is left out unless it is added: \+experiment=ladder"),
+    "a number for a choice": (typed("model=4"), "Config group override must be a string.*--help"),
+    "not closed": (typed("seed=[1"), r"seed=\[1 cannot be read as a setting: write name=value"),
+    "no value": (typed("seed"), "seed cannot be read as a setting: write name=value"),
+    "several values": (typed("seed=1,2"), "seed=1,2 has several values: -m makes a sweep of them"),
+    "a misspelt key in a sweep": (typed("-m", "seed=1,2", "modle=x"), "no setting modle; the nearest is model"),
+    "points to nothing": (typed("seed=${nothing}"), "'nothing' not found.*--help"),
+    "value left open": (typed("model.layers=???"), "config: Missing mandatory value: layers"),
+    # values
+    **{
+        value: (typed(value), f"{re.escape(value)} must be {words}")
+        for value, words in {
+            "seed=-1": "a whole number of at least 0 and at most 4294967295",
+            "seed=one": "a whole number",
+            "seed=1.5": "a whole number",
+            "seed=5000000000": "a whole number of at least 0 and at most 4294967295",
+            "threads=0": "a whole number of at least 1, or null",
+            "patience=0": "a whole number of at least 1, or null",
+            "test=maybe": "true or false",
+            "decay=step": "one of cosine, linear, none",
+            "label_smoothing=2": "a number from 0 to 1",
+            "optim.lr=fast": "a number of at least 0",
+            "optim.lr=inf": "a number of at least 0",
+            "optim.lr=nan": "a number of at least 0",
+            "optim.weight_decay=-1": "a number of at least 0",
+            "data.max_tokens=0": "a whole number of at least 1, or null",
+            "data.word_dropout=1.0": "a number from 0 to below 1",
+            "data.validation_share=0": r"a number from 0 to 1 \(exclusive\)",
+            "data.head_share=2": "a number from 0 to 1",
+            "data.encoding_errors=ignore": "one of strict, replace",
+            "data.label_names=pos": r"a list of different names, such as \[neg,pos\]",
+            "data.path=": "text of at least one character, or null",
+            "data.text_column=null": "text of at least one character",
+            "model.layers=-1": "a whole number of at least 0",
+            "model.embedding.trainable=yes please": "true or false",
+            "logger.name=paper": "one of wandb, tensorboard, csv, none",
+            "trainer.max_epochs=0": "a whole number of at least 1, or null",
+            "trainer.max_epochs=many": "a whole number of at least 1, or null",
+            "trainer.max_steps=0": "-1, or a whole number of at least 1",
+            "trainer.accumulate_grad_batches=0": "a whole number of at least 1",
+            "trainer.gradient_clip_val=-1": "a number of at least 0, or null",
+            "trainer.check_val_every_n_epoch=0": "a whole number of at least 1, or null",
+            "trainer.num_nodes=two": "a whole number of at least 1",
+            "trainer.enable_progress_bar=no please": "true or false",
+        }.items()
+    },
+    "a value for a group": (typed("optim=adam"), r"optim=adam must hold settings, as optim\.lr is one"),
+    "a value for a group in a group": (
+        typed("data.glove=50"),
+        r"data\.glove=50 must hold settings, as data\.glove\.dim",
+    ),
+    "null for a group": (typed("model.layer=null"), r"model\.layer=null must hold settings, as model\.layer\.heads is"),
+    "shares that leave nothing": (typed("data.test_share=0.95"), "leave nothing for training: together .* below 1"),
+    "positions too short": (
+        typed("model=residual_learned", "model.positions.length=10"),
+        r"model\.positions\.length=10 is too short for data\.max_tokens=512",
+    ),
+    # parts
+    "positions without end": (typed("model=residual_learned", "data.max_tokens=null"), r"data\.max_tokens"),
+    "heads that do not divide": (typed("model.layer.heads=3"), r"model\.layer\.heads=3 does not divide the width 8"),
+    "no model part": (typed("model.layer._target_=os.system"), r"os\.system is no Module of imdbattn\.nn\."),
+    "a function": (typed("model.pooling._target_=torch.nn.functional.relu"), "relu is no Module"),
+    "no optimiser": (typed("optim._target_=torch.load"), r"torch\.load is no Optimizer of torch\.optim\."),
+    "unknown optimiser": (typed("optim._target_=torch.optim.Madam"), r"torch\.optim\.Madam is no Optimizer"),
+    "no trainer": (typed("trainer._target_=imdbattn.data.cache.write_atomically"), r"is no Trainer of lightning\."),
+    "unknown part": (typed("model.positions._target_=imdbattn.nn.positions.Nowhere"), "Nowhere is no Module"),
+    "nothing to validate": (typed("trainer.limit_val_batches=0"), r"trainer\.limit_val_batches=0 leaves nothing to do"),
+    "unknown accelerator": (typed("trainer.accelerator=abacus"), "trainer: .*abacus.*"),
+    "unknown precision": (typed("trainer.precision=7"), "trainer: .*7.*32"),
+    "unknown strategy": (typed("trainer.strategy=magic"), "trainer: .*magic"),
+    "unknown time": (typed("trainer.max_time=soon"), "trainer: .*soon"),
+    "two sources": (typed("data.source=packaged"), r"data\.source=packaged has no meaning: leave it at auto"),
+    "unknown source": (typed("data.source=floppy"), r"data\.source=floppy is unknown; choose one of auto, hub"),
+    "a source without its path": (typed("data.source=path", "data.path=null"), r"data\.source=path needs data\.path"),
+    "unknown tokenizer": (
+        typed("data.tokenizer=scissors"),
+        r"data\.tokenizer=scissors is not known: choose one of ptb",
+    ),
+    # reviews
+    "a missing file": (typed("data.path=nowhere.csv"), r"nowhere\.csv does not exist: give a file, or a folder"),
+    "a name too long": (typed(f"data.path={'x' * 5000}"), "does not exist"),
+    "an empty file": (reviews(""), r"r\.csv is empty: it should hold reviews and their labels"),
+    "header only": (reviews("text,label\n"), r"r\.csv has a header and no rows"),
+    "blank lines only": (reviews("\n\n\n"), r"r\.csv cannot be read .*: a header and a row"),
+    "no such column": (
+        reviews(csv_text(head="review,label")),
+        r"no column 'text'; it has review, label: set data\.text_column",
+    ),
+    "other delimiter": (
+        reviews(csv_text().replace(",", ";")),
+        r"no column 'text'; it has text;label: set data\.text_co",
+    ),
+    "no header": (reviews(csv_text(head="fine film,pos")), r"no column 'text'; it has fine film, pos"),
+    "a column twice": (
+        reviews(csv_text(head="text,text")),
+        r"2 columns 'text'; it has text, text: set data\.text_column",
+    ),
+    "columns swapped": (
+        reviews(csv_text(TEXTS, LABELS)),
+        "column 'label' has 40 different labels in 40 rows: set data.label_column",
+    ),
+    "labels that are measurements": (reviews(csv_text([n / 7 for n in range(40)])), "40 different labels in 40 rows"),
+    "a label outside": (
+        reviews(csv_text(("good", *LABELS[1:])), "r.csv", "data.label_names=[neg,pos]"),
+        rf"row 0 {COUNTED} has the label good; labels are neg, pos \(data\.label_names\)",
+    ),
+    "a number outside": (
+        reviews(csv_text([0, 1, 2, 0] * 10), "r.csv", "data.label_names=[neg,pos]"),
+        rf"row 2 {COUNTED} has the label 2; labels are neg, pos",
+    ),
+    "a word among numbers": (
+        reviews(csv_text([0, 1, "one", 1] * 10), "r.csv", "data.label_names=['0','1']"),
+        rf"row 2 {COUNTED} has the label one; labels are 0, 1",
+    ),
+    "one class": (reviews(csv_text(["pos"] * 40)), "one class only; give reviews of two at least"),
+    "no label": (reviews(csv_text(["neg", "", "pos", "pos"] * 10)), rf"row 1 {COUNTED} has no 'label': fill it"),
+    "label nan": (reviews(csv_text(["1.0", "0.0", "nan", "1.0"] * 10)), rf"row 2 {COUNTED} has no 'label'"),
+    "label of spaces": (reviews(csv_text(["neg", "pos", "  ", "pos"] * 10)), rf"row 2 {COUNTED} has no 'label'"),
+    "label null": (reviews(lines({"text": "x", "label": None}), "r.jsonl"), rf"row 40 {COUNTED} has no 'label'"),
+    "a missing key": (reviews(lines({"label": "pos"}), "r.jsonl"), rf"row 40 {COUNTED} has no 'text': fill it"),
+    "not UTF-8": (
+        reviews(csv_text().encode().replace(b"good film word3,", b"caf\xe9,")),
+        rf"not UTF-8 at byte 82, in row 3 {COUNTED}, line 5: save it as UTF-8; data\.encoding_errors=replace goes on",
+    ),
+    "not UTF-8, behind a review of two lines": (
+        reviews(b'text,label\n"one\ntwo",pos\n' + b"caf\xe9,neg\n"),
+        rf"at byte 28, in row 1 {COUNTED}, line 4",
+    ),
+    "not UTF-8 JSON": (
+        reviews(lines().encode() + b'{"text": "caf\xe9", "label": "neg"}\n', "r.jsonl"),
+        rf"r\.jsonl is not UTF-8 at byte \d+, in row 40 {COUNTED}, line 41.*data\.encoding_errors=replace",
+    ),
+    "a label not UTF-8": (reviews(csv_text().encode().replace(b",pos", b",p\xf6s")), rf"in row 1 {COUNTED}, line 3"),
+    "a header not UTF-8": (reviews(b"text,label,caf\xe9\nx,pos,1\n"), "not UTF-8 at byte 14, in the header"),
+    "UTF-16": (reviews(csv_text().encode("utf-16")), "not UTF-8 at byte 0, in the header: save it as UTF-8"),
+    "a null byte": (
+        reviews(csv_text().replace("word2", "\0")),
+        rf"row 2 {COUNTED} of .*r\.csv has a null byte: .* data\.encoding_errors=replace goes on",
+    ),
+    "a null byte in JSON": (reviews(lines({"text": "\0", "label": "pos"}), "r.jsonl"), "row 40 .* has a null byte"),
+    "a row too long": (
+        reviews(csv_text() + "b,neg,more\n"),
+        r"Expected 2 columns, got 3.*a row for each review, quoted",
+    ),
+    "a quote not closed": (
+        reviews(csv_text().replace("a good", '"a good', 1)),
+        r"r\.csv cannot be read .*, quoted where",
+    ),
+    "a zip for a csv": (reviews(zipped("r.csv", csv_text().encode())), r"r\.csv is compressed: unpack it first"),
+    "a gz for a csv": (reviews(gzip.compress(csv_text().encode())), r"r\.csv is compressed: unpack it first"),
+    "a list a line": (
+        reviews('["x", "pos"]\n' * 40, "r.jsonl"),
+        r"r\.jsonl cannot be read .*: one \{.* a line is wanted",
+    ),
+    "one list for all": (reviews(json.dumps([{"text": "x", "label": 1}] * 9), "r.json"), r"one \{.* a line is wanted"),
+    "half a line": (reviews(lines()[:-9], "r.jsonl"), r"r\.jsonl cannot be read .*row 39"),
+    "a nested text": (
+        reviews('{"text": {"a": "x"}, "label": "pos"}\n' * 9, "r.jsonl"),
+        "'text' holds struct<.*flatten",
+    ),
+    "a nested label": (reviews('{"text": "x", "label": ["pos"]}\n' * 9, "r.jsonl"), "'label' holds list<.*flatten it"),
+    "labels of two types": (
+        reviews(lines({"text": "x", "label": 3}), "r.jsonl"),
+        "changed from string to number in row 40",
+    ),
+    "no parquet": (reviews("text", "r.parquet"), r"r\.parquet cannot be read .*: fetch it again"),
+    "half a parquet": (reviews(parquet()[:-30], "r.parquet"), r"r\.parquet cannot be read .*: fetch it again"),
+    "a parquet with a hole": (
+        reviews(b"PAR1\xff\xfe PAR1", "r.parquet"),
+        r"r\.parquet cannot be read .*: fetch it again",
+    ),
+    "a spreadsheet": (reviews("text", "r.xlsx"), r"r\.xlsx is none of \.csv, .*: write it as one of them"),
+    "too few": (reviews(csv_text(LABELS[:2], TEXTS[:2])), "no reviews for (validation|test); give more"),
+    "an empty folder": (folder(), r"holds neither train/<label>/\*\.txt nor a file train .*; give a folder"),
+    "two files for one split": (folder(train_csv=csv_text(), train_tsv="x"), "two files for one split: train.csv, tr"),
+    "no training": (folder(test_csv=csv_text()), "has no training reviews; it holds test"),
+    "a text not UTF-8": (
+        folder(train__pos__1_txt=b"caf\xe9", train__neg__1_txt="x"),
+        r"1\.txt is not UTF-8 at byte 3; data\.encoding_errors=replace goes on",
+    ),
+    "a text with a null byte": (
+        folder(train__pos__1_txt="a\0", train__neg__1_txt="x"),
+        r"1\.txt has a null byte: save",
+    ),
+    "a folder for a text": (
+        folder(**{"train__pos__1.txt__2_txt": "x"}, train__neg__1_txt="x"),
+        r"1\.txt cannot be read",
+    ),
+    # vectors
+    "missing vectors": (
+        typed("data.glove.path=nowhere.txt"),
+        r"data\.glove\.path=nowhere\.txt is no file: give a \.txt",
+    ),
+    "a folder for vectors": (typed("data.glove.path=/"), r"data\.glove\.path=/ is no file"),
+    "no such width": (typed("data.glove.path=null", "data.glove.dim=9"), r"data\.glove\.dim=9: choose one of 50, 100"),
+    "another width": (
+        vectors(b"a 1 2 3\n"),
+        r"line 1 is not a word and 8 numbers.*ends in 3.*change data\.glove\.dim=8",
+    ),
+    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 8 numbers.*fetch the file again"),
+    "spoilt vectors": (
+        vectors(GLOVE.replace(b"word7 1", b"word7 x")),
+        "line 8: 'x' is no finite float32: fetch the file",
+    ),
+    "vectors not UTF-8": (
+        vectors(GLOVE.replace(b"word7 ", b"w\xe9 ")),
+        r"line 8: 'w\\xe9' is not UTF-8: fetch the file",
+    ),
+    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 nan\n"), "line 41: 'nan' is no finite float32"),
+    "a word twice": (vectors(GLOVE + b"word7 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' stands in line 8 already: remove"),
+    "a header": (vectors(b"40 8\n" + GLOVE), "line 1 is a header, '40 8', as word2vec writes it: remove the line"),
+    "no vectors": (vectors(b""), r"v\.txt is empty: give GloVe vectors \(data\.glove\.path\)"),
+    "half a gz": (vectors(gzip.compress(GLOVE)[:-20], "v.gz"), r"v\.gz cannot be read .*: fetch it again"),
+    "half a zip": (vectors(zipped("v.txt", GLOVE)[:-40], "v.zip"), r"v\.zip cannot be read .*: fetch it again"),
+    "a zip with a password": (vectors(locked(zipped("v.txt", GLOVE)), "v.zip"), r"v\.zip cannot be read .*password"),
+    "a zip without vectors": (
+        vectors(zipped("v.bin", GLOVE), "v.zip"),
+        r"no \.txt.* change data\.glove\.dim or data\.gl",
+    ),
+    # caches
+    **{
+        f"a flipped byte in {pattern}": (
+            flipped(pattern),
+            rf"the cache is damaged \({Path(pattern).name}: .*\): delete the folder .*/{pattern[:5]}\S+ and run",
+        )
+        for pattern in (
+            "glove/*/vectors.npy",
+            "glove/*/words.txt",
+            "glove/*/meta.json",
+            "tokens/*/train.arrow",
+            "tokens/*/test.arrow",
+            "tokens/*/test_texts.parquet",
+            "tokens/*/meta.json",
+        )
+    },
+    "a flipped byte in checksums.json": (
+        flipped("tokens/*/checksums.json"),
+        r"the cache is damaged .*: delete the folder",
+    ),
+}
+
+OTHERS: dict[str, tuple[str, Arguments, str]] = {
+    # runs
+    "no run": ("predict", typed("text=good"), "run=<run folder> is needed"),
+    "a missing run": ("predict", typed("run=nowhere", "text=good"), "run=nowhere is not a folder"),
+    "a file for a run": (
+        "predict",
+        lambda place: [f"run={place.write('run', 'x')}", "text=good"],
+        "run=.*run is not a folder",
+    ),
+    "an empty folder for a run": ("evaluate", typed("run=."), r"run=\. is no finished run: it has no config\.yaml"),
+    "a sweep for a run": (
+        "picture",
+        lambda place: ["picture=positions", f"run={place.run().parent}"],
+        r"is no finished run: it has no config\.yaml",
+    ),
+    "no checkpoint": (
+        "predict",
+        broken(lambda run: (run / "checkpoints" / "best.ckpt").unlink(), "text=good"),
+        r"is no finished run: it has no checkpoints/best\.ckpt",
+    ),
+    "half a checkpoint": (
+        "predict",
+        broken(rewrite("checkpoints/best.ckpt", lambda content: content[:1000]), "text=good"),
+        r"best\.ckpt cannot be loaded: ",
+    ),
+    "an empty checkpoint": (
+        "evaluate",
+        broken(rewrite("checkpoints/best.ckpt", lambda content: b"")),
+        r"best\.ckpt cannot be loaded: ",
+    ),
+    "code in a checkpoint": (
+        "predict",
+        broken(repack(lambda content: content | {"harm": Harm()}), "text=good"),
+        r"best\.ckpt cannot be loaded: .*[Ww]eights.?only",
+    ),
+    "a checkpoint of another version": (
+        "evaluate",
+        broken(repack(other_version)),
+        r"best\.ckpt cannot be loaded: .*Missing key",
+    ),
+    "a checkpoint without its facts": (
+        "evaluate",
+        broken(repack(lambda content: {"state_dict": content["state_dict"]})),
+        r"best\.ckpt cannot be loaded: ",
+    ),
+    "another model": (
+        "predict",
+        broken(rewrite("config.yaml", lambda content: content.replace(b"layers: 0", b"layers: 1")), "text=good"),
+        r"best\.ckpt cannot be loaded: ",
+    ),
+    "other vectors": ("predict", shuffled, r"vectors with fingerprint .*: set data\.glove as in"),
+    "broken settings of a run": (
+        "evaluate",
+        broken(rewrite("config.yaml", lambda content: b"model: [")),
+        r"config\.yaml cannot be read: ",
+    ),
+    "half the settings of a run": (
+        "evaluate",
+        broken(rewrite("config.yaml", lambda content: content[: content.index(b"\noptim:") + 1])),
+        r"config\.yaml lacks \S+: copy the run folder again, or train again",
+    ),
+    "a list for the settings of a run": (
+        "predict",
+        broken(rewrite("config.yaml", lambda content: b"- a\n- b\n"), "text=good"),
+        r"config\.yaml (cannot be read|lacks)",
+    ),
+    "broken metrics of a run": (
+        "evaluate",
+        broken(rewrite("metrics.json", lambda content: content[:20])),
+        r"metrics\.json cannot be read .*: delete it to score without it",
+    ),
+    # evaluate
+    "unknown split": ("evaluate", broken(None, "split=tset"), "split=tset must be one of train, validation, test"),
+    "a split that is not there": (
+        "evaluate",
+        lambda place: [f"run={place.run()}", "split=train", *reviews(csv_text())(place)],
+        "split=train is not there; choose one of test",
+    ),
+    "labels that the run does not know": (
+        "evaluate",
+        lambda place: [f"run={place.run()}", *reviews(csv_text(["good", "bad"] * 20))(place)],
+        rf"row 0 {COUNTED} has the label good; labels are neg, pos",
+    ),
+    "no path to score": ("evaluate", broken(None, "data.path="), r"data\.path= must be text"),
+    # predict
+    "two texts": ("predict", typed("run=.", "text=a", "file=b"), "give text= or file=, not both"),
+    "a missing file": (
+        "predict",
+        typed("run=.", "file=nowhere.txt"),
+        r"file=nowhere\.txt cannot be read .*: give a text",
+    ),
+    "a folder for a file": (
+        "predict",
+        typed("run=.", "file=/"),
+        r"file=/ cannot be read \(Is a directory\): give a text",
+    ),
+    "an empty file": (
+        "predict",
+        lambda place: ["run=.", f"file={place.write('f', '')}"],
+        "no review was given: use text=",
+    ),
+    "a file not UTF-8": (
+        "predict",
+        lambda place: ["run=.", f"file={place.write('f', b'fine' + bytes([10]) + b'caf' + bytes([233]))}"],
+        r"is not UTF-8 at byte 8 \(line 2\): save it as UTF-8",
+    ),
+    "explain what": ("predict", typed("run=.", "text=a", "explain=what"), "explain=what must be true or false"),
+    "misspelt key of predict": ("predict", typed("rum=."), "no setting rum; the nearest is run"),
+    # compare
+    "no runs": ("compare", typed(), r"runs=<folder> is needed: a sweep's folder, a run's, or several as runs=\[a,b\]"),
+    "missing runs": (
+        "compare",
+        typed("runs=[nowhere/a,nowhere/b]"),
+        "runs=nowhere/a is not a folder: give a run's, or",
+    ),
+    "no finished run": ("compare", typed("runs=."), r"no finished run in \.: choose another folder"),
+    "unknown split to compare": (
+        "compare",
+        typed("runs=.", "split=train"),
+        "split=train must be one of test, validation",
+    ),
+    "few resamples": (
+        "compare",
+        typed("runs=.", "resamples=10"),
+        "resamples=10 must be a whole number of at least 100",
+    ),
+    "words that are none": (
+        "compare",
+        typed("runs=.", "words.but=but"),
+        r"must be names \(other than length\) with a list of words each, such as \{not: \[not, n't\]\}",
+    ),
+    "against nobody": (
+        "compare",
+        lambda place: [f"runs={place.run()}", "against=bass"],
+        "against=bass is not among the runs; choose one of mean",
+    ),
+    # picture
+    "unknown picture": ("picture", typed("picture=selfie"), "must be one of positions, attention, scaling"),
+    "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs text=\.\.\. or row=<row of"),
+    "no such row": ("picture", broken(None, "picture=attention", "row=9999"), "row=9999 is none of the 48 rows of"),
+    "broken reviews of a run": (
+        "picture",
+        broken(rewrite("reviews.parquet", lambda content: content[:50]), "picture=attention", "row=1"),
+        r"reviews\.parquet cannot be read .*: give text=",
+    ),
+    # dashboard
+    "no entity": ("dashboard", typed(), "entity=<W&B user or team> is needed, or dry_run=true"),
+    "unknown time to wait": ("dashboard", typed("timeout=soon"), "timeout=soon must be a number of at least 0"),
+    "no project": ("dashboard", typed("dry_run=true", "project=null"), "project=null must be text of at least one"),
+}
+
+CASES = {f"train: {name}": ("train", *case) for name, case in TRAIN.items()}
+CASES |= {f"{case[0]}: {name}": case for name, case in OTHERS.items()}
+APART = (  # in processes of their own as well
+    "train: misspelt key",
+    "train: unknown rung",
+    "train: not closed",
+    "train: a misspelt key in a sweep",
+    "train: seed=-1",
+    "train: a missing file",
+    "train: not UTF-8",
+    "evaluate: a checkpoint of another version",
+    "predict: code in a checkpoint",
+    "predict: misspelt key of predict",
+    "compare: missing runs",
+    "picture: unknown picture",
+    "dashboard: no entity",
+)
+
+
+@pytest.fixture
+def place(tmp_path, trained, small, settings, monkeypatch) -> Place:
+    monkeypatch.chdir(tmp_path)
+    trained("mean")
+    return Place(tmp_path, trained, small, settings)
+
+
+@pytest.fixture
+def start(monkeypatch, capfd):
+    """start("train", arguments): runs a command's main here; returns its exit status and what it said on stderr."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+
+    def run(command: str, arguments: list[str]) -> tuple[int, str]:
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # set back after the test
+        monkeypatch.setattr(sys, "argv", [f"imdbattn-{command}", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            importlib.import_module(f"imdbattn.{command}").main()
+        return end.value.code, capfd.readouterr().err
+
+    yield run
+    logging.root.handlers[:], logging.root.level = handlers, level
+
+
+def arguments_of(name: str, place: Place) -> list[str]:
+    command, make, _ = CASES[name]
+    made = make(place)
+    return [
+        *(a for a in made if a == "-m"),
+        *(place.small if command == "train" else []),
+        *(a for a in made if a != "-m"),
+    ]
+
+
+def is_one_line(stderr: str, message: str) -> None:
+    assert re.fullmatch(r"error: [^\n]+\n", stderr), stderr
+    assert re.search(message, stderr), stderr
+    assert len(stderr) < 1000 or "xxxx" in stderr, "a line that nobody reads"
+
+
+def test_the_table_is_long_enough():
+    assert len(CASES) >= 60
+    assert set(APART) <= set(CASES)
+
+
+COMPOSED = [f"train: {name}" for name in list(TRAIN)[list(TRAIN).index("seed=-1") :]]
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_training_says_one_line_and_leaves_nothing_behind(name, place, settings, world):
+    """What Hydra composes, without its half second."""
+    arguments = arguments_of(name, place)
+    (place.folder / "run").mkdir()
+    before = left_in(place.folder, world)
+    with pytest.raises(UserError) as error:
+        fit(settings(*arguments), place.folder / "run")
+    is_one_line(f"error: {error.value}\n", CASES[name][2])
+    assert left_in(place.folder, world) == before
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in COMPOSED else ()) for n in CASES])
+def test_a_command_says_one_line_and_leaves_nothing_behind(name, place, start, world):
+    command, _, message = CASES[name]
+    arguments = arguments_of(name, place)
+    before = left_in(place.folder, world)
+    status, stderr = start(command, arguments)
+    assert status == 2
+    is_one_line(stderr, message)
+    assert left_in(place.folder, world) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", APART)
+def test_the_same_in_a_process_of_its_own(name, place, shell):
+    command, _, message = CASES[name]
+    arguments = arguments_of(name, place)
+    before = left_in(place.folder)
+    done = shell(command, *arguments, cwd=place.folder)
+    assert done.returncode == 2
+    is_one_line(done.stderr, message)
+    assert "Traceback" not in done.stdout
+    assert left_in(place.folder) == before
+
+
+# --- what looks wrong and is not --------------------------------------------------------------------------------------
+
+
+def test_empty_reviews_are_scored_and_counted_each_time(place, caplog):
+    texts = [*TEXTS[:30], "", " ", *TEXTS[32:]]
+    reviews = [f"data.path={place.write('r.csv', csv_text(texts=texts))}", f"data.cache_dir={place.folder / 'cache'}"]
+    for number in (1, 2):  # the second time from the cache
+        caplog.clear()
+        metrics = fit(place.settings(*place.small, *reviews, "trainer.max_epochs=1"), place.folder / f"run{number}")
+        assert "2 reviews of validation have no words; they are kept and scored" in caplog.text
+        assert "of train have no words" not in caplog.text
+        assert np.isfinite([metrics["val_loss"], metrics["test_loss"]]).all()
+    run = place.settings(f"run={place.folder / 'run1'}", config="predict")
+    caplog.clear()
+    found, _ = label_texts(run, ["", "a good film", " \n"])
+    assert all(np.isfinite(one.probability) for one in found)
+    assert "2 of 3 reviews have no words" in caplog.text
+
+
+def test_a_review_of_ten_megabytes_trains_and_is_scored(place):
+    long = "good film " * 1_000_000
+    texts = [long + TEXTS[0], *TEXTS[1:38], long + TEXTS[38], TEXTS[39]]
+    path = place.write("r.csv", csv_text(texts=texts))
+    settings = place.settings(
+        *place.small, f"data.path={path}", f"data.cache_dir={place.folder}", "trainer.max_epochs=1"
+    )
+    metrics = fit(settings, place.folder / "run")
+    assert np.isfinite([metrics["val_loss"], metrics["test_loss"]]).all()
+    assert metrics["train_reviews"] + metrics["val_reviews"] + metrics["test_reviews"] == 40
+    found, _ = label_texts(place.settings(f"run={place.folder / 'run'}", config="predict"), [long])
+    assert np.isfinite(found[0].probability)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    {
+        "byte order mark": ("r.csv", b"\xef\xbb\xbf" + csv_text().encode()),
+        "byte order mark in JSON": ("r.jsonl", b"\xef\xbb\xbf" + lines().encode()),
+        "lines of Windows": ("r.csv", csv_text().replace("\n", "\r\n").encode()),
+        "lines of an old Mac": ("r.csv", csv_text().replace("\n", "\r").encode()),
+        "blank lines": ("r.csv", csv_text().replace("\n", "\n\n").encode()),
+        "spaces around labels": ("r.csv", csv_text([f" {label}  " for label in LABELS]).encode()),
+        "another column is not UTF-8": (
+            "r.csv",
+            csv_text([f"{n},\xe9" for n in LABELS], head="text,label,x").encode("latin1"),
+        ),
+    }.values(),
+)
+def test_what_programs_write_is_read_as_it_is_meant(settings, tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    reviews = find_source(settings(f"data.path={tmp_path / name}")["data"]).load()
+    assert reviews.label_names == ["neg", "pos"]
+    assert reviews.splits[""].texts == list(TEXTS)
+    assert reviews.splits[""].labels.tolist() == [0, 1] * 20
+
+
+def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_numbers(settings, tmp_path):
+    texts = ["1.0", "007", "true", "2024-01-02", "nan", "NULL", "1e3", "x"] * 5
+    (tmp_path / "r.csv").write_text(csv_text([f"{n % 2}.0" for n in range(40)], texts))
+    reviews = find_source(settings(f"data.path={tmp_path}/r.csv")["data"]).load()
+    assert (reviews.label_names, reviews.splits[""].texts) == (["0", "1"], texts)
+
+
+@pytest.mark.parametrize(
+    "content", [csv_text().replace("word2,", "\0,").encode(), b"text,label\ncaf\xe9 \0,neg\n,pos\n"]
+)
+def test_broken_text_is_replaced_where_that_is_wanted(settings, tmp_path, content):
+    (tmp_path / "r.csv").write_bytes(content)
+    reviews = find_source(settings(f"data.path={tmp_path}/r.csv", "data.encoding_errors=replace")["data"]).load()
+    assert sum("\ufffd" in text and "\0" not in text for text in reviews.splits[""].texts) == 1
+
+
+def test_a_zip_with_a_path_outside_is_read_and_nothing_written_there(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "v.zip").write_bytes(zipped("../../x.txt", GLOVE))
+    found = load_glove(dim=8, path=str(tmp_path / "in" / "v.zip"), cache_dir=str(tmp_path / "in" / "cache"))
+    assert len(found.words) == 40
+    assert os.listdir(tmp_path) == ["in"]
+    assert not list(tmp_path.rglob("x.txt"))
