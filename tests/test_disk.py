@@ -1,6 +1,7 @@
 """A full disk, a read-only folder or a killed writer leaves the old file whole, nothing half, and one clear line."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -118,6 +119,21 @@ def test_a_run_that_cannot_be_written_anywhere_ends_in_one_line(disk, settings, 
     with pytest.raises(UserError, match=rf"{place} cannot be .*choose another") as e:
         fit(settings(*small, *TINY), place)
     assert "\n" not in str(e.value)
+
+
+SWEEP = "-m seed=1,2 hydra.sweep.dir=DISK/x"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [("hydra.run.dir=/proc/x", "ro"), ("hydra.run.dir=DISK/x", "ro"), (SWEEP, "ro"), (SWEEP, "size=4k")],
+)
+def test_a_folder_that_hydra_cannot_make_or_fill_ends_in_one_line(shell, small, disk, tmp_path, arguments, options):
+    words = arguments.replace("DISK", str(disk(options))).split()
+    done = shell("train", *words, *small, *TINY, cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: [^\n]* cannot be [^\n]*choose another [^\n]*\n", done.stderr)
+    assert not list(tmp_path.rglob("metrics.json"))
 
 
 @pytest.mark.parametrize("failing", ["open", "fsync", "replace"])
