@@ -60,6 +60,8 @@ def check_targets(node: Any, key: str, kind: type) -> None:
     elif isinstance(node, list):
         for number, value in enumerate(node):
             check_targets(value, f"{key}[{number}]", kind)
+    elif isinstance(node, str) and "${" in node:  # `instantiate` would compute it, and make what nobody has looked at
+        raise UserError(f"{key} holds ${{...}}: these settings are plain values")
 
 
 def find_object(target: str) -> Any:

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from omegaconf import OmegaConf
 
-from imdbattn.data.cache import write_atomically
+from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.data.prepare import prepare
 from imdbattn.settings import SPLIT_FILES
 from imdbattn.training.build import build_data, build_trainer, compile_net, new_module, trained_module
@@ -54,7 +54,13 @@ def fit(cfg: Mapping[str, Any], folder: Path, resume: bool = False) -> dict[str,
         log.info("This run was finished before:")
         report(metrics := json.loads((folder / "metrics.json").read_text()), folder)
         return metrics
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, way_out := "choose another hydra.run.dir")
+    with writing_into(folder, way_out):
+        return fill(cfg, folder, resume)
+
+
+def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
+    """What `fit` does once there is a folder."""
     if cfg["threads"]:
         torch.set_num_threads(cfg["threads"])
     L.seed_everything(cfg["seed"], workers=True, verbose=False)

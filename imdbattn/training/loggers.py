@@ -34,7 +34,10 @@ def start_training_run(settings: Mapping[str, Any], folder: Path, config: Mappin
 def build_loggers(
     settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any], resume: bool = False
 ) -> list[Logger]:
-    """CSV first, then what `logger` names; `resume` goes on with the folder's W&B run. Raises UserError for an unknown name or a missing package."""
+    """CSV first, then what `logger` names; `resume` goes on with the folder's W&B run.
+
+    Raises UserError for an unknown name or a missing package.
+    """
     name = settings["name"]
     if name not in LOGGERS:
         raise UserError(f"logger.name={name} is unknown; choose one of {', '.join(LOGGERS)}")

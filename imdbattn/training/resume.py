@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
+from imdbattn.safety import read_settings
 from imdbattn.settings import NO_EFFECT, flat, overlay, within, without
 
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a job that was begun before
@@ -36,11 +37,11 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
             f"resume={os.path.relpath(folder)} holds no run to go on with, it has no config.yaml: start it again; or, "
             "if it is a sweep's, repeat the command that the sweep was started with"
         )
-    try:
-        theirs: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(file))  # type: ignore[assignment]
-        source = theirs["data"]["source"]
-    except Exception as error:
-        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    theirs = read_settings(file)
+    source = theirs.get("data", {}).get("source")
+    lacking = [key for key in without(settings, *NO_EFFECT, "model", "optim") if key not in flat(theirs)]
+    if lacking:
+        raise UserError(f"{file} has no {lacking[0]}, it is of another version of imdbattn: start the run anew")
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in typed]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     if any(not within(key, *NO_EFFECT) for key in keys):

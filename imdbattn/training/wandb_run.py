@@ -64,8 +64,8 @@ def start_wandb(
 
     What W&B would collect by itself is switched off: the command line, the host and its paths, the git remote, the
     list of installed packages. The group is `group`, else the setting, else $WANDB_RUN_GROUP, which W&B itself reads
-    once a process only. With `resume` it is the run that `folder` holds already, if any: online it goes on, offline there
-    is one folder more of the same run, whose notes say so.
+    once a process only. With `resume` it is the run that `folder` holds already, if any: online it goes on, offline
+    there is one folder more of the same run, whose notes say so.
     """
     import wandb
 
