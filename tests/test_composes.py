@@ -5,9 +5,10 @@ import re
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from imdbattn.settings import RULES, RUNGS, conf_dir, digest
+from imdbattn.settings import RULES, RUNGS, conf_dir, digest, has_plugin
 from imdbattn.training.build import build_net, build_trainer, make
 
 from .nets import net, vectors
@@ -22,6 +23,24 @@ ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes(settings, choice):
     assert settings(choice)["model"]["name"]
+
+
+def test_slurm_says_how_many_devices_and_machines(settings, monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")
+    monkeypatch.setenv("SLURM_NNODES", "2")
+    trainer = settings("trainer=slurm")["trainer"]
+    assert [trainer[key] for key in ("devices", "num_nodes", "strategy", "accelerator")] == [4, 2, "ddp", "gpu"]
+
+
+@pytest.mark.parametrize("launcher", [file.stem for file in FILES if file.parent.name == "launcher"])
+def test_every_launcher_composes(launcher):
+    if launcher == "ray_cluster" and not has_plugin("hydra_ray_launcher"):
+        pytest.skip("the extra ray lives in an environment of its own")
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        found = compose("train", [f"hydra/launcher={launcher}"], return_hydra_config=True).hydra.launcher
+    ours = OmegaConf.load(conf_dir() / "hydra" / "launcher" / f"{launcher}.yaml")
+    ours.pop("defaults")
+    assert OmegaConf.to_container(OmegaConf.merge(found, ours)) == OmegaConf.to_container(found)
 
 
 @pytest.mark.parametrize("config", ENTRIES)

@@ -1,19 +1,23 @@
 """Promise 7 for sweeps: one job, one folder; none stops the others, none runs twice, none outlives its sweep."""
 
+import csv
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
 
+from imdbattn.data.sources import find_source
 from imdbattn.errors import UserError
-from imdbattn.settings import digest, variant
+from imdbattn.settings import digest, has_plugin, variant
 from imdbattn.training import sweep
 
 ROOT = str(Path(__file__).parent.parent)
@@ -167,8 +171,85 @@ def test_each_job_on_one_device_has_a_gpu_of_its_own(monkeypatch, job, settings)
 
 def test_two_jobs_never_share_a_folder(job):
     assert sweep.claim(job / "mean-s1-123456")
+    assert sweep.claim(job / "mean-s1-123456"), "a cluster stopped it and starts it again"
+    sweep.HydraConfig.get().job.num += 1
     assert not sweep.claim(job / "mean-s1-123456")
     assert sweep.claim(job / "mean-s2-123456")
+
+
+def test_a_job_gets_the_threads_of_its_place(monkeypatch):
+    monkeypatch.setattr(sweep, "cores", lambda: 8)
+    for launcher, threads in (
+        ({}, 8),
+        ({"n_jobs": 2}, 4),
+        ({"n_jobs": -1}, 1),
+        ({"n_jobs": 20}, 1),
+        ({"ray": {"remote": {"num_cpus": 3}}}, 3),
+        ({"ray": {"remote": {"num_cpus": 0.5}}}, 1),
+        ({"ray": {"remote": {}}}, 1),
+    ):
+        assert sweep.threads_of(launcher) == threads, launcher
+
+
+@pytest.fixture
+def stopped(small, settings, tmp_path) -> tuple[Path, dict]:
+    """The folder of a run that was stopped after its checkpoint, and its settings."""
+    source = tmp_path / "reviews.csv"
+    source.write_text("text,label\ngood,pos\nbad,neg\n")
+    cfg = settings(*(o for o in small if not o.startswith("data.path=")), f"data.path={source}", "model=mean")
+    folder = tmp_path / "run"
+    (folder / "checkpoints").mkdir(parents=True)
+    OmegaConf.save({"data": {"source": "path"}}, folder / "config.yaml")
+    key = find_source(dict(cfg["data"])).checksum
+    (folder / "environment.json").write_text(json.dumps({"source_key": key}))
+    with zipfile.ZipFile(folder / "checkpoints" / "last.ckpt", "w") as file:
+        file.writestr("weights", b"")
+    return folder, cfg
+
+
+def test_a_stopped_job_goes_on_from_its_checkpoint(stopped):
+    assert sweep.resumable(*stopped)
+
+
+@pytest.mark.parametrize("broken", ["config.yaml", "environment.json", "checkpoints/last.ckpt", "../reviews.csv"])
+def test_a_stopped_job_begins_afresh_where_it_cannot_go_on(stopped, broken):
+    """Without its settings or its checkpoint, and on changed data."""
+    folder, cfg = stopped
+    (folder / broken).write_text("xx: [")
+    assert not sweep.resumable(folder, cfg)
+
+
+def test_a_finished_job_with_a_broken_file_begins_afresh(stopped):
+    (stopped[0] / "metrics.json").write_text("{}")
+    assert not sweep.resumable(*stopped)
+
+
+def test_a_sweep_that_is_stopped_lets_its_jobs_save_and_then_goes_on(jobs, tmp_path):
+    """SIGTERM, as from a cluster; the second sweep trains the rest of the epochs only."""
+    folder = tmp_path / "sweep"
+    command = [sys.executable, "-m", "imdbattn.train", "-m", f"hydra.sweep.dir={folder}", *jobs]
+    command += ["trainer.max_epochs=100", "patience=null"]
+    pipe = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": ROOT}, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipe, stderr=subprocess.STDOUT) as run:
+        wait_for(lambda: list(folder.glob("*/metrics.csv")))
+        run.terminate()
+        output, _ = run.communicate(timeout=60)
+    assert run.returncode != 0
+    assert "stopped with its sweep" in output
+    (job,) = (path.parent for path in folder.glob("*/config.yaml"))
+
+    def speeds() -> list[str]:
+        """Of each epoch: no two are alike."""
+        rows = csv.DictReader((job / "metrics.csv").read_text().splitlines())
+        return [speed for row in rows if (speed := row.get("train/tokens_per_s"))]
+
+    before = speeds()
+    assert 0 < len(before) < 100
+    done = subprocess.run([*command, f"resume={folder}"], **pipe, stderr=subprocess.STDOUT, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "goes on from its last checkpoint" in done.stdout
+    assert len(speeds()) == 100
+    assert speeds()[: len(before)] == before
 
 
 def test_two_sweeps_never_share_a_folder(monkeypatch, tmp_path):
@@ -214,15 +295,18 @@ def test_gpus_are_counted_without_torch(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_jobs_run_through_submitit(jobs, shell, tmp_path):
-    """Its local mode stands in for SLURM: same pickling, same processes, no queue."""
+@pytest.mark.parametrize("launcher", ["submitit_local", "ray_cluster"])
+def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
+    """Submitit's local mode stands in for SLURM: same pickling, same processes, no queue. Ray starts one here."""
+    if launcher == "ray_cluster" and not has_plugin("hydra_ray_launcher"):
+        pytest.skip("the extra ray lives in an environment of its own")
     folder = tmp_path / "sweep"
     arguments = [
         "-m",
         *jobs,
         "seed=1",
         "optim.lr=0.02,-1",
-        "hydra/launcher=submitit_local",
+        f"hydra/launcher={launcher}",
         f"hydra.sweep.dir={folder}",
     ]
     done = shell("train", *arguments, cwd=tmp_path)
@@ -231,19 +315,27 @@ def test_jobs_run_through_submitit(jobs, shell, tmp_path):
     assert "optim.lr=-1 must be a number of at least 0" in done.stdout + done.stderr
 
 
-def test_several_processes_inside_a_sweep_share_one_folder(jobs, shell, tmp_path):
+def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(jobs, shell, tmp_path):
+    """Also inside a SLURM task, where Lightning would wait for processes that srun should have started."""
     folder = tmp_path / "sweep"
-    arguments = ["-m", *jobs, "trainer=ddp_cpu", "trainer.devices=2,1", f"hydra.sweep.dir={folder}"]
-    done = shell("train", *arguments, cwd=tmp_path)
+    arguments = ["-m", *jobs, "trainer=ddp_cpu", "trainer.devices=2,1", "logger=wandb", f"hydra.sweep.dir={folder}"]
+    task = {"JOB_ID": "7", "JOB_NAME": "submitit", "NTASKS": "1", "NTASKS_PER_NODE": "1", "NNODES": "1"}
+    task |= {"PROCID": "0", "LOCALID": "0", "NODEID": "0", "NODELIST": "localhost"}
+    done = shell("train", *arguments, cwd=tmp_path, env={f"SLURM_{name}": value for name, value in task.items()})
     assert done.returncode == 0, done.stderr + done.stdout
-    assert len(list(folder.glob("*/metrics.json"))) == 2
+    found = {OmegaConf.load(path).trainer.devices: path.parent for path in folder.glob("*/config.yaml")}
+    assert set(found) == {1, 2}
+    for job in found.values():
+        assert (job / "metrics.json").exists()
+        assert len(list(job.glob("wandb/offline-run-*"))) == 1
+    assert len(list(folder.glob("**/offline-run-*"))) == 3, "one more for the comparison"
     # A crash is named by its own last words, not by Hydra's hint.
-    (one,) = (f.parent for f in folder.glob("*/config.yaml") if OmegaConf.load(f).trainer.devices == 1)
+    one = found[1]
     shutil.rmtree(one / "checkpoints")
     (one / "checkpoints").write_text("in the way")
     done = shell("train", *arguments, "trainer.devices=1", cwd=tmp_path)
     assert done.returncode == 1
-    assert "File exists" in sweep.jobs_of(folder)[one.name]["reason"]
+    assert "NotADirectoryError" in sweep.jobs_of(folder)[one.name]["reason"]
     assert not [path for path in tmp_path.iterdir() if path != folder and path.name != "runs"]
 
 

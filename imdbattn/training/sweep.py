@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
 PR_SET_PDEATHSIG = 1  # Linux: a signal for this process when the one that started it ends
+PATIENCE = 20  # seconds for a job that is asked to stop; SLURM kills after 30
 
 
 def run_job(cfg: DictConfig) -> float:
@@ -48,9 +49,11 @@ def run_job(cfg: DictConfig) -> float:
         settings = checked(plain(cfg))
         status = "kept"
         if lacking := missing(folder, settings):
+            goes_on = resumable(folder, settings)
             why = "" if not (folder / "config.yaml").exists() else f" (it has no {lacking})"
+            why = " (goes on from its last checkpoint)" if goes_on else why
             log.info("run     %s: %s%s", name, " ".join(swept()), why)
-            run_apart(folder, settings)
+            run_apart(folder, settings, goes_on)
             if lacking := missing(folder, settings):
                 raise UserError(f"it ended without {lacking}")
             status = "done"
@@ -101,6 +104,17 @@ def missing(folder: Path, settings: Mapping[str, Any]) -> str:
     return ""
 
 
+def resumable(folder: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether `folder` holds a run on today's data that was stopped and can go on from its last checkpoint."""
+    try:
+        ran = OmegaConf.load(folder / "config.yaml")
+        key = json.loads((folder / "environment.json").read_text()).get("source_key")
+        alike = same_data(settings["data"], ran.data.source, key)
+    except Exception:  # of whatever kind: then it begins afresh
+        return False
+    return alike and not (folder / "metrics.json").exists() and zipfile.is_zipfile(folder / "checkpoints" / "last.ckpt")
+
+
 def same_data(data: Mapping[str, Any], source: str, key: str | None) -> bool:
     """Whether the `data` settings lead to the reviews that a run was trained on, by its source and their checksum."""
     from imdbattn.data.sources import DECIDED, find_source
@@ -110,8 +124,8 @@ def same_data(data: Mapping[str, Any], source: str, key: str | None) -> bool:
     return data["source"] != "auto" or os.environ.get(DECIDED) in (None, source)
 
 
-def run_apart(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Runs the job as `python -m imdbattn.train ... hydra.mode=RUN`.
+def run_apart(folder: Path, settings: Mapping[str, Any], goes_on: bool = False) -> None:
+    """Runs the job as `python -m imdbattn.train ... hydra.mode=RUN`; it `goes_on` from its last checkpoint, or begins.
 
     A process of its own gives its memory and its GPU back, has its own W&B run, may start further processes (DDP),
     and can die without harm. Raises UserError with the last words of a job that failed.
@@ -119,9 +133,9 @@ def run_apart(folder: Path, settings: Mapping[str, Any]) -> None:
     hydra = HydraConfig.get()
     alone = hydra.launcher._target_.endswith("BasicLauncher")
     overrides = [o for o in hydra.overrides.task if not o.startswith(("resume=", "threads="))]
-    threads = settings["threads"] or (None if alone else max(1, cores() // slots_of(hydra.launcher)))
+    threads = settings["threads"] or (None if alone else threads_of(hydra.launcher))
     overrides += [f"threads={threads or 'null'}", "hydra.mode=RUN"]
-    overrides.append(quoted(f"hydra.run.dir={folder}", ["hydra.run.dir"]))
+    overrides += [quoted(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * goes_on)]
     places = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
     if places:  # of --config-dir and hydra.searchpath
         named = (json.dumps(place if "://" in place else f"file://{place}") for place in places)
@@ -130,7 +144,9 @@ def run_apart(folder: Path, settings: Mapping[str, Any]) -> None:
     # A worker of joblib's would work on when its sweep is killed; elsewhere a parent may end before its child.
     worker = hydra.launcher._target_.endswith("JoblibLauncher") and os.environ.get(SWEEP_PID) != str(os.getpid())
     with device(settings["trainer"]) as chosen, errors.open("w") as stderr:
-        env = {**os.environ, "WANDB_RUN_GROUP": group_of(Path(hydra.sweep.dir)), **chosen}
+        # Inside a SLURM task a job starts its own processes; by this name Lightning does not wait for those of srun.
+        env = {SWEEP_PID: str(os.getpid()), **os.environ, **chosen, "SLURM_JOB_NAME": "interactive"}
+        env["WANDB_RUN_GROUP"] = group_of(Path(hydra.sweep.dir))
         stdout = None if alone else (folder / "console.log").open("w")
         process = subprocess.Popen(
             [sys.executable, "-m", "imdbattn.train", *overrides],
@@ -142,9 +158,11 @@ def run_apart(folder: Path, settings: Mapping[str, Any]) -> None:
         try:
             status = wait(process, worker)
         except BaseException as stop:
-            with suppress(subprocess.TimeoutExpired):  # Ctrl-C has reached the job, too: it may write what it has
-                process.wait(20 if isinstance(stop, KeyboardInterrupt) else 0)
-            process.terminate()
+            if not isinstance(stop, KeyboardInterrupt):  # Ctrl-C has reached the job, too
+                process.terminate()
+            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):  # it saves what it has
+                process.wait(PATIENCE)
+            process.kill()
             process.wait()
             raise
         finally:
@@ -179,9 +197,13 @@ def wait(process: subprocess.Popen, worker: bool) -> int:
 
 
 def end_with_parent() -> None:
-    """On Linux: SIGTERM for this process when the one that started it ends, so that no job outlives its sweep."""
+    """On Linux: a signal for this process when the one that started it ends, so that no job outlives its sweep.
+
+    SIGTERM, by which a job saves what it has; SIGKILL for a rank of DDP, which without the first can do nothing.
+    """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        rank = os.environ.get("LOCAL_RANK", "0")
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM if rank == "0" else signal.SIGKILL)
 
 
 def cores() -> int:
@@ -204,10 +226,12 @@ def slots() -> int:
     return len(gpus()) or cores()
 
 
-def slots_of(launcher: Mapping[str, Any]) -> int:
-    """How many jobs a launcher runs side by side on one machine; joblib's -1 is one a core."""
+def threads_of(launcher: Mapping[str, Any]) -> int:
+    """CPU threads of each job: the cores that Ray gives it, or its share of those here; joblib's -1 is a job a core."""
+    if "ray" in launcher:
+        return max(1, int(launcher["ray"]["remote"].get("num_cpus") or 1))
     jobs = launcher.get("n_jobs") or 1
-    return jobs if jobs > 0 else cores()
+    return max(1, cores() // jobs) if jobs > 0 else 1
 
 
 @contextmanager
@@ -234,10 +258,15 @@ def device(trainer: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def claim(folder: Path) -> bool:
-    """Notes that a job has started; False where another of this sweep has the same folder."""
-    sweep = Path(HydraConfig.get().sweep.dir)
+    """Notes that a job has started, or started again after a cluster stopped it.
+
+    False where another of this sweep has the same folder.
+    """
+    hydra = HydraConfig.get()
+    sweep = Path(hydra.sweep.dir)
     with FileLock(sweep / ".claim.lock"):
-        if folder.name in jobs_of(sweep):
+        holder = jobs_of(sweep).get(folder.name)
+        if holder and holder["number"] != hydra.job.num:
             return False
         note(folder.name, "started")
         return True
@@ -245,12 +274,13 @@ def claim(folder: Path) -> bool:
 
 def note(name: str, status: str, reason: str = "") -> None:
     """Adds a line about a job to its sweep's log; short lines added at the end don't mix, from whatever process."""
-    with (Path(HydraConfig.get().sweep.dir) / LOG).open("a") as file:
-        file.write(json.dumps({"job": name, "status": status, "reason": reason}) + "\n")
+    hydra = HydraConfig.get()
+    with (Path(hydra.sweep.dir) / LOG).open("a") as file:
+        file.write(json.dumps({"job": name, "number": hydra.job.num, "status": status, "reason": reason}) + "\n")
 
 
-def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
-    """How each job of a sweep went: its folder's name -> {"job", "status", "reason"}."""
+def jobs_of(sweep: Path) -> dict[str, dict[str, Any]]:
+    """How each job of a sweep went: its folder's name -> {"job", "number", "status", "reason"}."""
     lines = (sweep / LOG).read_text().splitlines()
     found = {entry["job"]: entry for entry in map(json.loads, lines)}
     for entry in found.values():

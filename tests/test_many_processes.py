@@ -1,0 +1,168 @@
+"""Promises 5 and 7 for many processes: the losses and metrics of one, one folder, one W&B run, one cache entry."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+ROOT = str(Path(__file__).parent.parent)
+# The real command, which also writes down the mean loss over the reviews of each step, of all processes together.
+TOLD = """
+import json, sys, torch
+from imdbattn.train import main
+from imdbattn.training.module import ReviewClassifier
+
+kept = ReviewClassifier.on_train_epoch_end
+
+def told(self):
+    sums_S3 = self.trainer.strategy.reduce(torch.stack(self.trained), reduce_op="sum")
+    if self.trainer.is_global_zero:
+        with open("losses.jsonl", "a") as file:
+            file.write(json.dumps((sums_S3[:, 0] / sums_S3[:, 2]).tolist()) + "\\n")
+    kept(self)
+
+ReviewClassifier.on_train_epoch_end = told
+main()
+"""
+
+
+@pytest.fixture(scope="session")
+def job(small):
+    """One epoch of residual_pe on the small world, half of the words dropped, logged to W&B offline.
+
+    In 23 batches of 4 to 14 reviews: parts of unequal size, on 2 and on 4 processes.
+    """
+    own = ["logger=wandb", "model=residual_pe", "trainer.max_epochs=1", "data.batch_tokens=84", "data.pad_to=1"]
+    return [*(o for o in small if not o.startswith(("logger=", "trainer=", "data.batch_tokens="))), *own]
+
+
+@pytest.fixture(scope="session")
+def ran(job, tmp_path_factory):
+    """ran(processes): losses of the steps, metrics and folder of a job on so many processes, once in a session."""
+    runs: dict[int, tuple[list[float], dict, Path]] = {}
+
+    def run(processes: int) -> tuple[list[float], dict, Path]:
+        if processes not in runs:
+            folder = tmp_path_factory.mktemp(f"processes{processes}")
+            (folder / "told.py").write_text(TOLD)
+            trainer = ["trainer=cpu"] if processes == 1 else ["trainer=ddp_cpu", f"trainer.devices={processes}"]
+            start([sys.executable, "told.py", *job, *trainer], folder)
+            (losses,) = map(json.loads, (folder / "losses.jsonl").read_text().splitlines())
+            (metrics,) = folder.glob("runs/20*/*/metrics.json")
+            runs[processes] = (losses, json.loads(metrics.read_text()), folder)
+        return runs[processes]
+
+    return run
+
+
+def start(command: list[str], cwd: Path, **env: str) -> str:
+    """What a command that succeeds prints."""
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, "PYTHONPATH": ROOT, **env}, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def free_port() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return str(sock.getsockname()[1])
+
+
+def one_run(folder: Path) -> dict:
+    """The metrics of the only run below `folder`, which has one run folder and one W&B run and no more."""
+    (found,) = folder.rglob("config.yaml")
+    assert [path.parent for path in folder.rglob("metrics.json")] == [found.parent]
+    assert [path.parent.parent for path in folder.rglob("offline-run-*")] == [found.parent]
+    return json.loads((found.parent / "metrics.json").read_text())
+
+
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_any_number_of_processes_gives_the_losses_and_metrics_of_one(ran, processes):
+    losses, metrics, _ = ran(processes)
+    alone, expected, _ = ran(1)
+    assert len(alone) > 20
+    assert losses == pytest.approx(alone, rel=1e-5)
+    for name in ("val_loss", "test_loss"):
+        assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
+    for name in ("steps", "val_accuracy", "test_accuracy", "val_reviews", "test_reviews", "test_fingerprint"):
+        assert metrics[name] == expected[name], name
+
+
+def test_two_processes_share_a_run_folder_and_a_wandb_run(ran):
+    folder = ran(2)[2]
+    one_run(folder)
+    assert {path.name for path in folder.iterdir()} == {"runs", "told.py", "losses.jsonl"}
+
+
+def test_torchrun_makes_one_run(job, ran, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "imdbattn.train", *job, "trainer=ddp_cpu", "hydra.run.dir=runs/x"]
+    start(command, tmp_path, OMP_NUM_THREADS="1")
+    assert one_run(tmp_path)["test_loss"] == pytest.approx(ran(1)[1]["test_loss"], rel=1e-5)
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"x", "latest"}
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_torchrun_without_a_folder_ends_in_one_line(shell, tmp_path, rank):
+    done = shell("train", cwd=tmp_path, env={"TORCHELASTIC_RUN_ID": "none", "RANK": rank, "LOCAL_RANK": rank})
+    assert done.returncode == 2
+    assert done.stderr.count("error: torchrun ") == len(done.stderr.splitlines()) == (rank == "0")
+    assert not list(tmp_path.iterdir())
+
+
+def test_srun_makes_one_run(job, ran, tmp_path):
+    """Two tasks of a SLURM job, told by their environment what srun tells them."""
+    names = {"JOB_ID": free_port(), "JOB_NAME": "ladder", "NTASKS": "2", "NTASKS_PER_NODE": "2", "NNODES": "1"}
+    names |= {"NODEID": "0", "NODELIST": "localhost"}
+    env = {f"SLURM_{name}": value for name, value in names.items()} | {"MASTER_PORT": free_port()}
+    command = [sys.executable, "-m", "imdbattn.train", *job, "trainer=slurm"]
+    command += ["trainer.accelerator=cpu", "trainer.precision=32-true"]
+
+    def task(number: int) -> str:
+        return start(command, tmp_path, **env, SLURM_PROCID=str(number), SLURM_LOCALID=str(number))
+
+    with ThreadPoolExecutor() as pool:
+        outputs = list(pool.map(task, range(2)))
+    assert one_run(tmp_path)["test_loss"] == pytest.approx(ran(1)[1]["test_loss"], rel=1e-5)
+    assert "test accuracy" in outputs[0]
+    assert "test accuracy" not in outputs[1]
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        pytest.param([["seed=1"], ["seed=2"]], id="two_jobs"),
+        pytest.param(
+            [
+                ["-m", "seed=1,2", "hydra/launcher=local", "hydra.sweep.dir=a"],
+                ["-m", "seed=1,2", "hydra/launcher=local", "hydra.sweep.dir=b"],
+                ["seed=3"],
+            ],
+            id="two_sweeps_and_a_job",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_jobs_started_at_once_on_an_empty_cache_build_it_once(small, tmp_path, commands):
+    own = [o for o in small if not o.startswith(("data.cache_dir=", "threads="))]
+    own += [f"data.cache_dir={tmp_path}/cache", "model=mean", "trainer.max_epochs=1"]
+
+    def run(command: list[str]) -> str:
+        return start([sys.executable, "-m", "imdbattn.train", *command, *own], tmp_path)
+
+    with ThreadPoolExecutor() as pool:
+        outputs = list(pool.map(run, commands))
+    jobs = sum(len(re.findall(r"\d", word)) for command in commands for word in command if word.startswith("seed="))
+    assert len(list(tmp_path.rglob("metrics.json"))) == jobs
+    logs = [path.read_text() for path in tmp_path.rglob("train.log")]
+    assert "".join(logs).count("Reading and tokenising") == 1, outputs
+    assert len([path for path in (tmp_path / "cache" / "tokens").iterdir() if path.is_dir()]) == 1
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
