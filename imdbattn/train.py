@@ -8,6 +8,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from imdbattn.errors import UserError
 from imdbattn.settings import SWEEP_PID, checked, command, in_sweep, many_imports, plain
 from imdbattn.training.resume import begun_before, resumed
 
@@ -20,20 +21,22 @@ def main(cfg: DictConfig) -> float:
 
         return run_job(cfg)
     settings, job = plain(cfg), HydraConfig.get()
-    folder = Path(job.runtime.output_dir)
+    folder = Path(job.runtime.output_dir).resolve()  # runs/latest is a link
+    named = any(word.startswith("hydra.run.dir=") for word in job.overrides.hydra)
+    if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
+        raise UserError("torchrun starts several processes that need one folder: add hydra.run.dir=runs/<a name>")
     if resume := bool(settings["resume"]) or begun_before(folder):
         settings = resumed(settings, job.overrides.task, folder)
     settings = checked(settings)
-    if os.environ.get(SWEEP_PID):  # a job of a sweep, or another rank of one
+    if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":  # a job of a sweep, or another rank
         from imdbattn.training.sweep import end_with_parent
 
         end_with_parent()
     with many_imports():  # they take seconds: `--help` and a wrong key don't wait
         if settings["logger"]["name"] == "wandb":
             with suppress(Exception):  # what W&B has to say does not stop training
-                importlib.import_module(
-                    "wandb.apis.public"
-                )  # wandb.init does: in 0.4 s, but in 1.5 s once torch is loaded
+                # wandb.init does: in 0.4 s, but in 1.5 s once torch is loaded.
+                importlib.import_module("wandb.apis.public")
         from imdbattn.training.fit import fit
 
     return fit(settings, folder, resume)["val_accuracy"]

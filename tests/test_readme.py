@@ -47,6 +47,10 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
         done = shell(name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"})
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), "a user without an account is told so"
         return
+    if arguments == ["resume=runs/latest"]:
+        done = shell(name, f"resume={folder}", cwd=tmp_path)
+        assert "This run was finished before" in done.stdout, done.stderr
+        return
     trains = name == "train" and "--cfg" not in arguments and "--help" not in arguments
     if trains:
         if any(a.startswith("+experiment=") for a in arguments):  # one job of it

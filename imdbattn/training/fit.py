@@ -91,6 +91,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
             (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
         write_json(folder / "environment.json", environment())
+        link_latest(folder)
     failed = True
     try:
         trainer.loggers = build_loggers(cfg["logger"], folder, cfg, resume)
@@ -168,7 +169,6 @@ def report(metrics: Mapping[str, Any], folder: Path) -> None:
         )
         log.info("test set             %s [%s]", metrics["test_set"], metrics["test_fingerprint"])
     log.info("run folder           %s", os.path.relpath(folder))
-    link_latest(folder)
 
 
 def link_latest(folder: Path) -> None:
