@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
+from imdbattn.safety import visible
 from imdbattn.settings import YES_OR_NO, command, many_imports, obey, plain, take_argument
 
 
@@ -29,7 +30,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
         print(f"page: {write_page(explanations, [drawn(found) for found in explanations], path)}")
     else:
         for found in explanations:
-            print(f"{found.label}  {100 * found.probability:5.1f} %  {' '.join(found.text.split())[:100]}")
+            said = f"{found.label}  {100 * found.probability:5.1f} %  {' '.join(found.text.split())[:100]}"
+            print(visible(said))
 
 
 def read_texts(settings: dict[str, Any]) -> list[str]:

@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
+from imdbattn.safety import refuse_credentials, visible
 
 PACKAGE = Path(__file__).parent
 RUNGS = (  # conf/model, in the order in which the ladder is built
@@ -61,6 +62,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
+RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # environment variables: which of several processes this one is
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # what else may stand in them, others say
 WHERE = ("data.path", "data.source", "data.glove.path", "data.glove.source")  # what was found there has fingerprints
@@ -91,7 +93,7 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
             try:
                 return task(cfg)
             except UserError as error:
-                print(f"error: {error}", file=sys.stderr)
+                complain(error)
                 if in_sweep():
                     raise
                 if fresh:
@@ -105,6 +107,8 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
             begun.clear()
             os.environ["HYDRA_FULL_ERROR"] = "1"  # lets Hydra's exceptions reach us; our other processes say so, too
             try:
+                overrides = (argument.lstrip("+~").partition("=") for argument in typed[1:])
+                refuse_credentials({name: value for name, _, value in overrides})
                 refuse_missing_launchers(typed)
                 refuse_strangers(config_name, typed[1:])
                 if not {"-m", "--multirun"} & set(typed):
@@ -114,17 +118,23 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
                 sys.exit(128 + signal.SIGINT)
             except UserError as error:
                 if not begun:  # else it is said
-                    print(f"error: {error}", file=sys.stderr)
+                    complain(error)
                 sys.exit(2)
             except (HydraException, OmegaConfBaseException, ValueError) as error:
                 if begun:  # a mistake of ours
                     raise
-                print(f"error: {complaint(error, config_name, typed[1:])}", file=sys.stderr)
+                complain(complaint(error, config_name, typed[1:]))
                 sys.exit(2)
 
         return main
 
     return decorate
+
+
+def complain(reason: object) -> None:
+    """Says what is wrong in one line, once for all processes, also where it quotes what holds control characters."""
+    if all(os.environ.get(name, "0") == "0" for name in RANKS):
+        print(f"error: {visible(str(reason))}".replace("\n", " "), file=sys.stderr)
 
 
 def digest_of_root(*, _root_: DictConfig) -> str:

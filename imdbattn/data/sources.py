@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import importlib.util
 import io
+import json
 import logging
 import os
 import re
@@ -325,43 +326,60 @@ def natural(stem: str) -> tuple:
 
 
 def read_table(file: Path, encoding_errors: str = "strict", words: tuple[str, ...] = ()):
-    """A csv, tsv, jsonl or parquet file as a pyarrow table; UserError names the file when it cannot be read.
+    """A csv, tsv or parquet file as a pyarrow table; UserError names the file when it cannot be read.
 
     words: columns of a csv or tsv file that stay text, whatever their values look like.
     """
     import pyarrow as pa
     import pyarrow.csv
-    import pyarrow.json
     import pyarrow.parquet
 
-    if file.suffix not in SUFFIXES:
-        raise UserError(f"{file} is none of {', '.join(SUFFIXES)}: write it as one of them")
-    with open(file, "rb") as stream:
-        head = stream.read(4)
-    if not head:
-        raise UserError(f"{file} is empty: it should hold reviews and their labels")
-    if head.startswith((b"PK\3\4", b"\x1f\x8b")):
-        raise UserError(f"{file} is compressed: unpack it first")
     try:
         if file.suffix == ".parquet":
             return pa.parquet.read_table(file)
         replaced = file.read_bytes().decode("utf-8", "replace").encode() if encoding_errors == "replace" else None
-        source = file if replaced is None else pa.BufferReader(replaced)
-        if file.suffix in (".jsonl", ".json"):
-            return pa.json.read_json(source, read_options=pa.json.ReadOptions(block_size=1 << 26))
-        delimiter = "\t" if file.suffix == ".tsv" else ","
         return pa.csv.read_csv(
-            source,
+            file if replaced is None else pa.BufferReader(replaced),
             read_options=pa.csv.ReadOptions(block_size=1 << 26),
-            parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            parse_options=pa.csv.ParseOptions(
+                delimiter="\t" if file.suffix == ".tsv" else ",", newlines_in_values=True
+            ),
             convert_options=pa.csv.ConvertOptions(
                 strings_can_be_null=False, column_types=dict.fromkeys(words, pa.string())
             ),
         )
     except (pa.ArrowException, OSError) as error:
         refuse_other_encodings(file)
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{file} cannot be read ({reason}): {WANTED.get(file.suffix, ONE_A_LINE)}") from error
+        raise UserError(f"{file} cannot be read ({in_line(str(error))}): {WANTED[file.suffix]}") from error
+
+
+def read_lines(file: Path, encoding_errors: str) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file. Raises UserError naming the line that is none.
+
+    Not by pyarrow, whose reader ends the process at some broken lines, such as `null[`.
+    """
+    try:
+        content = file.read_bytes().decode("utf-8-sig", encoding_errors)
+    except UnicodeDecodeError:
+        refuse_other_encodings(file)
+        raise
+    rows = []
+    for number, line in enumerate(content.split("\n"), 1):  # splitlines also cuts at what may stand inside a text
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{file} cannot be read (line {number}: {error}): {ONE_A_LINE}") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{file} cannot be read (line {number} is a {type(row).__name__}): {ONE_A_LINE}")
+        rows.append(row)
+    return rows
+
+
+def in_line(text: str) -> str:
+    """The start of what a file or a library says, in one line."""
+    return " ".join(text.split())[:200]
 
 
 def refuse_other_encodings(file: Path) -> None:
@@ -386,32 +404,53 @@ def refuse_other_encodings(file: Path) -> None:
 
 def read_columns(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list[str]]:
     """Texts and labels. Raises UserError for a missing column or value, or a file without rows."""
-    table = read_table(file, encoding_errors, (text_column, label_column))
-    try:
-        found = table.column_names
-    except UnicodeDecodeError:
-        refuse_other_encodings(file)
-        raise
+    if file.suffix not in SUFFIXES:
+        raise UserError(f"{file} is none of {', '.join(SUFFIXES)}: write it as one of them")
+    with open(file, "rb") as stream:
+        head = stream.read(4)
+    if not head:
+        raise UserError(f"{file} is empty: it should hold reviews and their labels")
+    if head.startswith((b"PK\3\4", b"\x1f\x8b")):
+        raise UserError(f"{file} is compressed: unpack it first")
+    if file.suffix in (".jsonl", ".json"):
+        rows = read_lines(file, encoding_errors)
+        found, size = list(dict.fromkeys(key for row in rows for key in row)), len(rows)
+    else:
+        table = read_table(file, encoding_errors, (text_column, label_column))
+        try:
+            found, size = table.column_names, table.num_rows
+        except UnicodeDecodeError:
+            refuse_other_encodings(file)
+            raise
+    if size == 0:
+        raise UserError(f"{file} has a header and no rows: it should hold reviews and their labels")
+    columns: list[list[Any]] = []
     for setting, column in (("data.text_column", text_column), ("data.label_column", label_column)):
         if (count := found.count(column)) != 1:
             has = f"{count} columns" if count else "no column"
-            raise UserError(f"{file} has {has} '{column}'; it has {', '.join(found)[:200]}: set {setting}")
-    if table.num_rows == 0:
-        raise UserError(f"{file} has a header and no rows: it should hold reviews and their labels")
-    columns: list[list[Any]] = []
-    for column in (text_column, label_column):
+            raise UserError(f"{file} has {has} '{column}'; it has {in_line(', '.join(found))}: set {setting}")
         try:
-            values = table[column].cast("string").to_pylist()
+            if file.suffix in (".jsonl", ".json"):
+                values = [as_text(row.get(column)) for row in rows]
+            else:
+                values = table[column].cast("string").to_pylist()
         except (ValueError, NotImplementedError) as error:  # pyarrow's cast errors, and what is not UTF-8
             refuse_other_encodings(file)
-            kind = table[column].type
-            raise UserError(f"{file}: column '{column}' holds {kind}, not text or numbers: flatten it") from error
-        columns.append(values if column == text_column else [label_of(label or "") for label in values])
-    for column, values in zip((text_column, label_column), columns, strict=True):
+            raise UserError(f"{file}: '{column}' is not text or numbers ({in_line(str(error))}): flatten it") from error
+        values = values if column == text_column else [label_of(label or "") for label in values]
         if None in values:
             raise UserError(f"{file}: row {values.index(None)} (counted from 0) has no '{column}': fill it, or drop it")
-    texts, labels = columns
-    return without_nulls(texts, file, encoding_errors), labels
+        columns.append(values)
+    return without_nulls(columns[0], file, encoding_errors), columns[1]
+
+
+def as_text(value: Any) -> str | None:
+    """A value of JSON as a csv file would have it, half a character as U+FFFD; ValueError for a list or an object."""
+    if isinstance(value, (list, dict)):
+        raise ValueError(f"a {type(value).__name__}")
+    if isinstance(value, str):
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
+    return None if value is None else str(value).lower()
 
 
 def label_of(written: str) -> str | None:
@@ -454,8 +493,8 @@ def number_labels(labels: list[str], names: list[str], file: Path) -> np.ndarray
     except KeyError as error:
         row = labels.index(error.args[0])
         raise UserError(
-            f"{file}: row {row} (counted from 0) has the label {error.args[0]}; labels are {', '.join(names)[:200]} "
-            "(data.label_names)"
+            f"{file}: row {row} (counted from 0) has the label {in_line(error.args[0])}; "
+            f"labels are {in_line(', '.join(names))} (data.label_names)"
         ) from error
 
 

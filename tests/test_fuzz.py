@@ -1,0 +1,234 @@
+"""Whatever bytes a reader gets, it gives a result that keeps its law, or one line that says what is wrong.
+
+Quickly in `make test`; for ten minutes, each time from another seed, in `make test-slow`.
+"""
+
+import json
+import random
+import time
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from imdbattn.data.glove import read_file
+from imdbattn.data.sources import find_source
+from imdbattn.data.tokenization import FIRST_WORD, TOKENIZERS, UNK, Tokenizer
+from imdbattn.errors import UserError
+
+SECONDS = 150  # of each reader's long run
+DATA = {"source": "auto", "text_column": "text", "label_column": "label", "label_names": None}
+DIM = 3
+
+# --- what is read ----------------------------------------------------------------------------------------------------
+
+PIECES = [
+    b'"',
+    b"'",
+    b",",
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b"\t",
+    b" ",
+    b"\0",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b"\\",
+    b"\\u",
+    b"e",
+]
+PIECES += [
+    b"\xef\xbb\xbf",
+    b"\xff",
+    b"\xc3",
+    b"\xe9",
+    b"\xf0\x9f\x98\x80",
+    b"\xed\xa0\x80",
+    b"\xc2\x85",
+    b"text",
+    b"label",
+]
+PIECES += [
+    b"pos",
+    b"neg",
+    b"1",
+    b"0",
+    b"-",
+    b".",
+    b"nan",
+    b"NA",
+    b"inf",
+    b"null",
+    b"true",
+    b"1e39",
+    b"\xd9\xa3",
+    b"PK\3\4",
+]
+CONTENT = st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=4)), max_size=60).map(b"".join)
+TEXT = st.one_of(
+    st.text(max_size=40),
+    st.text(st.sampled_from("aIn't .<br />\"—–…'`´\u0130\u03a3\x85\x97\u2028\u0301🎬10/"), max_size=40),
+)
+LABEL = st.one_of(st.sampled_from(["neg", "pos", "1", "0.0", " pos", "", "nan"]), st.text(max_size=5))
+
+
+@st.composite
+def spoilt(draw, whole: st.SearchStrategy[bytes]) -> bytes:
+    """A file as it should be, in which something is cut out, put in or turned round."""
+    content = draw(whole)
+    for _ in range(draw(st.integers(0, 3))):
+        start = draw(st.integers(0, len(content)))
+        end = min(len(content), start + draw(st.integers(0, 9)))
+        content = content[:start] + draw(CONTENT.map(lambda found: found[:9])) + content[end:]
+    return content
+
+
+def csv_field(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+ROWS = st.lists(st.tuples(TEXT, LABEL), max_size=8)
+CSV = ROWS.map(lambda rows: "text,label\n" + "".join(f"{csv_field(t)},{csv_field(n)}\n" for t, n in rows))
+JSON = ROWS.map(lambda rows: "".join(json.dumps({"text": t, "label": n}) + "\n" for t, n in rows))
+NUMBER = st.one_of(st.floats(width=32, allow_nan=False, allow_infinity=False), st.integers(-9, 9)).map(str)
+WORD = st.text(st.characters(codec="utf-8", exclude_characters=" \r\n"), min_size=1, max_size=5)
+LINE = st.tuples(WORD, NUMBER, NUMBER, NUMBER).map(" ".join)
+VECTORS = st.lists(LINE, max_size=8).map(lambda found: "".join(f"{line}\n" for line in found))
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+# --- the laws --------------------------------------------------------------------------------------------------------
+
+
+def one_line(error: UserError, path: Path) -> None:
+    assert str(path) in str(error)
+    assert len(str(error).splitlines()) == 1, str(error)
+    assert len(str(error)) < 2000
+
+
+def reviews(folder, name: str, content: bytes, encoding_errors: str) -> list[str] | None:
+    """The texts that are read from a file; None where it is refused."""
+    path = folder / name
+    path.write_bytes(content)
+    try:
+        found = find_source(DATA | {"path": str(path), "encoding_errors": encoding_errors}).load()
+    except UserError as error:
+        one_line(error, path)
+        return None
+    split = found.splits[""]
+    assert len(split.texts) == len(split.labels) == len(split.rows) > 0
+    assert all(isinstance(text, str) and "\0" not in text for text in split.texts)
+    assert not split.labels.size or (0 <= split.labels.min() <= split.labels.max() < len(found.label_names))
+    assert all(name == name.strip() and name for name in found.label_names)
+    "".join(split.texts).encode()  # UTF-8 through and through
+    return split.texts
+
+
+def fuzz_csv(folder, data) -> None:
+    content = data.draw(st.one_of(CONTENT, spoilt(CSV.map(encoded)), CONTENT.map(b"text,label\n".__add__)))
+    reviews(
+        folder,
+        data.draw(st.sampled_from(["r.csv", "r.tsv"])),
+        content,
+        data.draw(st.sampled_from(["strict", "replace"])),
+    )
+    rows = data.draw(ROWS)
+    if rows and all(readable(t) and readable(n) and n.strip().lower() not in ("", "nan") for t, n in rows):
+        written = "text,label\n" + "".join(f"{csv_field(t)},{csv_field(n)}\n" for t, n in rows)
+        assert reviews(folder, "r.csv", encoded(written), "strict") == [text for text, _ in rows]
+
+
+def fuzz_json(folder, data) -> None:
+    content = data.draw(st.one_of(CONTENT, spoilt(JSON.map(encoded))))
+    reviews(
+        folder,
+        data.draw(st.sampled_from(["r.jsonl", "r.json"])),
+        content,
+        data.draw(st.sampled_from(["strict", "replace"])),
+    )
+    rows = data.draw(ROWS)
+    if rows and all(readable(t) and readable(n) and n.strip().lower() not in ("", "nan") for t, n in rows):
+        written = "".join(json.dumps({"text": t, "label": n}) + "\n" for t, n in rows)
+        assert reviews(folder, "r.jsonl", encoded(written), "strict") == [text for text, _ in rows]
+
+
+def readable(text: str) -> bool:
+    return "\0" not in text and not any(unicodedata.category(c) == "Cs" for c in text)
+
+
+def fuzz_glove(folder, data) -> None:
+    path = folder / "v.txt"
+    path.write_bytes(content := data.draw(st.one_of(CONTENT, spoilt(VECTORS.map(encoded)))))
+    try:
+        words, blocks = read_file(path, DIM)
+    except UserError as error:
+        one_line(error, path)
+        return
+    vectors = np.concatenate(blocks)
+    assert vectors.shape == (len(words), DIM)
+    assert np.isfinite(vectors).all()
+    assert len(set(words)) == len(words) == content.count(b"\n") + (not content.endswith(b"\n"))
+    lines = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, vectors, strict=True))
+    path.write_bytes(lines.encode())
+    again, same = read_file(path, DIM)
+    assert again == words
+    assert np.concatenate(same).tobytes() == vectors.tobytes()
+
+
+VOCABULARY = ["the", "film", "n't", "'", ".", "a", "…", "...", "--", "i̇", "10/10"]
+READERS = {name: Tokenizer(name, VOCABULARY) for name in TOKENIZERS if name != "torchtext"}
+
+
+def fuzz_tokenizers(folder, data) -> None:
+    text = data.draw(st.one_of(TEXT, CONTENT.map(lambda found: found.decode("utf-8", "surrogateescape"))))
+    for name, tokenizer in READERS.items():
+        (ids,), words = tokenizer.encode([text]), tokenizer.words(text)
+        assert ids == [word.id for word in words], name
+        assert all(UNK <= number < FIRST_WORD + len(VOCABULARY) and number != 2 for number in ids)
+        ends = [0, *(word.end for word in words)]
+        assert all(0 <= word.start < word.end <= len(text) for word in words), name
+        if name != "ptb":  # where ... may stand for one character, and words for what they were made of
+            assert all(end <= word.start for end, word in zip(ends, words, strict=False)), name
+        rejoined = " ".join(word.text for word in words)
+        assert [word.text for word in tokenizer.words(rejoined)] == [word.text for word in words], name
+
+
+FUZZED: dict[str, Callable] = {"csv": fuzz_csv, "json": fuzz_json, "glove": fuzz_glove, "tokenizers": fuzz_tokenizers}
+CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+@pytest.mark.parametrize("reader", FUZZED)
+def test_a_reader_gives_a_result_or_one_line(reader, tmp_path):
+    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=CHECKS)
+    @given(st.data())
+    def fuzz(data):
+        FUZZED[reader](tmp_path, data)
+
+    fuzz()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", FUZZED)
+def test_a_reader_gives_a_result_or_one_line_for_long(reader, tmp_path):
+    """Rounds of examples, each from a new seed, until the time is over; hypothesis prints what fails."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+
+        @seed(random.SystemRandom().getrandbits(64))
+        @settings(max_examples=500, deadline=None, database=None, suppress_health_check=CHECKS, print_blob=True)
+        @given(st.data())
+        def fuzz(data):
+            FUZZED[reader](tmp_path, data)
+
+        fuzz()
