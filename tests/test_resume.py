@@ -137,6 +137,17 @@ def test_it_goes_on_as_often_as_it_is_stopped_and_wherever_its_folder_is(whole, 
     assert differences(reference, folder) == []
 
 
+def test_it_goes_on_after_a_crash_in_every_epoch(whole, stopping, tmp_path):
+    cfg, reference = whole()
+    for number in range(1, 5):
+        stopping(number * STEPS - 3)
+        with pytest.raises(RuntimeError):
+            fit(cfg, tmp_path, resume=number > 1)
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
 def test_within_an_epoch_it_is_saved_every_few_minutes(whole, stopping, tmp_path):
     """The next step after a crash is the one that the last save was made before."""
     cfg, reference = whole()

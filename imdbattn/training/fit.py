@@ -90,7 +90,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
         for name in results if resume else (*results, "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
             (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
-        write_json(folder / "environment.json", environment())
+        write_json(folder / "environment.json", environment() | {"source_key": corpus.source_key})
         link_latest(folder)
     failed = True
     try:
