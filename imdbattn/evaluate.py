@@ -2,6 +2,7 @@
 
 from omegaconf import DictConfig
 
+from imdbattn.safety import visible
 from imdbattn.settings import command, many_imports, obey, one_of, plain
 
 
@@ -14,7 +15,7 @@ def main(cfg: DictConfig) -> None:
         from imdbattn.training.score import score_run
 
     found = score_run(settings)
-    print(f"{found['model']}, seed {found['seed']}, on {found['test_set']}, split {found['split']}")
+    print(visible(f"{found['model']}, seed {found['seed']}, on {found['test_set']}, split {found['split']}"))
     print(f"accuracy {100 * found['accuracy']:.2f} % of {found['reviews']} reviews, loss {found['loss']:.4f}")
 
 

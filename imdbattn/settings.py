@@ -62,7 +62,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
-RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # environment variables: which of several processes this one is
+RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: which of a machine's processes this one is
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # what else may stand in them, others say
 WHERE = ("data.path", "data.source", "data.glove.path", "data.glove.source")  # what was found there has fingerprints
@@ -111,8 +111,10 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
                 refuse_credentials({name: value for name, _, value in overrides})
                 refuse_missing_launchers(typed)
                 refuse_strangers(config_name, typed[1:])
-                if not {"-m", "--multirun"} & set(typed):
-                    sys.argv[1:] = [quoted(argument, paths) for argument in typed[1:]]
+                flags = [argument for argument in typed[1:] if argument in ("-m", "--multirun")]
+                words = [argument for argument in typed[1:] if argument not in flags]
+                # First, for argparse takes no further words behind a flag that stands between two.
+                sys.argv[1:] = [*flags, *(words if flags else [quoted(word, paths) for word in words])]
                 return run()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
@@ -125,6 +127,12 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
                     raise
                 complain(complaint(error, config_name, typed[1:]))
                 sys.exit(2)
+            except OSError as error:  # Hydra makes the folders, and writes multirun.yaml
+                if begun:
+                    raise
+                place = f"{error.filename or 'the sweep folder'} cannot be written ({error.strerror})"
+                complain(f"{place}: make room, or choose another hydra.run.dir or hydra.sweep.dir")
+                sys.exit(2)
 
         return main
 
@@ -132,7 +140,7 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
 
 
 def complain(reason: object) -> None:
-    """Says what is wrong in one line, once for all processes, also where it quotes what holds control characters."""
+    """Says what is wrong in one line, once for all processes of a machine, also where it quotes control characters."""
     if all(os.environ.get(name, "0") == "0" for name in RANKS):
         print(f"error: {visible(str(reason))}".replace("\n", " "), file=sys.stderr)
 
@@ -186,7 +194,7 @@ def has_plugin(name: str) -> bool:
 
 def refuse_missing_launchers(arguments: Collection[str]) -> None:
     """Raises UserError where a launcher is asked for whose extra is not installed; Hydra's words name no way out."""
-    for launcher, extra in (("local", "joblib"), ("slurm", "submitit")):
+    for launcher, extra in (("local", "joblib"), ("slurm", "submitit"), ("ray_cluster", "ray")):
         if f"hydra/launcher={launcher}" in arguments and not has_plugin(f"hydra_{extra}_launcher"):
             raise UserError(f"hydra/launcher={launcher} needs an extra: pip install 'imdbattn[{extra}]'")
 
@@ -378,11 +386,16 @@ RULES = {
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved config as plain dicts. Raises UserError for a missing value or a broken interpolation."""
+    """The resolved config as plain dicts.
+
+    Raises UserError for a missing value, a broken interpolation, or what looks like a credential.
+    """
     try:
-        return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+        settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     except Exception as error:
         raise UserError(f"config: {str(error).splitlines()[0]}") from error
+    refuse_credentials(settings)
+    return settings
 
 
 def obey(settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

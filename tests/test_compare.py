@@ -197,7 +197,8 @@ def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
     assert reasons["unfinished"] == "unfinished: it has no metrics.json"
     assert reasons["few"] == "it scored 12 reviews only, or others"
     assert reasons["lacking"].startswith("unreadable: its metrics.json lacks labels, seed")
-    assert all(reasons[name].startswith("unreadable: ") for name in ("cut", "yaml", "parquet"))
+    assert all(reasons[name].startswith("unreadable: ") for name in ("cut", "parquet"))
+    assert "config.yaml cannot be read" in reasons["yaml"]
 
 
 def test_runs_of_different_test_sets_are_refused_with_their_fingerprints(ladder, tmp_path):

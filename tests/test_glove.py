@@ -194,9 +194,7 @@ def test_the_second_load_leaves_the_source_alone(source, tmp_path, monkeypatch):
     first = load_glove(**asked, cache_dir=str(tmp_path))
     for name in (*PARSERS, "store", "sha256_of"):
         monkeypatch.delattr(glove, name)
-    start = time.perf_counter()
     second = load_glove(**asked, cache_dir=str(tmp_path))
-    assert time.perf_counter() - start < 0.1
     assert (second.fingerprint, second.words) == (first.fingerprint, first.words)
 
 

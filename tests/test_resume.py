@@ -98,7 +98,7 @@ CASES = {
         ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2"),
     ),
     "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
-    "two validations an epoch": (30, ("trainer.val_check_interval=0.5",)),
+    "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
     "a limit of steps": (28, ("trainer.max_steps=40",)),
     "a linear schedule without validation in each epoch": (13, ("decay=linear", "trainer.check_val_every_n_epoch=2")),
 }

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from imdbattn.errors import UserError
+from imdbattn.safety import read_settings
 from imdbattn.settings import RUNGS, SPLIT_FILES, variant
 
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # their names in metrics.json
@@ -136,17 +137,15 @@ def run_folders(root: Path) -> Iterator[Path]:
 
 def read_run(folder: Path) -> Run:
     """Raises UserError when something is missing in it, and whatever a broken file raises."""
-    from omegaconf import OmegaConf
-
     if not (folder / "metrics.json").exists():
         raise UserError("unfinished: it has no metrics.json")
-    settings = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    settings = read_settings(folder / "config.yaml")
     metrics = json.loads((folder / "metrics.json").read_text())
-    if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict) or "name" not in settings["model"]:
+    if not isinstance(settings.get("model"), dict) or "name" not in settings["model"]:
         raise UserError("unreadable: its config.yaml has no model.name")
     if lacking := {"seed", "labels", "val_accuracy", "test_set"} - set(metrics):
         raise UserError(f"unreadable: its metrics.json lacks {', '.join(sorted(lacking))}")
-    return Run(folder, settings, metrics)  # type: ignore[arg-type]
+    return Run(folder, settings, metrics)
 
 
 def passed_over(folder: Path, error: Exception) -> Skipped:

@@ -12,24 +12,21 @@ from torch.utils.data import Dataset, Sampler
 from imdbattn.data.ragged import Batch, Ragged, padded
 
 
-def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int, at_least: int = 1) -> list[np.ndarray]:
-    """Cuts `order` into batches whose padded size, reviews x longest, stays within `budget` tokens.
-
-    No batch has fewer than `at_least` reviews, even where that breaks the budget.
-    """
+def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
+    """Cuts `order` into batches whose padded size, reviews x longest, stays within `budget`, or of one review."""
     batches, start, longest = [], 0, 0
     for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
         longest = max(longest, length)
-        if longest * (end + 1 - start) > budget and at_least <= end - start and at_least <= len(order) - end:
+        if longest * (end + 1 - start) > budget and start < end:
             batches.append(order[start:end])
             start, longest = end, length
     return [*batches, order[start:]]
 
 
-def halve_to(batches: list[np.ndarray], count: int, at_least: int = 1) -> list[np.ndarray]:
-    """Halves the batches with the most reviews until there are `count`, or none has 2 x `at_least` reviews."""
+def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
+    """Halves the batches with the most reviews until there are `count`, or none has two reviews."""
     batches = sorted(batches, key=len)
-    while len(batches) < count and len(batches[-1]) >= 2 * at_least:
+    while len(batches) < count and len(batches[-1]) >= 2:
         largest = batches.pop()
         half = len(largest) // 2
         batches = sorted([*batches, largest[:half], largest[half:]], key=len)
@@ -40,13 +37,13 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     """The batches of an epoch: random pools, sorted by length, cut under the budget, in random order.
 
     Deterministic in (seed, epoch), different in each epoch, and of the same number in each epoch: `len()` is what the
-    schedule and Lightning count on. Every process plans the same; a rank later takes its part of each batch.
+    schedule and Lightning count on. Every process plans the same, on any number of them; a rank later takes its part of
+    each batch, which is empty where there are fewer reviews than ranks.
     Yields (a number to seed the batch's own random draws, indices of its reviews).
 
     Args:
         lengths_N: positions that each review will take in the batch.
         budget: padded tokens in one batch, over all ranks together.
-        ranks: processes that share a batch; each gets at least one review of it.
         pool: reviews that are shuffled and sorted together; more of them pad less and mix less.
         done: says how many batches of the epoch that begins were trained on before its run was stopped.
     """
@@ -56,20 +53,19 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         lengths_N: np.ndarray,
         budget: int,
         seed: int,
-        ranks: int = 1,
         pool: int = 8192,
         done: Callable[[], int] = lambda: 0,
     ):
-        self.lengths_N, self.budget, self.seed, self.ranks, self.pool = lengths_N, budget, seed, ranks, pool
+        self.lengths_N, self.budget, self.seed, self.pool = lengths_N, budget, seed, pool
         self.epoch, self.done = 0, done
         sorted_whole = len(self._by_length(np.arange(len(lengths_N))))
         # Pools pad a little more than the whole sorted set; with this slack they give the same count in every epoch.
         slack = 1 + sorted_whole // 50 + len(lengths_N) // pool
-        self.count = max(1, min(sorted_whole + slack, len(lengths_N) // ranks))
+        self.count = max(1, min(sorted_whole + slack, len(lengths_N)))
 
     def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
         order = order[np.argsort(self.lengths_N[order], kind="stable")]
-        return fill(order, self.lengths_N, self.budget, self.ranks)
+        return fill(order, self.lengths_N, self.budget)
 
     def set_epoch(self, epoch: int) -> None:
         """Lightning calls this before each epoch."""
@@ -84,10 +80,10 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         pools = [order[start : start + self.pool] for start in range(0, len(order), self.pool)]
         # Up and down in turn, so that the seam of two pools joins equal lengths.
         pools = [p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)] for i, p in enumerate(pools)]
-        batches = fill(np.concatenate(pools), self.lengths_N, self.budget, self.ranks)
+        batches = fill(np.concatenate(pools), self.lengths_N, self.budget)
         if len(batches) > self.count:  # more than the slack (not seen): the whole set sorted always fits
             batches = self._by_length(order)
-        batches = halve_to(batches, self.count, self.ranks)
+        batches = halve_to(batches, self.count)
         drawn = [(int(rng.integers(2**62)), batches[number]) for number in rng.permutation(len(batches))]
         yield from drawn[self.done() :]
 

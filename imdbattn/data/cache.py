@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import uuid
@@ -76,6 +77,27 @@ def sha256_of(path: Path) -> str:
     """Hex digest of a file, read as a stream."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(folder: Path) -> None:
+    """Notes the checksums of all files of a cache entry in checksums.json."""
+    sums = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
+    (folder / "checksums.json").write_text(json.dumps(sums))
+
+
+def check_seal(folder: Path) -> None:
+    """Raises UserError naming the file of a cache entry that is missing or changed, and the folder to delete."""
+    name = "checksums.json"
+    try:
+        sums = json.loads((folder / name).read_bytes())
+        for name, found in sums.items():
+            if sha256_of(folder / name) != found:
+                raise ValueError("changed since it was written")
+        if not sums:
+            raise ValueError("empty")
+    except (OSError, ValueError, AttributeError) as error:
+        why = f"{name}: {getattr(error, 'strerror', None) or error}"
+        raise UserError(f"the cache is damaged ({why}): delete the folder {folder} and run again") from error
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from typing import IO
 import numpy as np
 from filelock import FileLock
 
-from imdbattn.data.cache import NOT_WRITABLE, build_once, cache_root, sha256_of
+from imdbattn.data.cache import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
 from imdbattn.errors import UserError
 
 GLOVE_SOURCES = ("auto", "wheel", "official", "torchtext")
@@ -141,37 +141,6 @@ def open_cached(folder: Path) -> Glove:
     return Glove(folder, meta["fingerprint"], vectors, mean_D, std_D)
 
 
-def seal(folder: Path) -> None:
-    """Notes the checksums of all files of a cache entry in checksums.json."""
-    sums = {file.name: checksum(file) for file in sorted(folder.iterdir())}
-    (folder / "checksums.json").write_text(json.dumps(sums))
-
-
-def check_seal(folder: Path) -> None:
-    """Raises UserError naming the file of a cache entry that is missing or changed, and the folder to delete."""
-    name = "checksums.json"
-    try:
-        sums = json.loads((folder / name).read_bytes())
-        for name, found in sums.items():
-            if checksum(folder / name) != found:
-                raise ValueError("changed since it was written")
-        if not sums:
-            raise ValueError("empty")
-    except (OSError, ValueError, AttributeError) as error:
-        why = f"{name}: {getattr(error, 'strerror', None) or first_line(error)}"
-        raise UserError(f"the cache is damaged ({why}): delete the folder {folder} and run again") from error
-
-
-def checksum(file: Path) -> str:
-    """Size and crc32 of the sums of each MiB as 64-bit numbers: a third of the time of crc32, a fifth of sha256's."""
-    found, size, words = 0, 0, np.zeros(1 << 17, np.uint64)
-    with open(file, "rb", buffering=0) as stream:
-        while read := stream.readinto(words.data):
-            words.view(np.uint8)[read:] = 0
-            found, size = zlib.crc32(words.sum().tobytes(), found), size + read
-    return f"{size}-{found:08x}"
-
-
 def state_of(file: Path) -> str:
     """16 hex digits that change when `file` does, without reading it. Raises UserError where there is no file."""
     if not os.path.isfile(file):  # False as well for a folder one may not look into, where Path.is_file raises
@@ -227,7 +196,7 @@ def read_file(path: Path, dim: int) -> Table:
     blocks: list[np.ndarray] = []
     with open_text(path, dim) as stream:
         while chunk := stream.read(CHUNK):
-            chunk += stream.readline()  # whole lines
+            chunk += stream.readline(1 << 20)  # whole lines; a longer one is none
             if b"\r" in chunk:
                 chunk = chunk.replace(b"\r\n", b"\n")
             try:

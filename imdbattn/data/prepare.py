@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from imdbattn.data.cache import build_once, cache_root
-from imdbattn.data.glove import Glove, check_seal, load_glove, seal
+from imdbattn.data.cache import build_once, cache_root, check_seal, seal
+from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sources import Reviews, Source, cut, find_source, fingerprint, uncut_reviews
 from imdbattn.data.tokenization import UNK, Tokenizer, signature

@@ -142,7 +142,8 @@ def trained_module(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> Re
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{checkpoint} cannot be loaded: {reason(error)[:300]}") from error
+        why = f"{checkpoint} cannot be loaded: {reason(error)[:300]}"
+        raise UserError(f"{why}; train again, or use the version that its environment.json names") from error
     return module.eval()
 
 

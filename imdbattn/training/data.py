@@ -70,7 +70,7 @@ class ReviewData(L.LightningDataModule):
         rank, ranks = self.ranks()
         cut = (self.max_tokens, self.head_share, self.word_dropout)
         batches = Batches(self.reviews("train"), *cut, rank, ranks, self.pad_to)
-        sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, ranks, done=self.done)
+        sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, done=self.done)
         return self.loader(batches, sampler)
 
     def eval_dataloader(self, split: str) -> DataLoader:

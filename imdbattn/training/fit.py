@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.data.prepare import prepare
+from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES
 from imdbattn.training.build import build_data, build_trainer, compile_net, new_module, trained_module
 from imdbattn.training.callbacks import Finite, Throughput
@@ -92,6 +94,8 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
         write_json(folder / "environment.json", environment() | {"source_key": corpus.source_key})
         link_latest(folder)
+    if trainer.world_size > 1 and trainer.is_global_zero:
+        check_port()
     failed = True
     try:
         trainer.loggers = build_loggers(cfg["logger"], folder, cfg, resume)
@@ -133,6 +137,17 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     if trainer.is_global_zero:
         report(metrics, folder)
     return metrics
+
+
+def check_port() -> None:
+    """Raises UserError when another program has the port that is named for our processes to meet at."""
+    port = os.environ.get("MASTER_PORT")
+    if port is None or torch.distributed.is_torchelastic_launched():  # whose store is there already
+        return
+    try:
+        socket.create_server(("", int(port))).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"MASTER_PORT={port} cannot be used ({error}): choose another, or unset it") from error
 
 
 def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:

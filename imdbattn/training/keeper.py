@@ -32,7 +32,7 @@ from imdbattn.training.callbacks import Finite
 log = logging.getLogger(__name__)
 
 SAVE = 1  # what processes tell each other: 0 for nothing, SAVE, or the number of a signal to stop for (all are above 1)
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # the last is SLURM's, as `sbatch --signal` sets it
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # the last two are sbatch's and submitit's
 
 
 class WholeFiles(TorchCheckpointIO):

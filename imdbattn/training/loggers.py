@@ -11,8 +11,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from imdbattn.errors import UserError
 from imdbattn.training.wandb_run import start_wandb
 
-LOGGERS = ("wandb", "tensorboard", "csv", "none")
-
 
 @rank_zero_only
 def start_training_run(settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any], resume: bool) -> Any:
@@ -36,11 +34,9 @@ def build_loggers(
 ) -> list[Logger]:
     """CSV first, then what `logger` names; `resume` goes on with the folder's W&B run.
 
-    Raises UserError for an unknown name or a missing package.
+    Raises UserError for a missing package.
     """
     name = settings["name"]
-    if name not in LOGGERS:
-        raise UserError(f"logger.name={name} is unknown; choose one of {', '.join(LOGGERS)}")
     loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
     if name == "tensorboard":
         try:

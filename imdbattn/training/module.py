@@ -135,7 +135,10 @@ class ReviewClassifier(L.LightningModule):
         if tuned is not None:
             lr = {} if self.embedding_lr is None else {"lr": self.embedding_lr}
             groups.append({"params": [tuned], **lr})
-        optimizer = self.make_optimizer(groups, **self.fused())
+        try:
+            optimizer = self.make_optimizer(groups, **self.fused())
+        except (TypeError, ValueError) as error:
+            raise UserError(f"optim: {error}") from error
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.lr_share(step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

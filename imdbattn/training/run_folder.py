@@ -104,9 +104,12 @@ def open_run(run: str | None) -> tuple[dict[str, Any], Path]:
         raise UserError("run=<run folder> is needed: the path that training printed at its end")
     folder = Path(run).expanduser()
     if not folder.is_dir():
-        raise UserError(f"run={run} is not a folder")
+        raise UserError(f"run={run} is not a folder: give the path that training printed")
     config, checkpoint = folder / "config.yaml", folder / "checkpoints" / "best.ckpt"
     for file in (config, checkpoint):
         if not file.exists():
-            raise UserError(f"run={run} is no finished run: it has no {file.relative_to(folder)}")
+            raise UserError(
+                f"run={run} is no finished run: it has no {file.relative_to(folder)}. Give the path that training "
+                "printed, or go on with it: imdbattn.train resume=..."
+            )
     return read_settings(config), checkpoint

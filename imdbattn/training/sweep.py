@@ -25,7 +25,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from imdbattn.data.cache import make_folder
 from imdbattn.errors import UserError
+from imdbattn.safety import read_settings, refuse_credentials
 from imdbattn.settings import SPLIT_FILES, SWEEP_PID, checked, conf_dir, plain, quoted
 
 log = logging.getLogger(__name__)
@@ -85,11 +87,11 @@ def missing(folder: Path, settings: Mapping[str, Any]) -> str:
         return "metrics.json"
     try:
         metrics = json.loads((folder / "metrics.json").read_text())
-        ran = OmegaConf.load(folder / "config.yaml")
-        metrics["val_accuracy"], ran.data.source
+        source = read_settings(folder / "config.yaml")["data"]["source"]
+        metrics["val_accuracy"]
     except Exception:
         return "metrics.json and config.yaml that can be read"
-    if not same_data(settings["data"], ran.data.source, metrics.get("source_key")):
+    if not same_data(settings["data"], source, metrics.get("source_key")):
         return "results on today's data"
     if not settings["trainer"]["fast_dev_run"] and not zipfile.is_zipfile(folder / "checkpoints" / "best.ckpt"):
         return "checkpoint that can be read"
@@ -107,9 +109,9 @@ def missing(folder: Path, settings: Mapping[str, Any]) -> str:
 def resumable(folder: Path, settings: Mapping[str, Any]) -> bool:
     """Whether `folder` holds a run on today's data that was stopped and can go on from its last checkpoint."""
     try:
-        ran = OmegaConf.load(folder / "config.yaml")
+        source = read_settings(folder / "config.yaml")["data"]["source"]
         key = json.loads((folder / "environment.json").read_text()).get("source_key")
-        alike = same_data(settings["data"], ran.data.source, key)
+        alike = same_data(settings["data"], source, key)
     except Exception:  # of whatever kind: then it begins afresh
         return False
     return alike and not (folder / "metrics.json").exists() and zipfile.is_zipfile(folder / "checkpoints" / "last.ckpt")
@@ -316,9 +318,10 @@ _lock: FileLock | None = None  # of the sweep folder; held until this process en
 def start(config: DictConfig) -> FileLock:
     """Readies the sweep folder. Raises UserError when it is none to resume, or another sweep works in it."""
     sweep = Path(config.hydra.sweep.dir)
+    refuse_credentials(OmegaConf.to_container(config, resolve=False))  # Hydra writes them into multirun.yaml
     if config.resume and not (sweep / LOG).exists():
         raise UserError(f"resume={config.resume}: {sweep} is no sweep folder, it has no {LOG}")
-    sweep.mkdir(parents=True, exist_ok=True)
+    make_folder(sweep, "choose another hydra.sweep.dir")
     lock = FileLock(sweep / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -339,6 +342,14 @@ def end(config: DictConfig, whole: bool) -> int:
     """Says how the jobs went and returns how many failed; where the sweep came to its `whole` end, compares them."""
     sweep = Path(config.hydra.sweep.dir)
     jobs = jobs_of(sweep)
+    if not jobs and not whole:  # Hydra could not compose them, and has said so
+        if not config.resume:
+            for name in (LOG, ".lock", "multirun.yaml"):
+                (sweep / name).unlink(missing_ok=True)
+            with suppress(OSError):
+                sweep.rmdir()
+                sweep.parent.rmdir()
+        return 0
     failed = [job for job in jobs.values() if job["status"] == "failed"]
     counts = {status: sum(job["status"] == status for job in jobs.values()) for status in ("done", "kept", "failed")}
     told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
