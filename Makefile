@@ -30,9 +30,9 @@ test: $(VENV)/test.stamp ## run the tests and the linters
 	$(RUN) -m ruff check imdbattn tests benchmarks
 	$(RUN) -m ruff format --check imdbattn tests benchmarks
 	$(RUN) -m mypy
-	$(RUN) -m pytest -m 'not slow and not torchtext'
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m 'not slow and not torchtext' -n auto --dist loadfile
 
-test-slow: $(VENV)/test.stamp ## run the tests that take minutes
+test-slow: $(VENV)/test.stamp ## run the tests that take minutes (25 in all, 10 of them fuzzing)
 	$(RUN) -m pytest -m slow
 
 test-torchtext: ## prove in an environment of its own (torch 2.3) that we equal torchtext

@@ -109,7 +109,7 @@ def test_mean_and_deviation_leave_the_specials_out(wheel):
 
 def test_auto_is_the_wheel_for_50_dimensions(wheel, tmp_path):
     assert load_glove(cache_dir=str(tmp_path)).fingerprint == wheel.fingerprint
-    assert os.listdir(tmp_path / "glove" / "wheel-50d-v2")
+    assert os.listdir(tmp_path / "glove" / "wheel-50d-v3")
 
 
 def test_the_wheel_written_as_text_has_the_same_rows(wheel, tmp_path):
@@ -504,9 +504,9 @@ def test_all_widths_come_from_one_download(mirrors, tmp_path):
 
 
 def test_auto_downloads_where_the_wheel_cannot_serve(mirrors, tmp_path, monkeypatch):
-    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d-v2"
+    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d-v3"
     monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
-    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d-v2"
+    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d-v3"
 
 
 def test_an_interrupted_download_goes_on_at_the_next_mirror(mirrors, tmp_path):

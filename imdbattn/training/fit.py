@@ -6,13 +6,15 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
+from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
@@ -57,8 +59,26 @@ def fit(cfg: Mapping[str, Any], folder: Path, resume: bool = False) -> dict[str,
         report(metrics := json.loads((folder / "metrics.json").read_text()), folder)
         return metrics
     make_folder(folder, way_out := "choose another hydra.run.dir")
-    with writing_into(folder, way_out):
+    with writing_into(folder, way_out), alone_in(folder):
         return fill(cfg, folder, resume)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Raises UserError where another run works in the folder."""
+    if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process speaks for all
+        yield
+        return
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(f"a run in {folder} still goes on: wait for it, or choose another hydra.run.dir") from None
+    try:
+        yield
+    finally:
+        (folder / ".lock").unlink(missing_ok=True)
+        lock.release()
 
 
 def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
