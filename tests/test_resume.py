@@ -247,8 +247,9 @@ def test_a_checkpoint_that_cannot_serve_is_named(stopped, damage, capsys):
     assert "code ran" not in capsys.readouterr().out
 
 
-def test_a_run_that_still_goes_on_is_left_alone(stopped):
+def test_a_run_that_still_goes_on_is_left_alone(stopped, monkeypatch):
     cfg, folder = stopped
+    monkeypatch.setattr("imdbattn.training.fit.PATIENCE", 0.1)
     with FileLock(folder / ".lock"):
         refused(cfg, folder, "still goes on: wait for it")
 
@@ -390,6 +391,30 @@ def test_a_run_killed_at_ten_random_moments_ends_the_same(whole, small, tmp_path
     kills = [signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2
     random.shuffle(kills)
     killed_at_random(whole(*LONG)[1], small, tmp_path, kills, seed=random.randrange(2**32))
+
+
+@pytest.mark.slow
+def test_two_processes_stop_together_and_go_on_together(small, tmp_path):
+    """The signal reaches the first only, as from a shell's `kill`."""
+    words = [*small, "trainer=ddp_cpu", "trainer.enable_progress_bar=false", "model=residual_pe", "threads=1"]
+    words += ["trainer.max_epochs=40", "patience=null", "model.layer.dropout=0.1", "trainer.log_every_n_steps=5"]
+
+    def start(*more: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "imdbattn.train", *more]
+        return subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
+
+    with start(*words, "hydra.run.dir=whole") as process:
+        assert process.wait(240) == 0
+    last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
+    with start(*words, "hydra.run.dir=stopped") as process:
+        while process.poll() is None and not last.exists():
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 128 + signal.SIGTERM
+    assert torch.load(last, weights_only=True)["global_step"] < 40 * STEPS
+    with start("resume=stopped") as process:
+        assert process.wait(240) == 0
+    assert differences(tmp_path / "whole", tmp_path / "stopped") == []
 
 
 def test_a_job_on_slurm_is_put_back_in_line_and_goes_on_by_itself(small, tmp_path, shell):

@@ -33,6 +33,8 @@ from imdbattn.training.run_folder import environment, link_texts, write_json, wr
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 20.0  # seconds
+
 
 def quiet() -> None:
     """Silences what Lightning says to everybody: devices that are not there, workers that would not help."""
@@ -65,11 +67,11 @@ def fit(cfg: Mapping[str, Any], folder: Path, resume: bool = False) -> dict[str,
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Raises UserError where another run works in the folder."""
+    """Raises UserError where another run works in the folder, and does not end in a few seconds as one that saves."""
     if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process speaks for all
         yield
         return
-    lock = FileLock(folder / ".lock", timeout=0)
+    lock = FileLock(folder / ".lock", timeout=PATIENCE)
     try:
         lock.acquire()
     except Timeout:
@@ -147,9 +149,9 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
                 predictions, texts = SPLIT_FILES[split]
                 write_predictions(folder / predictions, found, corpus.splits[split].rows)
                 link_texts(corpus.texts(split), folder / texts)
-            write_json(folder / "metrics.json", metrics)  # the last of the results: a folder with it is finished
             if cfg["pictures"]:
                 draw_run(module, corpus, cfg, folder)
+            write_json(folder / "metrics.json", metrics)  # the last: a folder with it is finished
             publish_run(folder, metrics)
         failed = False
     finally:
