@@ -34,8 +34,8 @@ from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES, checked, conf_dir, plain, quoted
 from imdbattn.training.fit import run_facts, score_facts
-from imdbattn.training.resume import pinned
 from imdbattn.training.module import Scores
+from imdbattn.training.resume import pinned
 from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
 
 FASTTEXT = "fasttext-wheel"  # not fasttext 0.9.3, which with one thread starts from uninitialised memory

@@ -24,6 +24,7 @@ from benchmarks.table import ROOT
 SMALL = ["data.source=packaged", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1", "save_minutes=0.01"]
 SMALL += ["trainer.limit_train_batches=20", "trainer.max_epochs=8", "data.max_tokens=64", "model.dropout=0.1"]
 TIMES = ("train_seconds", "epoch_seconds", "tokens_per_s")
+MARK = "IMDBATTN_SOAK_JOB"  # environment variable of all processes of a job
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
@@ -40,12 +41,12 @@ def results(folder: Path) -> str:
     return found.hexdigest()
 
 
-def about(folder: Path) -> list[int]:
-    """Processes that have the folder on their command line."""
+def of_job(folder: Path) -> list[int]:
+    """Processes that were started for the job in `folder`, by whatever process of it."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if str(folder).encode() in (entry / "cmdline").read_bytes() and int(entry.name) != os.getpid():
+            if f"{MARK}={folder}\0".encode() in (entry / "environ").read_bytes():
                 found.append(int(entry.name))
         except OSError:  # it has ended
             continue
@@ -75,7 +76,7 @@ class Killer:
     def run(self, words: list[str], folder: Path, kill: bool) -> int:
         """Exit status of a process, which is killed after a random while."""
         with (self.folder / "output.log").open("a") as log:
-            env = {**os.environ, "PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
+            env = {**os.environ, "PYTHONPATH": str(ROOT), "WANDB_MODE": "offline", MARK: str(folder)}
             command = [sys.executable, "-m", "imdbattn.train", *words]
             process = subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log)
             try:
@@ -93,7 +94,7 @@ class Killer:
                     process.kill()
                     process.wait()
         end = time.monotonic() + 30
-        while left := about(folder):
+        while left := of_job(folder):
             if time.monotonic() > end:
                 self.wrong.append(f"{folder.name} left the processes {left}")
                 for number in left:
