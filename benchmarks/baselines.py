@@ -11,10 +11,12 @@ Shape suffixes: N reviews of a split, F features, C classes, D width of the vect
 """
 
 import argparse
+import ctypes
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -38,6 +40,7 @@ from imdbattn.training.module import Scores
 from imdbattn.training.resume import pinned
 from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
 
+M_PERTURB = -6  # of glibc's mallopt
 FASTTEXT = "fasttext-wheel"  # not fasttext 0.9.3, which with one thread starts from uninitialised memory
 
 
@@ -151,6 +154,17 @@ def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
     return max(float(fitted.coef_[0, 0]), 1e-6)
 
 
+@contextmanager
+def zeroed_memory() -> Iterator[None]:
+    """fastText reads memory that it has not written; here glibc's malloc hands out zeros, so that a seed repeats it."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
+    mallopt(M_PERTURB, 255)  # fills with its complement
+    try:
+        yield
+    finally:
+        mallopt(M_PERTURB, 0)
+
+
 def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
     """fastText with pairs of neighbours (Joulin et al. 2017); one thread, so that a seed repeats it.
 
@@ -167,7 +181,8 @@ def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
         file = Path(folder) / "train.txt"
         file.write_text("".join(lines), encoding="utf-8")
         options = {"dim": 10, "wordNgrams": 2, "lr": 0.5, "epoch": epochs, "thread": 1, "seed": seed, "verbose": 0}
-        fitted = library.train_supervised(str(file), **options)
+        with zeroed_memory():
+            fitted = library.train_supervised(str(file), **options)
     order = np.argsort([int(label.removeprefix("__label__")) for label in fitted.get_labels()])
     output_CD = fitted.get_output_matrix()[order]
 

@@ -195,6 +195,7 @@ def main() -> None:
     folder = arguments.folder.resolve()
     if arguments.stay:
         return stay(folder, arguments.minutes)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "benchmarks.soak", "--stay", "--minutes", str(arguments.minutes)]

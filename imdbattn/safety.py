@@ -33,13 +33,16 @@ def credentials(settings: Any, name: str = "") -> Iterator[str]:
                 yield from credentials(value, f"{name}.{key}" if name else str(key))
     elif settings not in (None, "", True, False):
         text = str(settings)
-        if SECRET_NAME.search(name) or SECRET_VALUE.search(text) or any(secret in text for secret in passwords()):
+        if SECRET_NAME.search(name) or SECRET_VALUE.search(text):
             yield name
+        elif variable := next((key for key, value in passwords().items() if value in text), None):
+            yield f"{name} (it holds the value of ${variable})"
 
 
-def passwords() -> list[str]:
-    """The values of environment variables whose names are those of credentials."""
-    return [value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8]
+def passwords() -> dict[str, str]:
+    """The environment variables whose names are those of credentials, but for short values and the names of files."""
+    found = {name: value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8}
+    return {name: value for name, value in found.items() if not os.path.exists(value)}
 
 
 def refuse_credentials(settings: Any) -> None:

@@ -153,10 +153,10 @@ def digest_of_root(*, _root_: DictConfig) -> str:
         return "invalid"  # the job itself will say why
 
 
-def run_name(name: str) -> str:
-    """`name`, or inside a SLURM job one that all its tasks share, and that it has again when it is put back in line."""
+def run_name(now: str, name: str, digest: str) -> str:
+    """Of a run's folder: when and what; in a SLURM job what all its tasks, and each new start of it, agree on."""
     job = os.environ.get("SLURM_JOB_ID")
-    return f"slurm-{job}" if job and not os.environ.get(SWEEP_PID) else name
+    return f"slurm-{job}-{name}-{digest}" if job and not os.environ.get(SWEEP_PID) else f"{now}-{name}"
 
 
 def slots() -> int:
@@ -204,6 +204,8 @@ def refuse_strangers(config_name: str, arguments: Sequence[str]) -> None:
 
     The lines say no value, which may be a credential.
     """
+    if any(argument.startswith(("--config-dir", "-cd", "hydra.searchpath=")) for argument in arguments):
+        return  # what is read there, nobody knows here
     for argument in arguments:
         found = re.match(r"(\+\+?|~)([\w./]+)", argument)
         if not found or within(found[2], *OPEN) or (conf_dir() / found[2]).is_dir():

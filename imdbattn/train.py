@@ -25,6 +25,8 @@ def main(cfg: DictConfig) -> float:
     named = any(word.startswith("hydra.run.dir=") for word in job.overrides.hydra)
     if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
         raise UserError("torchrun starts several processes that need one folder: add hydra.run.dir=runs/<a name>")
+    if settings["resume"] and Path(settings["resume"]).resolve() != folder:
+        raise UserError("resume= and hydra.run.dir= name two folders: leave hydra.run.dir= away")
     if resume := bool(settings["resume"]) or begun_before(folder):
         settings = resumed(settings, job.overrides.task, folder)
     settings = checked(settings)

@@ -100,6 +100,11 @@ CASES = {
     ),
     "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
     "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
+    "validations that epochs do not matter to": (
+        20,
+        ("trainer.check_val_every_n_epoch=null", "trainer.val_check_interval=7"),
+    ),
+    "the same batches in every epoch": (31, ("debug=overfit", "trainer.max_epochs=20")),
     "a limit of steps": (28, ("trainer.max_steps=40",)),
     "a linear schedule without validation in each epoch": (13, ("decay=linear", "trainer.check_val_every_n_epoch=2")),
 }
@@ -260,7 +265,7 @@ def test_another_number_of_processes_is_refused(stopped):
     content = torch.load(file, weights_only=True)
     content["keeper"]["ranks"] *= 2
     torch.save(content, file)
-    refused(cfg, folder, r"the run was on 2 processes, and now there are 1: set trainer\.devices")
+    refused(cfg, folder, r"the run was on 2 processes, and now there are 1: give it as many devices")
 
 
 def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_change(stopped, settings, small):
@@ -272,6 +277,10 @@ def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_chang
     assert found["trainer"] == cfg["trainer"]
     again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1"]  # the same words
     assert resumed(settings(*again), again, folder)["model"] == cfg["model"]
+    alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
+    assert resumed(settings(*alone), alone, folder)["trainer"] == cfg["trainer"]
+    with pytest.raises(UserError, match="goes on with that run's own settings"):
+        resumed(settings("debug=fast"), ["debug=fast"], folder)
     for more in ("optim.lr=0.5", "model=base", "seed=2"):
         with pytest.raises(UserError, match=rf"goes on with that run's own settings: {more.split('=')[0]}"):
             resumed(settings(*again, more), [*again, more], folder)
@@ -318,7 +327,44 @@ def test_weights_that_are_not_finite_are_never_kept(whole, monkeypatch, tmp_path
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
+# --- signals where there is nothing to save --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["validation_step", "on_test_end", "on_train_end"])
+@pytest.mark.parametrize("how", keeper.SIGNALS)
+def test_a_signal_outside_of_training_ends_the_run_too(whole, monkeypatch, tmp_path, place, how):
+    """While it is scored, between two parts of it, and after the last step: never with exit status 0."""
+    cfg, reference = whole("model=mean", "patience=1")
+    asked = []
+    monkeypatch.setattr(keeper, "requeue", lambda: asked.append(1))
+    with monkeypatch.context() as patch:
+        hook = getattr(ReviewClassifier, place)
+
+        def then(self, *arguments):
+            if place == "on_train_end" or self.trainer.state.fn != "fit":
+                os.kill(os.getpid(), how)
+            return hook(self, *arguments)
+
+        patch.setattr(ReviewClassifier, place, then)
+        with pytest.raises(SystemExit) as stopped:
+            fit(cfg, tmp_path)
+    assert stopped.value.code == 128 + how
+    assert len(asked) == (how == signal.SIGUSR1)
+    assert not (tmp_path / "metrics.json").exists()
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
 # --- W&B -------------------------------------------------------------------------------------------------------------
+
+
+def run_of(file: Path):
+    """The header of a .wandb file, which W&B's own process may still be writing."""
+    until = time.monotonic() + 20
+    while not (found := [record.run for record in records(file) if record.HasField("run")]):
+        assert time.monotonic() < until, "the run did not begin"
+        time.sleep(0.02)
+    return found[0]
 
 
 def test_the_w_and_b_run_is_the_same_in_parts_that_say_so(whole, stopping, tmp_path, settings):
@@ -331,7 +377,7 @@ def test_the_w_and_b_run_is_the_same_in_parts_that_say_so(whole, stopping, tmp_p
     time.sleep(1)  # the names of its folders have seconds
     fit(cfg, tmp_path, resume=True)
     files = sorted((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
-    first, second = (next(r.run for r in records(file) if r.HasField("run")) for file in files)
+    first, second = map(run_of, files)
     assert first.run_id == second.run_id
     assert (first.notes, second.notes) == ("", "part 2: goes on where the part before was stopped")
 
@@ -417,30 +463,36 @@ def test_two_processes_stop_together_and_go_on_together(small, tmp_path):
     assert differences(tmp_path / "whole", tmp_path / "stopped") == []
 
 
-def test_a_job_on_slurm_is_put_back_in_line_and_goes_on_by_itself(small, tmp_path, shell):
+def test_a_job_on_slurm_is_put_back_in_line_and_goes_on_by_itself(small, tmp_path):
     """With a `scontrol` that writes down what it is asked."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     (tmp_path / "bin" / "scontrol").chmod(0o755)
     slurm = {"SLURM_JOB_ID": "77", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": ROOT}
+    again = {**os.environ, **slurm, "SLURM_RESTART_COUNT": "1"}
     words = [*small, "model=mean", "trainer.max_epochs=3000", "patience=null", "save_minutes=0"]
-    folder = tmp_path / "runs" / "slurm-77"
+    (tmp_path / "runs").mkdir()
+
+    def last() -> Path | None:
+        return next((tmp_path / "runs").glob("slurm-77-mean-s1-*/checkpoints/last.ckpt"), None)
+
     with subprocess.Popen(
         [sys.executable, "-m", "imdbattn.train", *words], cwd=tmp_path, env={**os.environ, **slurm}
     ) as process:
-        while process.poll() is None and not (folder / "checkpoints" / "last.ckpt").exists():
+        while process.poll() is None and last() is None:
             time.sleep(0.05)
         process.send_signal(signal.SIGUSR1)
         assert process.wait(60) == 128 + signal.SIGUSR1
     assert (tmp_path / "asked").read_text() == "requeue 77\n"
+    folder = last().parents[1]
     steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
-    config = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(config.replace("max_epochs: 3000", f"max_epochs: {steps // 10 + 2}"))
-    words = [word.replace("=3000", f"={steps // 10 + 2}") for word in words]
-    done = shell("train", *words, cwd=tmp_path, env={**slurm, "SLURM_RESTART_COUNT": "1"})
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == ["slurm-77"]
-    assert json.loads((folder / "metrics.json").read_text())["steps"] > steps
+    with subprocess.Popen([sys.executable, "-m", "imdbattn.train", *words], cwd=tmp_path, env=again) as process:
+        while process.poll() is None and torch.load(last(), weights_only=True)["global_step"] == steps:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert torch.load(last(), weights_only=True)["global_step"] > steps
+    assert [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [folder.name]
 
 
 def test_keeper_asks_slurm_for_the_whole_array_job(monkeypatch):

@@ -62,7 +62,7 @@ class ReviewData(L.LightningDataModule):
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
         if overfit:  # Lightning allows nothing but a sequential sampler then: so a list of ready batches
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1  # type: ignore[arg-type,operator]
-            return DataLoader([batches[item] for item in islice(sampler, count)], batch_size=None)  # type: ignore[arg-type]
+            batches, sampler = [batches[item] for item in islice(sampler, count)], None  # type: ignore[assignment]
         # A loader draws a number of its own at each epoch: not from those that dropout goes by.
         return DataLoader(batches, sampler=sampler, batch_size=None, generator=torch.Generator())
 

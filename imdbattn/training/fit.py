@@ -23,7 +23,7 @@ from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES
 from imdbattn.training.build import build_data, build_trainer, compile_net, new_module, trained_module
 from imdbattn.training.callbacks import Finite, Throughput
-from imdbattn.training.keeper import Keeper
+from imdbattn.training.keeper import Keeper, signals_end_it
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.module import Scores
 from imdbattn.training.pictures import draw_run
@@ -56,13 +56,14 @@ def fit(cfg: Mapping[str, Any], folder: Path, resume: bool = False) -> dict[str,
     Returns what metrics.json holds. Raises UserError for wrong input, SystemExit after a signal that asks to stop.
     """
     quiet()
-    if resume and finished(folder):
-        log.info("This run was finished before:")
-        report(metrics := json.loads((folder / "metrics.json").read_text()), folder)
-        return metrics
-    make_folder(folder, way_out := "choose another hydra.run.dir")
-    with writing_into(folder, way_out), alone_in(folder):
-        return fill(cfg, folder, resume)
+    if not (resume and finished(folder)):
+        make_folder(folder, way_out := "choose another hydra.run.dir")
+        with writing_into(folder, way_out), alone_in(folder), signals_end_it():
+            if not (resume and finished(folder)):  # by another process, which this one has waited for
+                return fill(cfg, folder, resume)
+    log.info("This run was finished before:")
+    report(metrics := json.loads((folder / "metrics.json").read_text()), folder)
+    return metrics
 
 
 @contextlib.contextmanager
@@ -122,6 +123,8 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     try:
         trainer.loggers = build_loggers(cfg["logger"], folder, cfg, resume)
         trainer.fit(module, data, ckpt_path=keeper.file if resume and keeper.file.exists() else None)
+        if trainer.is_global_zero:
+            keeper.obey(keeper.asked, trainer)  # a signal between its last step and here
         metrics = run_facts(cfg, corpus) | {
             "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
             "train_reviews": len(corpus.splits["train"]),

@@ -8,6 +8,7 @@ curve's file; whether early stopping has ended the training; and moments to save
 import io
 import logging
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,7 @@ class Keeper(L.Callback):
         self.file = folder / "checkpoints" / "last.ckpt"
         self.asked = 0  # number of the signal that asked this process to stop
         self.saved = time.monotonic()
+        self.unasked = 0  # steps since the processes asked each other
         self.ranks: list[dict[str, Any]] = []  # of each process: random numbers, and the sums of this epoch's steps
         self.loaded: dict[str, Any] = {}  # this process's part of them in the checkpoint
 
@@ -85,14 +87,19 @@ class Keeper(L.Callback):
             torch.set_rng_state(self.loaded["random"])
             if "cuda" in self.loaded and module.device.type == "cuda":
                 torch.cuda.set_rng_state(self.loaded["cuda"], module.device)
-        if threading.current_thread() is threading.main_thread():  # Lightning puts the former handlers back
-            for number in SIGNALS:
-                signal.signal(number, self.ask)
+        handle(self.ask)  # Lightning puts the former handlers back
 
     def ask(self, number: int, frame: Any) -> None:
-        """Training stops before its next step; the same signal a second time ends the process at once."""
+        """Training stops before its next step; the same signal a second time ends the process."""
         self.asked = number
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(number, end)
+
+    def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if trainer.state.fn != "fit":  # nothing is to be saved; and Lightning would end with exit status 0
+            handle(end)
+
+    def on_test_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.on_validation_start(trainer, module)
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         wish = agreed(trainer, self.asked)
@@ -102,19 +109,25 @@ class Keeper(L.Callback):
         self.obey(wish, trainer)
 
     def on_train_batch_start(self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        self.unasked += 1
+        loop = trainer.fit_loop.epoch_loop
+        validated = loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
         # Just saved; gradients are in no checkpoint; Lightning would take a validation that is done for one to come.
         if (
             not batch_idx
             or batch_idx % trainer.accumulate_grad_batches
-            or batch_idx % (trainer.val_check_batch or inf) == 0
+            or validated % (trainer.val_check_batch or inf) == 0
+            or trainer.overfit_batches  # type: ignore[attr-defined] # a list, which is read from its start
         ):
             return
         due = self.minutes is not None and time.monotonic() - self.saved > 60 * self.minutes
         wish = self.asked or SAVE * due
         if trainer.world_size > 1:  # asking each other costs, so they do it now and then
-            wish = 0 if batch_idx % trainer.log_every_n_steps else agreed(trainer, wish)  # type: ignore[attr-defined]
+            if self.unasked < trainer.log_every_n_steps:  # type: ignore[attr-defined]
+                return
+            self.unasked, wish = 0, agreed(trainer, wish)
         if wish:
-            with not_begun(trainer.fit_loop.epoch_loop.batch_progress):
+            with not_begun(loop.batch_progress):
                 self.save(trainer, module)
             self.obey(wish, trainer)
 
@@ -128,8 +141,10 @@ class Keeper(L.Callback):
             return
         if trainer.is_global_zero:
             name, epoch = signal.Signals(wish).name, trainer.current_epoch
-            log.warning("%s: stopped in epoch %d, step %d; all is kept", name, epoch, trainer.global_step)
-            log.warning("go on with it:  python -m imdbattn.train resume=%s", os.path.relpath(self.folder))
+            kept = "all" if self.file.exists() else "nothing"  # as with debug=fast
+            log.warning("%s: stopped in epoch %d, step %d; %s is kept", name, epoch, trainer.global_step, kept)
+            where = shlex.quote(os.path.relpath(self.folder))
+            log.warning("go on with it:  python -m imdbattn.train resume=%s", where)
             if wish == signal.SIGUSR1:
                 requeue()
         sys.exit(128 + wish if trainer.is_global_zero else 0)  # a process that fails makes Lightning kill the others
@@ -171,7 +186,10 @@ class Keeper(L.Callback):
             )
         if (before := len(kept["ranks"])) != trainer.world_size:
             now = trainer.world_size
-            raise UserError(f"the run was on {before} processes, and now there are {now}: set trainer.devices")
+            raise UserError(
+                f"the run was on {before} processes, and now there are {now}: give it as many devices again, or start "
+                "a new run"
+            )
         self.loaded = kept["ranks"][trainer.global_rank]
         module.trained = [sums_3.to(module.device) for sums_3 in self.loaded["sums"]]
         trainer.should_stop = kept["stopped"]
@@ -183,6 +201,34 @@ class Keeper(L.Callback):
             if kept.get("curve"):
                 write_atomically(Path(writer.metrics_file_path), kept["curve"])
                 writer.metrics_keys = kept["curve"].splitlines()[0].split(",")
+
+
+def handle(handler: Any) -> None:
+    """Lets `handler` answer all SIGNALS; only a main thread may say so."""
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, handler)
+
+
+def end(number: int, frame: Any) -> None:
+    """Answers a signal where there is nothing to save; a second one ends the process without a word."""
+    signal.signal(number, signal.SIG_DFL)
+    if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":
+        requeue()
+    sys.exit(128 + number)
+
+
+@contextmanager
+def signals_end_it() -> Iterator[None]:
+    """Where training does not answer them itself, signals end the process; SIGUSR1 queues its SLURM job again."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    handle(end)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 @contextmanager

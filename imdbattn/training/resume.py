@@ -20,16 +20,16 @@ def finished(folder: Path) -> bool:
 
 
 def begun_before(folder: Path) -> bool:
-    """Whether SLURM or torchrun has started this job again, and its run is not finished."""
+    """Whether SLURM or torchrun has started this job again, and `folder` holds its run."""
     restarted = any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
-    return restarted and (folder / "config.yaml").exists() and not finished(folder)
+    return restarted and (folder / "config.yaml").exists()
 
 
 def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> dict[str, Any]:
     """The settings of the run in `folder`, with those of `settings` that were typed and that no number depends on.
 
     typed: the words of the command line, as Hydra has them. Other settings may be repeated, but not changed: raises
-    UserError naming the first that differs, or when there is no run in `folder`.
+    UserError naming the first that differs, or when there is no run in `folder`, or one of another version.
     """
     file = folder / "config.yaml"
     if not file.exists():
@@ -44,11 +44,13 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
         raise UserError(f"{file} has no {lacking[0]}, it is of another version of imdbattn: start the run anew")
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in typed]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
-    if any(not within(key, *NO_EFFECT) for key in keys):
+    if rest := [key for key in keys if not within(key, *NO_EFFECT)]:
+        if not all(within(key, *settings) for key in rest):  # such as debug=fast, which sets what has other names
+            rest = list(settings)
         ours = pinned(settings, source if settings["data"]["source"] == "auto" else settings["data"]["source"])
         mine, run = without(ours, *NO_EFFECT), without(theirs, *NO_EFFECT)
         for key in dict.fromkeys([*mine, *run]):
-            if mine.get(key) != run.get(key):
+            if within(key, *rest) and mine.get(key) != run.get(key):
                 raise UserError(
                     f"resume={os.path.relpath(folder)} goes on with that run's own settings: {key} is {run.get(key)} "
                     f"there and {mine.get(key)} here. Give resume= alone, or start a new run"

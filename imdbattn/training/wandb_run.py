@@ -73,7 +73,7 @@ def start_wandb(
     begun: dict[str, Any] = {}
     if parts:
         notes = f"part {len(parts) + 1}: goes on where the part before was stopped"
-        begun = {"id": parts[-1].name.rpartition("-")[2], "resume": "allow", "notes": notes}
+        begun = {"id": parts[-1].name.split("run-", 1)[1].partition("-")[2], "resume": "allow", "notes": notes}
 
     mode = wandb_mode(settings["mode"], settings["timeout"])
     config = without_credentials(config)
