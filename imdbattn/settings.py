@@ -63,6 +63,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "trainer.profiler",
 )
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: which of a machine's processes this one is
+FIRST_PID = "IMDBATTN_FIRST_PID"  # environment variable: the process that started the others of a run
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # what else may stand in them, others say
 WHERE = ("data.path", "data.source", "data.glove.path", "data.glove.source")  # what was found there has fingerprints

@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import SWEEP_PID, checked, command, in_sweep, many_imports, plain
+from imdbattn.settings import FIRST_PID, SWEEP_PID, checked, command, in_sweep, many_imports, plain
 from imdbattn.training.resume import begun_before, resumed
 
 
@@ -30,10 +30,13 @@ def main(cfg: DictConfig) -> float:
     if resume := bool(settings["resume"]) or begun_before(folder):
         settings = resumed(settings, job.overrides.task, folder)
     settings = checked(settings)
-    if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":  # a job of a sweep, or another rank
+    first = os.environ.get("LOCAL_RANK", "0") == "0"
+    if os.environ.get(SWEEP_PID) or not first:
         from imdbattn.training.sweep import end_with_parent
 
-        end_with_parent()
+        end_with_parent(None if first or FIRST_PID not in os.environ else int(os.environ[FIRST_PID]))
+    if first:
+        os.environ[FIRST_PID] = str(os.getpid())
     with many_imports():  # they take seconds: `--help` and a wrong key don't wait
         if settings["logger"]["name"] == "wandb":
             with suppress(Exception):  # what W&B has to say does not stop training

@@ -119,6 +119,12 @@ def test_torchrun_without_a_folder_ends_in_one_line(job, shell, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_process_whose_first_has_ended_already_does_not_wait_for_it(shell):
+    """As when the first is killed while the others still load what they need."""
+    done = shell("train", env={"LOCAL_RANK": "1", "IMDBATTN_FIRST_PID": "1"})
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_srun_makes_one_run(job, ran, tmp_path):
     """Two tasks of a SLURM job, told by their environment what srun tells them."""
     names = {"JOB_ID": free_port(), "JOB_NAME": "ladder", "NTASKS": "2", "NTASKS_PER_NODE": "2", "NNODES": "1"}

@@ -99,6 +99,7 @@ def test_the_environment_is_recorded(trained):
     assert environment["float32_products"] in ("oneDNN", "torch's default")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2])
 def test_two_processes_share_one_folder_and_score_each_review_once(shell, small, tmp_path, processes):
     overrides = [

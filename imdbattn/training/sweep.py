@@ -17,6 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def run_apart(folder: Path, settings: Mapping[str, Any], goes_on: bool = False) 
             env=env,
             stdout=stdout,
             stderr=stderr,
-            preexec_fn=end_with_parent,
+            preexec_fn=partial(end_with_parent, os.getpid()),
         )
         try:
             status = wait(process, worker)
@@ -198,14 +199,17 @@ def wait(process: subprocess.Popen, worker: bool) -> int:
             os._exit(1)  # SystemExit would end this job only, and the worker would begin the next
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int | None = None) -> None:
     """On Linux: a signal for this process when the one that started it ends, so that no job outlives its sweep.
 
-    SIGTERM, by which a job saves what it has; SIGKILL for a rank of DDP, which without the first can do nothing.
+    SIGTERM, by which a job saves what it has; SIGKILL for a rank of DDP, which without the first can do nothing. Ends
+    this process at once where the one that started it was `parent`, and has ended already.
     """
     if sys.platform == "linux":
         rank = os.environ.get("LOCAL_RANK", "0")
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM if rank == "0" else signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
 
 
 def cores() -> int:
