@@ -125,6 +125,16 @@ def test_a_process_whose_first_has_ended_already_does_not_wait_for_it(shell):
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_a_port_in_use_ends_in_one_line(shell, job, tmp_path):
+    with socket.create_server(("", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = shell("train", *job, "trainer=ddp_cpu", "hydra.run.dir=run", cwd=tmp_path, env={"MASTER_PORT": port})
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"error: MASTER_PORT={port} cannot be used (")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_srun_makes_one_run(job, ran, tmp_path):
     """Two tasks of a SLURM job, told by their environment what srun tells them."""
     names = {"JOB_ID": free_port(), "JOB_NAME": "ladder", "NTASKS": "2", "NTASKS_PER_NODE": "2", "NNODES": "1"}

@@ -111,14 +111,14 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
         callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"], strict=False))
     trainer = build_trainer(cfg["trainer"], callbacks, default_root_dir=folder)
     if trainer.is_global_zero:
+        if trainer.world_size > 1:
+            check_port()
         results = ["metrics.json", *(name for names in SPLIT_FILES.values() for name in names)]
         for name in results if resume else (*results, "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
             (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
         write_json(folder / "environment.json", environment() | {"source_key": corpus.source_key})
         link_latest(folder)
-    if trainer.world_size > 1 and trainer.is_global_zero:
-        check_port()
     failed = True
     try:
         trainer.loggers = build_loggers(cfg["logger"], folder, cfg, resume)
