@@ -32,8 +32,8 @@ test: $(VENV)/test.stamp ## run the tests and the linters
 	$(RUN) -m mypy
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m 'not slow and not torchtext' -n auto --dist loadfile
 
-test-slow: $(VENV)/test.stamp ## run the tests that take minutes (25 in all, 10 of them fuzzing)
-	$(RUN) -m pytest -m slow
+test-slow: $(VENV)/test.stamp ## run the tests that take minutes, ten of them fuzzing
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m slow -n auto
 
 test-torchtext: ## prove in an environment of its own (torch 2.3) that we equal torchtext
 	test -x $(VENV)-torchtext/bin/python || $(PYTHON) -m venv $(VENV)-torchtext

@@ -42,6 +42,7 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", ".*is smaller than the logging interval.*")
     warnings.filterwarnings("ignore", ".*but have no `val_dataloader`.*")
     warnings.filterwarnings("ignore", ".*your dataloader is not resumable.*")  # our sampler goes on where it was
+    warnings.filterwarnings("ignore", ".*sync_dist=True.*")  # what we log is the same in all processes
     warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*Experiment logs directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*")
@@ -157,6 +158,10 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
             write_json(folder / "metrics.json", metrics)  # the last: a folder with it is finished
             publish_run(folder, metrics)
         failed = False
+    except SystemExit:
+        for line in keeper.said:
+            log.warning(line)
+        raise
     finally:
         finish_loggers(failed)
     if trainer.is_global_zero:

@@ -71,6 +71,7 @@ class Keeper(L.Callback):
         self.folder, self.fingerprints, self.finite, self.minutes = folder, dict(fingerprints), finite, minutes
         self.file = folder / "checkpoints" / "last.ckpt"
         self.asked = 0  # number of the signal that asked this process to stop
+        self.said: list[str] = []  # after it has: where, and how to go on; for when the progress bar is gone
         self.saved = time.monotonic()
         self.unasked = 0  # steps since the processes asked each other
         self.ranks: list[dict[str, Any]] = []  # of each process: random numbers, and the sums of this epoch's steps
@@ -142,9 +143,11 @@ class Keeper(L.Callback):
         if trainer.is_global_zero:
             name, epoch = signal.Signals(wish).name, trainer.current_epoch
             kept = "all" if self.file.exists() else "nothing"  # as with debug=fast
-            log.warning("%s: stopped in epoch %d, step %d; %s is kept", name, epoch, trainer.global_step, kept)
             where = shlex.quote(os.path.relpath(self.folder))
-            log.warning("go on with it:  python -m imdbattn.train resume=%s", where)
+            self.said = [
+                f"{name}: stopped in epoch {epoch}, step {trainer.global_step}; {kept} is kept",
+                f"go on with it:  python -m imdbattn.train resume={where}",
+            ]
             if wish == signal.SIGUSR1:
                 requeue()
         sys.exit(128 + wish if trainer.is_global_zero else 0)  # a process that fails makes Lightning kill the others
