@@ -154,6 +154,18 @@ def test_it_goes_on_after_a_crash_in_every_epoch(whole, stopping, tmp_path):
     assert differences(reference, tmp_path) == []
 
 
+def test_it_goes_on_after_crashes_at_the_same_place_and_soon_after(whole, stopping, tmp_path):
+    """As an epoch begins twice, then within it twice: what has begun is never counted twice."""
+    cfg, reference = whole()
+    for number, step in enumerate((2 * STEPS, 2 * STEPS, 2 * STEPS + 5, 2 * STEPS + 5, 2 * STEPS + 8, 3 * STEPS)):
+        stopping(step)
+        with pytest.raises(RuntimeError):
+            fit(cfg | {"save_minutes": 0 if number > 1 else None}, tmp_path, resume=number > 0)
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
 def test_within_an_epoch_it_is_saved_every_few_minutes(whole, stopping, tmp_path):
     """The next step after a crash is the one that the last save was made before."""
     cfg, reference = whole()

@@ -106,7 +106,8 @@ class Keeper(L.Callback):
         wish = agreed(trainer, self.asked)
         if wish or trainer.current_epoch:
             trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()  # as the loop itself does next
-            self.save(trainer, module)
+            with not_begun(trainer.fit_loop.epoch_progress):
+                self.save(trainer, module)
         self.obey(wish, trainer)
 
     def on_train_batch_start(self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int) -> None:
