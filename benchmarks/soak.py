@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.table import ROOT
 
-SMALL = ["data.source=packaged", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1", "save_minutes=0.01"]
+SMALL = ["data.source=packaged", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1", "save_minutes=0.003"]
 SMALL += ["trainer.limit_train_batches=20", "trainer.max_epochs=8", "data.max_tokens=64", "model.dropout=0.1"]
 TIMES = ("train_seconds", "epoch_seconds", "tokens_per_s")
 MARK = "IMDBATTN_SOAK_JOB"  # environment variable of all processes of a job

@@ -205,6 +205,19 @@ def test_what_another_process_finished_meanwhile_is_left_as_it_is(stopped, monke
     assert not list(folder.glob("*predictions.parquet"))
 
 
+def test_what_a_killed_writer_left_is_cleared_away(stopped):
+    cfg, folder = stopped
+    left = [
+        folder / "metrics.json.0.tmp",
+        folder / ".reviews.parquet.7.tmp",
+        folder / "checkpoints" / "last.ckpt.0.tmp",
+    ]
+    for file in left:
+        file.write_text("half")
+    fit(cfg, folder, resume=True)
+    assert not any(file.exists() for file in left)
+
+
 def test_a_run_killed_while_it_was_scored_is_scored_again(whole, tmp_path):
     cfg, reference = whole("model=mean", "patience=1")
     shutil.copytree(reference, tmp_path / "run")

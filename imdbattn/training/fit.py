@@ -117,6 +117,8 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
         results = ["metrics.json", *(name for names in SPLIT_FILES.values() for name in names)]
         for name in results if resume else (*results, "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
             (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
+        for left in (*folder.glob("*.tmp"), *folder.glob("[cp]*/*.tmp")):
+            left.unlink(missing_ok=True)  # by a writer that was killed, in checkpoints/ or pictures/ too
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
         write_json(folder / "environment.json", environment() | {"source_key": corpus.source_key})
         link_latest(folder)
