@@ -135,32 +135,28 @@ def reviews(folder, name: str, content: bytes, encoding_errors: str) -> list[str
     return split.texts
 
 
-def fuzz_csv(folder, data) -> None:
-    content = data.draw(st.one_of(CONTENT, spoilt(CSV.map(encoded)), CONTENT.map(b"text,label\n".__add__)))
-    reviews(
-        folder,
-        data.draw(st.sampled_from(["r.csv", "r.tsv"])),
-        content,
-        data.draw(st.sampled_from(["strict", "replace"])),
-    )
+def fuzz_reviews(folder, data, contents, names: list[str], written) -> None:
+    """Any bytes in a file of one of the names; and rows, which come back as they were from what `written` makes."""
+    content = data.draw(contents)
+    reviews(folder, data.draw(st.sampled_from(names)), content, data.draw(st.sampled_from(["strict", "replace"])))
     rows = data.draw(ROWS)
     if rows and all(readable(t) and readable(n) and n.strip().lower() not in ("", "nan") for t, n in rows):
-        written = "text,label\n" + "".join(f"{csv_field(t)},{csv_field(n)}\n" for t, n in rows)
-        assert reviews(folder, "r.csv", encoded(written), "strict") == [text for text, _ in rows]
+        assert reviews(folder, names[0], encoded(written(rows)), "strict") == [text for text, _ in rows]
+
+
+def fuzz_csv(folder, data) -> None:
+    def written(rows) -> str:
+        return "text,label\n" + "".join(f"{csv_field(t)},{csv_field(n)}\n" for t, n in rows)
+
+    contents = st.one_of(CONTENT, spoilt(CSV.map(encoded)), CONTENT.map(b"text,label\n".__add__))
+    fuzz_reviews(folder, data, contents, ["r.csv", "r.tsv"], written)
 
 
 def fuzz_json(folder, data) -> None:
-    content = data.draw(st.one_of(CONTENT, spoilt(JSON.map(encoded))))
-    reviews(
-        folder,
-        data.draw(st.sampled_from(["r.jsonl", "r.json"])),
-        content,
-        data.draw(st.sampled_from(["strict", "replace"])),
-    )
-    rows = data.draw(ROWS)
-    if rows and all(readable(t) and readable(n) and n.strip().lower() not in ("", "nan") for t, n in rows):
-        written = "".join(json.dumps({"text": t, "label": n}) + "\n" for t, n in rows)
-        assert reviews(folder, "r.jsonl", encoded(written), "strict") == [text for text, _ in rows]
+    def written(rows) -> str:
+        return "".join(json.dumps({"text": t, "label": n}) + "\n" for t, n in rows)
+
+    fuzz_reviews(folder, data, st.one_of(CONTENT, spoilt(JSON.map(encoded))), ["r.jsonl", "r.json"], written)
 
 
 def readable(text: str) -> bool:

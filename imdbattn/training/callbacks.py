@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch.callbacks import RichProgressBar
 
 from imdbattn.errors import UserError
+from imdbattn.training.module import from_all
 
 
 class Progress(RichProgressBar):
@@ -102,11 +103,8 @@ class Finite(L.Callback):
         if self.unseen:
             fine_S = torch.stack([loss for *_, loss, _ in self.unseen]).isfinite()
         if not trainer.strategy.reduce_boolean_decision(bool(fine_S.all()), all=True):
-            said = [None if fine_S.all() else self.found(*self.unseen[int(fine_S.int().argmin())])]
-            if trainer.world_size > 1:
-                mine, said = said[0], [None] * trainer.world_size
-                torch.distributed.all_gather_object(said, mine)
-            raise UserError(next(filter(None, said)))
+            mine = None if fine_S.all() else self.found(*self.unseen[int(fine_S.int().argmin())])
+            raise UserError(next(filter(None, from_all(trainer, mine))))
         self.unseen.clear()
 
     def found(self, step: int, epoch: int, lr: float, loss: torch.Tensor, rows_B: torch.Tensor) -> str:

@@ -29,6 +29,7 @@ from lightning.pytorch.loggers import CSVLogger
 from imdbattn.data.cache import write_atomically
 from imdbattn.errors import UserError
 from imdbattn.training.callbacks import Finite
+from imdbattn.training.module import from_all
 
 log = logging.getLogger(__name__)
 
@@ -164,10 +165,7 @@ class Keeper(L.Callback):
         mine = {"random": torch.get_rng_state(), "sums": [sums_3.cpu() for sums_3 in module.trained]}
         if module.device.type == "cuda":
             mine["cuda"] = torch.cuda.get_rng_state(module.device)
-        self.ranks = [mine]
-        if trainer.world_size > 1:
-            self.ranks = [{} for _ in range(trainer.world_size)]
-            torch.distributed.all_gather_object(self.ranks, mine)
+        self.ranks = from_all(trainer, mine)
         trainer.save_checkpoint(self.file, weights_only=False)
         self.saved = time.monotonic()
 

@@ -38,6 +38,15 @@ class Scores:
         return F.cross_entropy(self.logits_NC, self.labels_N).item()
 
 
+def from_all(trainer: L.Trainer, mine: Any) -> list[Any]:
+    """What each process calls this with, by rank; to be called in all of them."""
+    if trainer.world_size == 1:
+        return [mine]
+    everyone = [None] * trainer.world_size
+    torch.distributed.all_gather_object(everyone, mine)
+    return everyone
+
+
 class ReviewClassifier(L.LightningModule):
     """Trains and scores a classifier.
 
@@ -108,11 +117,8 @@ class ReviewClassifier(L.LightningModule):
         """All that `shown` holds in all processes, each review once."""
         mine = tuple(torch.cat(parts).cpu() for parts in zip(*self.shown, strict=True)) if self.shown else None
         self.shown.clear()
-        everyone: list[tuple[Tensor, ...] | None] = [mine]
-        if self.trainer.world_size > 1:
-            everyone = [None] * self.trainer.world_size
-            torch.distributed.all_gather_object(everyone, mine)
-        rows, labels, lengths, logits = (torch.cat(parts) for parts in zip(*filter(None, everyone), strict=True))
+        everyone = filter(None, from_all(self.trainer, mine))
+        rows, labels, lengths, logits = (torch.cat(parts) for parts in zip(*everyone, strict=True))
         order = rows.argsort()
         if len(rows.unique()) < len(rows):
             raise RuntimeError("a review was scored twice")
