@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.table import Row, markdown, write
 
-PARTS = ("training", "preparation", "startup", "memory", "growth")
+PARTS = ("training", "seq2seq", "preparation", "startup", "memory", "growth")
 
 
 def rows(part: str) -> list[Row]:

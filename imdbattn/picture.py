@@ -33,12 +33,18 @@ def draw(settings: dict[str, Any]) -> list[Path]:
         return [draw_scaling(out)]
     text = None if settings["picture"] == "positions" else chosen_text(settings)
     with many_imports():
+        from imdbattn.analysis import alignment
         from imdbattn.analysis.explain import digest
-        from imdbattn.training.pictures import draw_attention, draw_positions
-        from imdbattn.training.score import load_reader
+        from imdbattn.training.pictures import draw_alignment, draw_attention, draw_positions
+        from imdbattn.training.score import Writer, load_reader
 
     reader, folder = load_reader(settings)
+    if isinstance(reader, Writer) and text is None:
+        raise UserError("picture=positions is for reviews: an encoder-decoder has no positions")
     out = made(settings["out"] or folder / "pictures")
+    if isinstance(reader, Writer):
+        (decoded,) = reader.write([str(text)])
+        return draw_alignment(decoded, out, f"attention-{alignment.digest([decoded])}")
     if text is None:
         return [draw_positions(reader.module.net, reader.settings, out)]
     return draw_attention(found := reader.explain(text), out, f"attention-{digest([found])}", settings["words"])

@@ -1,4 +1,4 @@
-"""Labels reviews with a finished run: `python -m imdbattn.predict run=<run folder> text="..."`."""
+"""Labels reviews with a finished run, or writes: `python -m imdbattn.predict run=<run folder> text="..."`."""
 
 import os
 import sys
@@ -9,29 +9,42 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.safety import visible
-from imdbattn.settings import YES_OR_NO, command, many_imports, obey, plain, take_argument
+from imdbattn.settings import YES_OR_NO, command, many_imports, number, obey, plain, take_argument, whole
+
+RULES = {"explain": YES_OR_NO, "beams": whole(1, 100), "length_penalty": number(0, 10)}
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
-    """Prints a line for each review: label, probability, the review. With explain=true also what was attended to."""
+    """Prints a line for each text: of a review label and probability, of an encoder-decoder what it wrote.
+
+    With explain=true also what was attended to.
+    """
     settings = plain(cfg) | ({} if text is None else {"text": text})
-    obey(settings, {"explain": YES_OR_NO})
+    obey(settings, RULES)
     texts = read_texts(settings)
     with many_imports():
+        from imdbattn.analysis import alignment, explain, pictures
         from imdbattn.training.score import label_texts
 
-    explanations, folder = label_texts(settings, texts)
-    if settings["explain"]:
-        from imdbattn.analysis.explain import digest, print_explanations, write_page
-        from imdbattn.analysis.pictures import drawn
-
-        print_explanations(explanations)
-        path = folder / "explanations" / f"{digest(explanations)}.html"
-        print(f"page: {write_page(explanations, [drawn(found) for found in explanations], path)}")
+    found, folder = label_texts(settings, texts)
+    if not settings["explain"]:
+        for one in found:
+            print(visible(in_one_line(one)))
+    elif isinstance(found[0], alignment.Decoded):
+        alignment.print_decoded(found)
+        path = folder / "explanations" / f"{alignment.digest(found)}.html"
+        print(f"page: {alignment.write_page(found, [alignment.drawn(one) for one in found], path)}")
     else:
-        for found in explanations:
-            said = f"{found.label}  {100 * found.probability:5.1f} %  {' '.join(found.text.split())[:100]}"
-            print(visible(said))
+        explain.print_explanations(found)
+        path = folder / "explanations" / f"{explain.digest(found)}.html"
+        print(f"page: {explain.write_page(found, [pictures.drawn(one) for one in found], path)}")
+
+
+def in_one_line(found: Any) -> str:
+    """What was said or written, its probability, and the beginning of the text."""
+    source = found.text.split() if hasattr(found, "text") else found.source
+    said = found.label if hasattr(found, "text") else found.joiner.join(found.output)
+    return f"{said}  {100 * found.probability:5.1f} %  {getattr(found, 'joiner', ' ').join(source)[:100]}"
 
 
 def read_texts(settings: dict[str, Any]) -> list[str]:

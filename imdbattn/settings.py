@@ -43,6 +43,11 @@ RUNGS = (  # conf/model, in the order in which the ladder is built
     "residual_cls",
     "residual_pe_cls",
 )
+WRITERS = (  # conf/model, the encoder-decoders: without attention, with one layer, with two
+    "seq2seq",
+    *("seq2seq_attention", "seq2seq_attention_dot", "seq2seq_attention_scaled", "seq2seq_attention_additive"),
+    *("seq2seq_bahdanau", "seq2seq_bahdanau_dot", "seq2seq_bahdanau_scaled", "seq2seq_bahdanau_bilinear"),
+)
 SPLIT_FILES = {  # in a run folder: what the model said of each review, and the reviews' texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
@@ -332,6 +337,7 @@ RULES = {
     "seed": whole(0, 2**32 - 1),
     "threads": maybe(whole(1)),
     "patience": maybe(whole(1)),
+    "choose_by": one_of("accuracy", "loss", "bleu"),
     "save_minutes": maybe(number(0)),
     "compile": maybe(one_of("inductor", "aot_eager")),
     "data.path": maybe(TEXT),
@@ -351,9 +357,18 @@ RULES = {
     "data.word_dropout": ("a number from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1),
     "data.glove.dim": whole(1),
     "data.glove.path": maybe(TEXT),
+    "data.seed": whole(0),
+    "data.lower": YES_OR_NO,
+    "data.min_frequency": whole(1),
+    "data.limit": maybe(whole(1)),
+    "data.hub": maybe(TEXT),
+    "data.hub_config": maybe(TEXT),
+    "data.languages": ("a list of two different names, such as [en,fr]", lambda v: names(v) and len(v) == 2),
     "model.embedding.trainable": YES_OR_NO,
     "model.embedding.standardize": YES_OR_NO,
     "model.layers": whole(0),
+    "model.hidden": whole(1),
+    "model.cell": one_of("gru", "lstm"),
     "model.width": maybe(whole(1)),
     "model.dropout": number(0, 1),
     "model.layer.heads": whole(1),
@@ -426,7 +441,20 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     Raises UserError naming the first key whose value is not, and what it must be.
     """
     obey(settings, RULES)
-    data, positions = settings["data"], settings["model"]["positions"]
+    task, data = settings.get("task", "reviews"), settings["data"]
+    writes, paired = "hidden" in settings["model"], "letters" in data or "languages" in data
+    if task == "seq2seq" and not (writes and paired):
+        name = f"model={settings['model']['name']}" if not writes else f"data.source={data['source']}"
+        raise UserError(
+            f"task=seq2seq cannot use {name}: its data are reverse and translation, its models {', '.join(WRITERS)}"
+        )
+    if task == "reviews" and (writes or paired):
+        raise UserError("this model or data is an encoder-decoder's: add task=seq2seq")
+    if settings.get("choose_by") == "bleu" and "languages" not in data:
+        raise UserError("choose_by=bleu needs words: data=translation")
+    if task == "seq2seq":
+        return settings
+    positions = settings["model"]["positions"]
     if data["validation_share"] + data["test_share"] >= 1:
         raise UserError(
             "data.validation_share and data.test_share leave nothing for training: together they must be below 1"

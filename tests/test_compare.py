@@ -1,6 +1,7 @@
 """Finished runs become one comparison: found once, put together by seed, set against neighbours, of one test set."""
 
 import csv
+import itertools
 import json
 import os
 import shutil
@@ -10,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from imdbattn.analysis import statistics
-from imdbattn.analysis.comparison import compare
+from imdbattn.analysis.comparison import FEWEST, POINTS, compare, length_points
 from imdbattn.analysis.report import notes
 from imdbattn.analysis.runs import find_runs, neighbours, variants
 from imdbattn.errors import UserError
@@ -59,6 +62,31 @@ def write_run(folder: Path, model="mean", seed=1, accuracy=0.8, test=True, finge
     facts = {"model": model, "seed": seed, "test_set": "small", "labels": ["neg", "pos"], "val_accuracy": right}
     facts |= {"test_fingerprint": fingerprint, "val_fingerprint": "v1"} | ({"test_accuracy": right} if test else {})
     (folder / "metrics.json").write_text(json.dumps(facts | (metrics or {})))
+    return folder
+
+
+STRINGS = [" ".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: 1 + n % 20]) for n in range(REVIEWS)]
+
+
+def write_decoded(folder: Path, model="seq2seq", seed=1, reach=10.0, lengths=(1, 10), items="strings", **metrics):
+    """A run folder of an encoder-decoder: strings of 1 to 20 letters, right up to about `reach` letters."""
+    folder.mkdir(parents=True)
+    after = {"seq2seq_attention": "seq2seq"}.get(model)
+    data = {"source": "reverse", "lengths": list(lengths), "test_lengths": [1, 20], "test": REVIEWS}
+    OmegaConf.save({"seed": seed, "model": {"name": model, "after": after}, "data": data}, folder / "config.yaml")
+    length_N = np.array([len(text.split()) for text in STRINGS])
+    probability_N = 1 / (1 + np.exp(length_N - reach))  # of the first reference
+    right_N = probability_N > np.random.default_rng(seed).random(REVIEWS)
+    answers = [text[::-1] for text in STRINGS]
+    columns = {"row": np.arange(REVIEWS) + 3, "label": answers, "references": [[text] for text in answers]}
+    columns |= {"predicted": [a if ok else "A" for a, ok in zip(answers, right_N, strict=True)], "right": right_N}
+    columns |= {"probability": np.maximum(probability_N, 0.4), "label_probability": probability_N, "length": length_N}
+    for prefix in ("", "validation_"):
+        pq.write_table(pa.table(columns), folder / f"{prefix}predictions.parquet")
+        pq.write_table(pa.table({"row": columns["row"], "text": STRINGS}), folder / f"{prefix}reviews.parquet")
+    facts = {"model": model, "seed": seed, "test_set": "letters", "items": items, "test_fingerprint": "s1"}
+    facts |= {"val_fingerprint": f"v{lengths[1]}", "val_accuracy": 0.9, "test_accuracy": float(right_N.mean())}
+    (folder / "metrics.json").write_text(json.dumps(facts | metrics))
     return folder
 
 
@@ -365,3 +393,107 @@ def test_a_run_without_test_predictions_is_named_where_it_turns_all_to_validatio
     assert [Path(folder).name for folder in found["untested"]] == ["untested"]
     assert any("have no test predictions, such as" in note for note in notes(found))
     assert quick(tmp_path, split="test")["untested"] == []
+
+
+@pytest.fixture(scope="module")
+def by_range(tmp_path_factory) -> Path:
+    """Two models, each trained on three ranges of lengths, with two seeds; the first model is found last."""
+    folder = tmp_path_factory.mktemp("decoded")
+    for place, model, further in (("a", "seq2seq_attention", 1.6), ("b", "seq2seq", 0.9)):
+        for longest in (10, 20, 5):
+            for seed in (1, 2):
+                write_decoded(folder / place / f"{longest}-{seed}", model, seed, further * longest, (1, longest))
+    return folder
+
+
+def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
+    found = quick(by_range)
+    rung = found["rungs"][4]
+    tables = [pq.read_table(by_range / "a" / f"10-{seed}" / "predictions.parquet") for seed in (1, 2)]
+    right = np.array([table["right"].to_numpy() for table in tables])
+    assert (found["items"], found["labels"], found["reviews"], rung["confusion"]) == ("strings", [], REVIEWS, [])
+    assert rung["test"]["values"] == pytest.approx(right.mean(1))
+    confidence = [table["probability"].to_numpy() for table in tables]
+    assert rung["ece"] == pytest.approx(
+        np.mean([statistics.calibration_error(*c) for c in zip(confidence, right, strict=True)])
+    )
+    assert rung["slices"].keys() == {"length"}, "no string has a word such as not"
+    assert rung["slices"]["length"][0]["name"] == "up to 4 symbols"
+    review = found["disagreements"][0]
+    n = review["row"] - 3
+    assert (review["text"], review["label"]) == (STRINGS[n], STRINGS[n][::-1])
+    assert review["probability"]["seq2seq lengths=[1, 10]"] == pytest.approx(1 / (1 + np.exp(1 + n % 20 - 9.0)))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_variants_by_the_range_of_their_training_are_named_ordered_and_compared_by_it(by_range):
+    found = quick(by_range)
+    ranges = ("lengths=[1, 5]", "lengths=[1, 10]", "lengths=[1, 20]")
+    assert labels_of(found) == [f"{model} {one}" for model in ("seq2seq", "seq2seq_attention") for one in ranges]
+    assert set(steps_of(found)) == {
+        *((f"{m} {a}", f"{m} {b}") for m in ("seq2seq", "seq2seq_attention") for a, b in itertools.pairwise(ranges)),
+        *((f"seq2seq {one}", f"seq2seq_attention {one}") for one in ranges),
+    }
+    assert [rung["trained_on"] for rung in found["rungs"]] == [[1, 5], [1, 10], [1, 20]] * 2
+    assert {rung["apart_from_range"] for rung in found["rungs"]} == {"seq2seq", "seq2seq_attention"}
+    assert not found["one_validation"]
+    with pytest.raises(UserError, match="different validation sets"):
+        quick(by_range, split="validation")
+
+
+def test_where_no_setting_tells_data_apart_their_fingerprints_do(tmp_path):
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", metrics={"val_fingerprint": "v2"})
+    assert labels_of(quick(tmp_path)) == ["mean validation=v1", "mean validation=v2"]
+
+
+def test_accuracy_by_length_is_that_of_the_predictions(by_range):
+    for rung in quick(by_range)["rungs"]:
+        points = rung["lengths"]
+        assert [(one["shortest"], one["longest"], one["mean"]) for one in points] == [(n, n, n) for n in range(1, 21)]
+        for seed, total in enumerate(rung["test"]["values"]):
+            assert sum(one["reviews"] * one["accuracies"][seed] for one in points) == pytest.approx(REVIEWS * total)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 90), min_size=1, max_size=2000))
+def test_points_over_lengths_hold_every_item_once_and_are_never_few_nor_many(lengths):
+    lengths_N = np.array(lengths)
+    points = length_points(lengths_N)
+    items = [int(((lengths_N >= low) & (lengths_N <= high)).sum()) for low, high in points]
+    assert sum(items) == len(lengths)
+    assert all(high < low for (_, high), (low, _) in itertools.pairwise(points))
+    assert len(points) == 1 or min(items) >= FEWEST
+    assert len(points) <= POINTS
+
+
+def test_bleu_is_averaged_over_seeds(tmp_path):
+    for seed, bleu in ((1, 30.0), (2, 34.0)):
+        write_decoded(tmp_path / str(seed), seed=seed, items="sentences", test_bleu=bleu, val_bleu=bleu + 5)
+    rung = quick(tmp_path)["rungs"][0]
+    assert [rung["bleu"][split]["mean"] for split in ("validation", "test")] == [37.0, 32.0]
+
+
+def test_words_that_no_review_or_every_one_has_make_no_slices(ladder):
+    slices = quick(ladder, words={"but": ["but"], "never": ["whale"], "always": ["like"]})["rungs"][0]["slices"]
+    assert slices.keys() == {"length", "but"}
+
+
+def test_a_decoder_that_diverged_or_lacks_a_column_is_passed_over(tmp_path):
+    write_decoded(tmp_path / "good")
+    for name, change in (
+        ("nan", lambda table: table.set_column(6, "label_probability", pa.array([np.nan] * REVIEWS))),
+        ("bare", lambda table: table.drop_columns(["right"])),
+    ):
+        file = write_decoded(tmp_path / name, seed=len(name)) / "predictions.parquet"
+        pq.write_table(change(pq.read_table(file)), file)
+    found = quick(tmp_path)
+    assert [rung["seeds"] for rung in found["rungs"]] == [[1]]
+    reasons = {Path(one["folder"]).name: one["reason"] for one in found["skipped"]}
+    assert "no numbers: did training diverge?" in reasons["nan"]
+    assert "right" in reasons["bare"]
+
+
+def test_the_two_families_do_not_share_a_table(ladder, by_range):
+    with pytest.raises(UserError, match=r"f1 \(small\).*s1 \(letters\)"):
+        quick(ladder, by_range)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from imdbattn.analysis import figures, report
 from imdbattn.analysis.comparison import compare
 from imdbattn.errors import UserError
-from tests.test_compare import write_run
+from tests.test_compare import write_decoded, write_run
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
 HOSTILE = (
@@ -57,10 +57,14 @@ def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", 
                 "model": name.split()[0],
                 "after": names[i - 1] if i else None,
                 "varied": {},
+                "trained_on": None,
+                "apart_from_range": name,
                 "seeds": list(seeds),
                 "folders": [f"runs/{name}-s{seed}" for seed in seeds],
                 "validation": mean_of(center, 0.003),
                 "test": mean_of(center, 0.002) if split == "test" else None,
+                "bleu": {"validation": None, "test": None},
+                "lengths": [],
                 "interval": [center - 0.009, center + 0.0101],
                 "parameters": 152 * 7 ** min(i, 4),
                 "tokens_per_s": 1_588_123.4 / (i + 1) ** 2,
@@ -118,6 +122,9 @@ def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", 
         "split": split,
         "test_set": "packaged: every fifth block",
         "fingerprint": "fc45bb824bf15091",
+        "items": "reviews",
+        "unit": "words",
+        "one_validation": True,
         "reviews": 5000,
         "labels": list(labels),
         "environments": [environment | {"torch": "2.13.0", "lightning": "2.6.6"}],
@@ -465,3 +472,125 @@ def test_a_real_comparison_becomes_a_page(tmp_path):
     assert comparison["pairs"][0]["words"] in text
     assert json.loads((tmp_path / "out" / "comparison.json").read_text()) == comparison
     report.print_terminal(comparison)
+
+
+@pytest.fixture(scope="module")
+def decoded(tmp_path_factory):
+    """decoded(models, ranges, ...): the comparison of encoder-decoders with two seeds each, that many of each."""
+
+    def make(models=("seq2seq", "seq2seq_attention"), ranges=((1, 5), (1, 10)), **metrics):
+        folder = tmp_path_factory.mktemp("decoded")
+        for model in models:
+            for place, lengths in enumerate(ranges):
+                for seed in (1, 2):
+                    reach = lengths[1] * (1 + len(model) / 20)
+                    write_decoded(folder / f"{model}{place}{seed}", model, seed, reach, lengths, **metrics)
+        return compare([folder], resamples=200, words={"not": ["not", "n't"]})
+
+    return make
+
+
+def test_the_page_of_another_family_speaks_of_its_own_items(decoded, undrawn, tmp_path, capsys):
+    comparison = decoded()
+    source = report.write_all(comparison, tmp_path).read_text()
+    report.print_terminal(comparison)
+    for text in (words(source), (tmp_path / "comparison.md").read_text(), capsys.readouterr().out):
+        assert "review" not in text.lower()
+        assert "strings" in text
+    assert "Confusion" not in words(source)
+    assert "How probable each rung finds the string's first reference" in words(source)
+    assert "the share of strings for which the output is exactly a reference" in words(source)
+    assert "not, n't" not in words(source), "no slice is of these words"
+    first = comparison["disagreements"][0]
+    assert f"{first['label']}:" in words(source).replace(" :", ":")
+    assert first["text"] in words(source)
+
+
+def test_drawings_of_another_family_are_of_its_items_by_length(decoded):
+    drawn = figures.figures(decoded())
+    assert "slices" not in drawn, "slices by length alone say less than the figure by length"
+    shown = [
+        text.get_text() for figure in drawn.values() for text in figure.findobj(lambda one: hasattr(one, "get_text"))
+    ]
+    assert not [text for text in shown if "review" in text]
+    assert "Accuracy on 400 test strings" in shown
+
+
+def test_a_panel_for_each_range_of_training_has_a_line_for_each_model(decoded):
+    comparison = decoded()
+    figure = figures.lengths(comparison)
+    assert [axes.get_title() for axes in figure.axes] == [
+        "trained on lengths 1 to 5 (shaded)",
+        "trained on lengths 1 to 10 (shaded)",
+    ]
+    for panel, axes in enumerate(figure.axes):
+        shaded = axes.patches[0]
+        assert (shaded.get_x(), shaded.get_width()) == (0.5, (5, 10)[panel])
+        for line, rung in zip(axes.lines[:2], comparison["rungs"][panel::2], strict=True):
+            assert list(line.get_xdata()) == list(range(1, 21))
+            assert list(line.get_ydata()) == pytest.approx([50 * sum(one["accuracies"]) for one in rung["lengths"]])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["seq2seq", "seq2seq_attention"]
+
+
+def test_more_variants_than_one_can_tell_apart_get_a_panel_each(decoded):
+    names = [f"model_{letter}" for letter in "abcdefghi"]
+    figure = figures.lengths(decoded(names, ((1, 10),)))
+    assert [axes.get_title() for axes in figure.axes] == names
+    colors = [[line.get_color() for line in axes.lines[:10]] for axes in figure.axes]
+    assert colors == [[figures.GREY] * 9 + [figures.BLUE]] * 9
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_bleu_has_a_column_where_runs_have_it(decoded, split):
+    scores = {"val_bleu": 41.25, "test_bleu": 38.5} if split == "test" else {"val_bleu": 41.25}
+    comparison = decoded(("seq2seq",), ((1, 5),), items="sentences", **scores)
+    head, line = report.table_of_rungs(comparison)
+    assert (
+        dict(zip(head, line, strict=True))[f"{split} BLEU"] == {"test": "38.5 ± 0.0", "validation": "41.2 ± 0.0"}[split]
+    )
+    record = report.rung_records(comparison)[0]
+    assert (record["validation_bleu_mean"], record.get("test_bleu_mean")) == (41.25, scores.get("test_bleu"))
+    assert "from 0 to 100" in " ".join(report.notes(comparison))
+    assert not [
+        name
+        for name in (*report.rung_records(made_up())[0], *report.table_of_rungs(made_up())[0])
+        if "bleu" in name.lower()
+    ]
+
+
+def test_an_easy_validation_set_does_not_choose_the_best(decoded):
+    comparison = decoded()
+    comparison["rungs"][0]["validation"]["mean"] = 1.0  # trained and validated on the shortest strings
+    said = report.headline(comparison)
+    assert said.startswith("seq2seq_attention lengths=[1, 10], the best of 4 by test,")
+    assert said.endswith("rather too high, as it was chosen by it")
+    assert any("cannot be compared" in note for note in report.notes(comparison))
+    assert not any("cannot be compared" in note for note in report.notes(made_up()))
+
+
+def test_curves_of_accuracy_say_what_they_count(decoded, tmp_path):
+    comparison = made_up()
+    legend = [text.get_text() for text in figures.curves_of_seeds(comparison, "accuracy").legends[0].get_texts()]
+    assert legend[:2] == ["validation", "training"]
+    comparison["items"] = "strings"  # its training counts the single symbols, its validation whole strings
+    legend = [text.get_text() for text in figures.curves_of_seeds(comparison, "accuracy").legends[0].get_texts()]
+    assert legend[:2] == ["validation, whole strings", "training, single symbols"]
+    comparison["labels"] = []
+    assert "counts single symbols" in report.captions(comparison)["curves_accuracy"]
+    (tmp_path / "metrics.csv").write_text("epoch,step,train/accuracy,val/accuracy\n0,1,0.5,0.25\n")
+    for items, training in (("strings", "training, single symbols"), ("reviews", "training, words dropped")):
+        axes = figures.learning_curves(tmp_path / "metrics.csv", items).axes[1]
+        assert axes.get_legend().get_texts()[0].get_text() == training
+
+
+@pytest.mark.parametrize(
+    ("label", "lines"),
+    [
+        ("residual_pe Dot width=64", ["residual_pe Dot width=64"]),
+        ("seq2seq_attention_additive", ["seq2seq_attention_", "additive"]),
+        ("against seq2seq_bahdanau_bilinear", ["against", "seq2seq_bahdanau_", "bilinear"]),
+        ("x" * 30, ["x" * 24, "x" * 6]),
+    ],
+)
+def test_a_long_name_is_cut_where_its_parts_meet(label, lines):
+    assert figures.wrapped(label).split("\n") == lines

@@ -1,9 +1,12 @@
 """Many run folders -> one comparison: a dict of plain values, which analysis.report writes and shows.
 
-Accuracies and differences are fractions. Suffixes of arrays: N reviews, V variants, B resamples.
+Accuracies and differences are fractions. What is compared are reviews with their classes, or strings or sentences with
+what an encoder-decoder makes of them: "items" says which; the number of them stands under "reviews" for all. Suffixes
+of arrays: N items, V variants, S seeds, B resamples.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +19,12 @@ from imdbattn.analysis import statistics
 from imdbattn.analysis.figures import read_curves
 from imdbattn.analysis.runs import (
     FINGERPRINT,
+    REVIEWS,
     Predictions,
     Run,
     Skipped,
     Variant,
+    apart_from,
     find_runs,
     neighbours,
     passed_over,
@@ -29,8 +34,11 @@ from imdbattn.analysis.runs import (
 from imdbattn.errors import UserError
 
 LEVEL = 0.95  # of the intervals
+RANGE = "data.lengths"  # the setting: shortest and longest string of training
+POINTS = 60  # at most, of a line over lengths
+FEWEST = 10  # items behind a point of it
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
-Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> which reviews are in it
+Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> which items are in it
 
 
 def compare(
@@ -45,7 +53,7 @@ def compare(
     """Compares the finished runs in `folders` by their predictions of `split`; conf/compare.yaml explains the settings.
 
     split: null takes test where all runs have it, else validation. Returns plain values that JSON can hold. Raises
-    UserError when there is nothing to compare, when runs were scored on different reviews, or for an unknown `against`.
+    UserError when there is nothing to compare, when runs were scored on different items, or for an unknown `against`.
     """
     runs, skipped = find_runs(folders)
     untested = [] if split else [shown(run.folder) for run in runs if not run.has("test")]
@@ -61,17 +69,23 @@ def compare(
     means_BV = statistics.review_means(share_NV, resamples, seed)
     shifts_BV = statistics.seed_shifts([right_NS.mean(0) for right_NS in rights], resamples, seed)
     drawn = Resampled(share_NV, noise_V, means_BV, shifts_BV, [len(seeds) for seeds in told])
+    first = runs[0]
+    classes = list(first.metrics["labels"]) if first.items == REVIEWS else []
+    points = [] if first.items == REVIEWS else length_points(told[0][0].lengths_N)
     rungs = [
-        describe(one, seeds, masks) | {"interval": list(drawn.interval(v))}
+        describe(one, seeds, masks, len(classes))
+        | {"interval": list(drawn.interval(v)), "lengths": by_length(seeds, points)}
         for v, (one, seeds) in enumerate(zip(found, told, strict=True))
     ]
-    first = runs[0]
     return {
         "split": split,
         "test_set": first.metrics["test_set"],
         "fingerprint": first.metrics[FINGERPRINT[split]],
+        "items": first.items,
+        "unit": unit(first.items),
         "reviews": len(share_NV),
-        "labels": first.metrics["labels"],
+        "labels": classes,
+        "one_validation": len({str(run.metrics.get(FINGERPRINT["validation"])) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": [shown(run.folder) for run in runs],
         "untested": untested,
@@ -79,12 +93,12 @@ def compare(
         "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
         "rungs": rungs,
         "pairs": compare_pairs(found, neighbours(found, against), drawn),
-        "disagreements": disputed(found, told, texts, first.metrics["labels"], disagreements),
+        "disagreements": disputed(found, told, texts, classes, disagreements),
     }
 
 
 def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
-    """Folder -> predictions of `split`, line for line of the same reviews, and the runs that have none or other ones.
+    """Folder -> predictions of `split`, line for line of the same items, and the runs that have none or other ones.
 
     Raises UserError when the runs that have some were scored on different sets, or when no run has.
     """
@@ -100,16 +114,17 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
             skipped.append(passed_over(run.folder, error))
     if not found:
         raise UserError(f"no run has {split} predictions that can be read: {skipped[0]['reason']}")
+    items = runs[0].items
     longest = max(found.values(), key=lambda one: len(one.rows_N))
     for folder, one in list(found.items()):
         if not (np.array_equal(one.rows_N, longest.rows_N) and np.array_equal(one.labels_N, longest.labels_N)):
-            skipped.append({"folder": shown(folder), "reason": f"it scored {len(one.rows_N)} reviews only, or others"})
+            skipped.append({"folder": shown(folder), "reason": f"it scored {len(one.rows_N)} {items} only, or others"})
             del found[folder]
     return found, skipped
 
 
 def one_set(runs: Sequence[Run], split: str) -> None:
-    """Raises UserError naming the fingerprints, when runs were scored on different reviews."""
+    """Raises UserError naming the fingerprints, when runs were scored on different items."""
     sets: dict[str, list[Run]] = {}
     for run in runs:
         sets.setdefault(str(run.metrics.get(FINGERPRINT[split])), []).append(run)
@@ -121,31 +136,35 @@ def one_set(runs: Sequence[Run], split: str) -> None:
         raise UserError(f"runs of different {split} sets do not belong in one table: {named}. Compare each set apart")
 
 
-def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[str, Any]:
-    """What one variant's runs say, all but the interval."""
+def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks, classes: int) -> dict[str, Any]:
+    """What one variant's runs say, all but the interval and the accuracy by length."""
     metrics = [run.metrics for run in one.runs]
-    confidences = [told.probabilities_NC.max(1) for told in seeds]
+    confidences = [told.confidence_N for told in seeds]
     rights = [told.right_N for told in seeds]
     pooled = statistics.reliability(np.concatenate(confidences), np.concatenate(rights))
-    classes = len(metrics[0]["labels"])
+    trained_on = one.shared.get(RANGE)
     return {
         "label": one.label,
         "model": one.model,
         "after": one.after,
         "varied": one.varied,
+        "trained_on": trained_on if is_range(trained_on) else None,
+        "apart_from_range": apart_from(one, RANGE),
         "seeds": [run["seed"] for run in metrics],
         "folders": [shown(run.folder) for run in one.runs],
         "validation": spread([run["val_accuracy"] for run in metrics]),
         "test": spread([run.get("test_accuracy") for run in metrics]),
+        "bleu": {
+            split: spread([run.get(name) for run in metrics])
+            for split, name in (("validation", "val_bleu"), ("test", "test_bleu"))
+        },
         **{
             name: average([run.get(name) for run in metrics])
             for name in ("parameters", "tokens_per_s", "train_seconds", "epochs")
         },
         "ece": mean(map(statistics.calibration_error, confidences, rights)),
         "reliability": [group | {"count": group["count"] / len(seeds)} for group in pooled],
-        "confusion": np.mean(
-            [statistics.confusion(told.labels_N, told.predicted_N, classes) for told in seeds], axis=0
-        ).tolist(),
+        "confusion": confusion(seeds, classes),
         "slices": {
             way: [
                 {"name": name, "reviews": int(mask.sum()), "accuracy": float(np.mean([r[mask].mean() for r in rights]))}
@@ -156,6 +175,14 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         },
         "curves": curves(one.runs),
     }
+
+
+def confusion(seeds: Sequence[Predictions], classes: int) -> list[list[float]]:
+    """(C, C): mean numbers of items over seeds, of each true class (line) and predicted class; [] without classes."""
+    found = [
+        statistics.confusion(one.labels_N, one.predicted_N, classes) for one in seeds if one.predicted_N is not None
+    ]
+    return np.mean(found, axis=0).tolist() if found else []
 
 
 def spread(values: Sequence[float | None]) -> dict[str, Any] | None:
@@ -187,21 +214,72 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
 def slices(
     runs: Sequence[Run], predictions: Mapping[Path, Predictions], split: str, words: Mapping[str, Sequence[str]]
 ) -> tuple[Masks, list[str] | None]:
-    """Slices by length (words between spaces) and by contrast words, and the texts; without texts by tokens read."""
-    lengths_N = predictions[runs[0].folder].lengths_N
+    """Slices by length (words between spaces) and by contrast words, and the texts; without texts by tokens read.
+
+    Words that all texts have, or none has, make no slices.
+    """
+    lengths_N, items = predictions[runs[0].folder].lengths_N, runs[0].items
     texts = next((texts for run in runs if (texts := run.texts(split)) and len(texts) == len(lengths_N)), None)
     if texts is None:
-        return {"length": statistics.length_slices(lengths_N, "tokens read")}, None
+        return {"length": statistics.length_slices(lengths_N, "tokens read" if items == REVIEWS else unit(items))}, None
     counts_N = np.array([len(text.split()) for text in texts])  # whatever tokenizer the runs had
-    masks = {"length": statistics.length_slices(counts_N, "words")}
-    return masks | {name: statistics.word_slices(texts, listed) for name, listed in words.items()}, texts
+    masks = {"length": statistics.length_slices(counts_N, unit(items))}
+    by_word = {name: statistics.word_slices(texts, listed) for name, listed in words.items()}
+    return masks | {name: found for name, found in by_word.items() if all(map(np.any, found.values()))}, texts
+
+
+def unit(items: str) -> str:
+    """What the length of an item is counted in."""
+    return "symbols" if items == "strings" else "words"
+
+
+def is_range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(end) is int for end in value)
+
+
+def length_points(lengths_N: np.ndarray) -> list[tuple[int, int]]:
+    """(shortest, longest) of the groups of lengths behind each point of a line: each length that occurs by itself.
+
+    Lengths with too few items go together with the next longer ones: a group has at least FEWEST items, and at least
+    as many as keep the line to POINTS groups. The last group takes what is left.
+    """
+    lengths, counts = np.unique(lengths_N, return_counts=True)
+    needed = max(FEWEST, math.ceil(len(lengths_N) / POINTS))
+    groups: list[tuple[int, int]] = []
+    start, items = 0, 0
+    for place, count in enumerate(counts):
+        items += count
+        if items >= needed:
+            groups.append((int(lengths[start]), int(lengths[place])))
+            start, items = place + 1, 0
+    if items:  # too few
+        first = groups.pop()[0] if groups else int(lengths[0])
+        groups.append((first, int(lengths[-1])))
+    return groups
+
+
+def by_length(seeds: Sequence[Predictions], points: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """For each of the points its shortest, longest and mean length, its items, and the accuracy of each seed."""
+    lengths_N, found = seeds[0].lengths_N, []
+    for shortest, longest in points:
+        mask_N = (lengths_N >= shortest) & (lengths_N <= longest)
+        found.append(
+            {
+                "shortest": shortest,
+                "longest": longest,
+                "mean": float(lengths_N[mask_N].mean()),
+                "reviews": int(mask_N.sum()),
+                "accuracies": [float(one.right_N[mask_N].mean()) for one in seeds],
+            }
+        )
+    return found
 
 
 @dataclass(frozen=True)
 class Resampled:
     """What intervals are made of; see analysis.statistics."""
 
-    share_NV: np.ndarray  # of the seeds that are right about a review
+    share_NV: np.ndarray  # of the seeds that are right about an item
     noise_V: np.ndarray
     means_BV: np.ndarray
     shifts_BV: np.ndarray
@@ -269,18 +347,18 @@ def disputed(
     labels: Sequence[str],
     count: int,
 ) -> list[dict[str, Any]]:
-    """The reviews on which variants differ most: by the standard deviation of the true label's mean probability."""
+    """The items on which variants differ most: by the standard deviation of the label's mean probability.
+
+    labels: names of the classes; none where the label is the first reference itself.
+    """
     first = told[0][0]
-    every_N = np.arange(len(first.labels_N))
-    true_NV = np.stack(
-        [np.mean([one.probabilities_NC[every_N, one.labels_N] for one in seeds], axis=0) for seeds in told], axis=1
-    )
+    true_NV = np.stack([np.mean([one.true_N for one in seeds], axis=0) for seeds in told], axis=1)
     spread_N = true_NV.std(1)
     most = [n for n in np.argsort(-spread_N, kind="stable")[:count] if spread_N[n] > 0]
     return [
         {
             "row": int(first.rows_N[n]),
-            "label": str(labels[first.labels_N[n]]),
+            "label": str(labels[first.labels_N[n]] if labels else first.labels_N[n]),
             "text": texts[n] if texts is not None else None,
             "probability": {one.label: float(true) for one, true in zip(found, true_NV[n], strict=True)},
             "spread": float(spread_N[n]),

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -142,7 +142,7 @@ h1 { font-size: 1.3rem } h2 { font-size: 1.05rem; margin: 2rem 0 .4rem } summary
 .note { color: var(--quiet); font-size: .85rem } p { white-space: pre-wrap }
 mark { color: inherit; border-radius: 3px; background: rgb(var(--shade) / var(--s)) } .out { color: var(--quiet) }
 th, td { padding: 0 1rem 0 0; font-size: .85rem; text-align: left }
-th + th, td + td { text-align: right; font-variant-numeric: tabular-nums }
+th + th, td + td { text-align: right; font-variant-numeric: tabular-nums } td.text { font-size: 1rem }
 .figure { overflow-x: auto; margin: 1rem 0 } img { background: #fff; border-radius: 4px; zoom: .5 }
 @media print { :root { --paper: #fff } body { margin: 0 } mark { print-color-adjust: exact }
   img { zoom: 1; max-width: 100%; max-height: 24cm; break-inside: avoid } }
@@ -154,18 +154,22 @@ def page(explanations: Sequence[Explanation], images: Sequence[bytes | None] = (
 
     images: for each review its figure as PNG (pictures.drawn), or None.
     """
-    model = html.escape(explanations[0].model) if explanations else ""
+    model = explanations[0].model if explanations else ""
     parts = [section(found, image) for found, image in zip_longest(explanations, images)]
     if len(explanations) > WHOLE:
         parts.append(f'<div class="note">Layers and figures: of the first {WHOLE} reviews.</div>')
+    return framed(f"What {model} attended to", METHOD, parts)
+
+
+def framed(title: str, note: str, parts: Sequence[str]) -> str:
+    """A whole page around `parts`, which are HTML; title and note are text."""
+    title = html.escape(title)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>What {model} attended to</title><style>{STYLE}</style></head>\n<body>\n"
-        f'<h1>What {model} attended to</h1>\n<div class="note">{METHOD}</div>\n'
-        + "\n".join(parts)
-        + "\n</body></html>\n"
+        f"<title>{title}</title><style>{STYLE}</style></head>\n<body>\n"
+        f'<h1>{title}</h1>\n<div class="note">{html.escape(note)}</div>\n' + "\n".join(parts) + "\n</body></html>\n"
     )
 
 
@@ -210,17 +214,20 @@ def by_layer(found: Explanation) -> str:
     )
 
 
-def embedded(image: bytes | None) -> str:
+def embedded(image: bytes | None, says: str = "weights, query by key") -> str:
     if image is None:
         return ""
     source = f"data:image/png;base64,{base64.b64encode(image).decode()}"
-    return f'<div class="figure"><img alt="weights, query by key" src="{source}"></div>\n'
+    return f'<div class="figure"><img alt="{html.escape(says)}" src="{source}"></div>\n'
 
 
 def digest(explanations: Sequence[Explanation]) -> str:
     """Twelve hex digits that name the texts that are explained."""
-    texts = "\0".join(found.text for found in explanations)
-    return hashlib.sha256(texts.encode("utf-8", "replace")).hexdigest()[:12]
+    return digest_of(found.text for found in explanations)
+
+
+def digest_of(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def write_page(explanations: Sequence[Explanation], images: Sequence[bytes | None], path: Path) -> Path:

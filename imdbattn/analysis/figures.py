@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +19,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 4.8  # inches: at the width of a phone a letter of 10 points is then still 10 pixels high
+NARROW = 18  # letters of 8 points that stand above a panel, of three beside each other
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # told apart by the colour-blind (Okabe & Ito)
+LINES = (  # of up to six variants in one panel, by colour and by dashes
+    (BLUE, "-"),
+    (ORANGE, (0, (5, 1.5))),
+    (GREEN, (0, (1.5, 1.2))),
+    ("#CC79A7", (0, (6, 1.5, 1.5, 1.5))),
+    ("#E69F00", "-"),
+    ("#000000", (0, (3, 1, 1, 1, 1, 1))),
+)
 VERDICTS = {"better": (BLUE, "o"), "worse": (ORANGE, "s"), "undecided": (GREY, "D")}
 
 
@@ -57,18 +67,17 @@ def style(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def learning_curves(metrics_csv: Path) -> Figure:
-    """Loss and accuracy of training and validation over epochs, of one run."""
+def learning_curves(metrics_csv: Path, items: str = "reviews") -> Figure:
+    """Loss and accuracy of training and validation over epochs, of one run; items: what its data are called."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     curves = read_curves(metrics_csv)
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, quantity, factor in zip(figure.subplots(1, 2), ("loss", "accuracy"), (1, 100), strict=True):
-        for split, label, color in (
-            ("train", "training, words dropped", "tab:gray"),
-            ("val", "validation", "tab:blue"),
-        ):
+        training, validation = curve_names(items, quantity)
+        words_dropped = ", words dropped" if items == "reviews" else ""
+        for split, label, color in (("train", training + words_dropped, "tab:gray"), ("val", validation, "tab:blue")):
             epochs, values = curves.get(f"{split}/{quantity}", ([], []))
             axes.plot(epochs, [factor * value for value in values], "o-", ms=3.5, label=label, color=color)
         axes.set(xlabel="epoch", ylabel="cross-entropy" if quantity == "loss" else "accuracy (%)", title=quantity)
@@ -78,10 +87,20 @@ def learning_curves(metrics_csv: Path) -> Figure:
     return figure
 
 
+def curve_names(items: str, quantity: str) -> tuple[str, str]:
+    """What training and validation are called: the accuracy of an encoder-decoder is not of the same things in both."""
+    if items == "reviews" or quantity != "accuracy":
+        return "training", "validation"
+    return "training, single symbols", f"validation, whole {items}"
+
+
 def figures(comparison: dict[str, Any]) -> dict[str, Figure]:
     """All figures of a comparison by name, in the order of a page; one for which there is no data is left out."""
     rungs = comparison["rungs"]
     drawn = {"accuracies": accuracies(comparison)}
+    by_length = any(rung["lengths"] for rung in rungs)
+    if by_length:
+        drawn["lengths"] = lengths(comparison)
     if comparison["pairs"]:
         drawn["differences"] = differences(comparison)
     if sum(bool(rung["train_seconds"]) for rung in rungs) > 1:
@@ -89,7 +108,8 @@ def figures(comparison: dict[str, Any]) -> dict[str, Figure]:
     for quantity in ("accuracy", "loss"):
         if any(f"val/{quantity}" in rung["curves"] for rung in rungs):
             drawn[f"curves_{quantity}"] = curves_of_seeds(comparison, quantity)
-    drawn["slices"] = slices(comparison)
+    if not by_length or len(rungs[0]["slices"]) > 1:  # slices by length alone are in `lengths`, and finer
+        drawn["slices"] = slices(comparison)
     drawn["reliability"] = reliability(comparison)
     return drawn
 
@@ -110,7 +130,71 @@ def accuracies(comparison: dict[str, Any]) -> Figure:
     rows(axes, labels)
     axes.set_xlabel("accuracy (%)", fontsize=9)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    return titled(figure, f"Accuracy on {comparison['reviews']:,} {split} reviews")
+    return titled(figure, f"Accuracy on {comparison['reviews']:,} {split} {comparison['items']}")
+
+
+def lengths(comparison: dict[str, Any]) -> Figure:
+    """Accuracy against source length: mean line over seeds and band from the lowest to the highest one.
+
+    A panel for each range of lengths that variants were trained on, which is shaded, with a line per variant; a panel
+    for each variant, the others in grey, where there are more than one can tell apart.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    rungs = comparison["rungs"]
+    ranges = list(dict.fromkeys(tuple(rung["trained_on"] or ()) for rung in rungs))
+    name = "label" if len(ranges) == 1 else "apart_from_range"  # the panel says the rest
+    groups = [[rung for rung in rungs if tuple(rung["trained_on"] or ()) == trained] for trained in ranges]
+    if any(len({rung[name] for rung in group}) < len(group) for group in groups):
+        name = "label"
+    styles = dict(zip(dict.fromkeys(rung[name] for rung in rungs), LINES, strict=False))
+    crowded = len({rung[name] for rung in rungs}) > len(LINES)
+    if crowded:
+        groups = [[rung] for rung in rungs]
+    columns = 3 if crowded else 1
+    figure, panels = canvas(len(groups), 1.5 if crowded else 2.8 if len(groups) == 1 else 1.7, columns)
+    for axes, group in zip(panels, groups, strict=True):
+        trained = group[0]["trained_on"]
+        if trained:
+            axes.axvspan(trained[0] - 0.5, trained[1] + 0.5, color=GREY, alpha=0.18, lw=0)
+        if crowded:
+            for rung in rungs:
+                axes.plot(*over_lengths(rung)[:2], color=GREY, lw=0.6, alpha=0.5)
+        for rung in group:
+            at, mean, low, high = over_lengths(rung)
+            color, dashes = LINES[0] if crowded else styles[rung[name]]
+            axes.fill_between(at, low, high, color=color, alpha=0.2, lw=0)
+            axes.plot(at, mean, color=color, ls=dashes, lw=1.8, marker="." if len(at) < 16 else None)
+        if crowded:
+            axes.set_title(wrapped(group[0]["label"], NARROW), fontsize=8)
+        elif trained:
+            axes.set_title(f"trained on lengths {trained[0]} to {trained[1]} (shaded)", fontsize=9)
+        axes.xaxis.set_major_locator(MaxNLocator(4 if crowded else 9, integer=True))
+        if axes.xaxis.get_tick_params()["labelbottom"]:  # the lowest of a column
+            whole = f"length of the source {one_of(comparison)} ({comparison['unit']})"
+            axes.set_xlabel(f"length ({comparison['unit']})" if crowded else whole, fontsize=8 if crowded else 9)
+    points = rungs[0]["lengths"]
+    panels[0].set(xlim=(points[0]["shortest"] - 0.5, points[-1]["longest"] + 0.5), ylim=(-4, 104))
+    if crowded:
+        panels[0].plot([], [], color=LINES[0][0], label="the variant named above")
+        panels[0].plot([], [], color=GREY, lw=0.6, label="the others")
+        if any(ranges):
+            panels[0].fill_between([], [], color=GREY, alpha=0.18, lw=0, label="lengths trained on")
+    else:
+        for label, (color, dashes) in styles.items():
+            panels[0].plot([], [], color=color, ls=dashes, lw=1.8, label=wrapped(label))
+    if crowded or len(styles) > 1:
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8.5, handlelength=2.6)
+    figure.supylabel("exactly right (%)", fontsize=9)
+    return titled(figure, f"Accuracy by length, {comparison['split']} {comparison['items']}")
+
+
+def over_lengths(rung: dict[str, Any]) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Mean length of each point, and mean, lowest and highest accuracy of the seeds in percent."""
+    points = rung["lengths"]
+    seeds = [percent(point["accuracies"]) for point in points]
+    means = [sum(values) / len(values) for values in seeds]
+    return [point["mean"] for point in points], means, [min(values) for values in seeds], [max(v) for v in seeds]
 
 
 def differences(comparison: dict[str, Any]) -> Figure:
@@ -186,21 +270,23 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
                 epochs, mean, low, high = band(curve, factor)
                 axes.fill_between(epochs, low, high, color=color, alpha=0.25, lw=0)
                 axes.plot(epochs, mean, line, color=color, lw=1.6, marker="." if len(epochs) < 3 else None)
-        axes.set_title(wrapped(rung["label"]), fontsize=8)
+        axes.set_title(wrapped(rung["label"], NARROW), fontsize=8)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         if axes.xaxis.get_tick_params()["labelbottom"]:  # the lowest of a column
             axes.set_xlabel("epoch", fontsize=8)
-    panels[0].plot([], [], color=BLUE, label="validation")
-    panels[0].plot([], [], "--", color=ORANGE, label="training")
+    training, validation = curve_names(comparison["items"], quantity)
+    panels[0].plot([], [], color=BLUE, label=validation)
+    panels[0].plot([], [], "--", color=ORANGE, label=training)
     if len(rungs) > 1:
         panels[0].plot([], [], color=GREY, lw=0.6, label="validation of the others")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    ncols = 3 if training == "training" else 2
+    figure.legend(loc="outside lower center", ncols=ncols, frameon=False, fontsize=8)
     figure.supylabel("accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)", fontsize=9)
     return titled(figure, f"Learning curves: {quantity}, band over seeds")
 
 
 def slices(comparison: dict[str, Any]) -> Figure:
-    """Accuracy by review length and by contrast word: a panel per way of slicing, a line of dots per rung."""
+    """Accuracy by length and by contrast word: a panel per way of slicing, a line of dots per rung."""
     import matplotlib
 
     rungs = comparison["rungs"]
@@ -224,17 +310,17 @@ def slices(comparison: dict[str, Any]) -> Figure:
             fontsize=7.5,
             handletextpad=0.1,
             borderpad=0.1,
-            title="review length" if group == "length" else f"“{group}” in the text",
+            title=f"{one_of(comparison)} length" if group == "length" else f"“{group}” in the text",
             title_fontproperties={"size": 8, "weight": "bold"},
             alignment="left",
         )
         rows(axes, labels, size=7.5)
     figure.supxlabel(f"{comparison['split']} accuracy (%)", fontsize=9)
-    return titled(figure, "Accuracy by slice of the reviews (their number)")
+    return titled(figure, f"Accuracy by slice of the {comparison['items']} (their number)")
 
 
 def reliability(comparison: dict[str, Any]) -> Figure:
-    """A panel per rung: accuracy against mean confidence by bin, area by reviews; ECE as in Guo et al. 2017 eq. 3."""
+    """A panel per rung: accuracy against mean confidence by bin, area by items; ECE as in Guo et al. 2017 eq. 3."""
     rungs = comparison["rungs"]
     figure, panels = canvas(len(rungs), max(1.6, 2.8 / len(rungs)))
     for axes, rung in zip(panels, rungs, strict=True):
@@ -245,12 +331,13 @@ def reliability(comparison: dict[str, Any]) -> Figure:
         axes.plot((0, 100), (0, 100), color=GREY, lw=0.8)
         axes.plot(confidence, accuracy, color=BLUE, lw=0.8)
         axes.scatter(confidence, accuracy, [60 * found["count"] / most + 2 for found in bins], color=BLUE, lw=0)
-        axes.set_title(f"{wrapped(rung['label'])}\nECE {100 * rung['ece']:.1f} %", fontsize=8)
+        axes.set_title(f"{wrapped(rung['label'], NARROW)}\nECE {100 * rung['ece']:.1f} %", fontsize=8)
     bins = [found for rung in rungs for found in rung["reliability"]]
     shares = [found[name] for found in bins for name in ("confidence", "accuracy")]
     lowest = 100 * min(filter(math.isfinite, shares), default=0)  # a run that diverged has no confidence
     panels[0].set(xlim=(max(lowest - 5, -3), 103), ylim=(max(lowest - 5, -3), 103))
-    figure.supxlabel("confidence: probability of the predicted label (%)", fontsize=9)
+    answer = "predicted label" if comparison["labels"] else "output"
+    figure.supxlabel(f"confidence: probability of the {answer} (%)", fontsize=9)
     figure.supylabel("accuracy (%)", fontsize=9)
     return titled(figure, "Does a probability mean what it says?")
 
@@ -298,15 +385,27 @@ def room(labels: Sequence[str], size: float = 9, between: float = 0.1) -> float:
     return len(labels) * (1.2 * size / 72 * max(wrapped(label).count("\n") + 1 for label in labels) + between)
 
 
-def wrapped(label: str) -> str:
-    """A long label on several lines, so that it leaves room for the picture; $ stays a letter and starts no formula."""
-    label = label.replace("$", r"\$")
-    return "\n".join(line for part in label.split("\n") for line in textwrap.wrap(part, 24) or [""])
+def wrapped(label: str, width: int = 24) -> str:
+    """A long label on several lines, so that it leaves room for the picture; $ stays a letter and starts no formula.
+
+    A word that is itself too long is cut behind an underscore.
+    """
+
+    def cut(word: re.Match[str]) -> str:
+        return re.sub(rf"^(.{{1,{width - 1}}}_)(?=.)", r"\1 ", word[0])
+
+    label = re.sub(rf"\S{{{width + 1},}}", cut, label.replace("$", r"\$"))
+    return "\n".join(line for part in label.split("\n") for line in textwrap.wrap(part, width) or [""])
 
 
 def percent(values: Iterable[float | None]) -> list[float]:
     """Shares as percent; what is missing becomes nan, which is not drawn."""
     return [math.nan if value is None else 100 * value for value in values]
+
+
+def one_of(comparison: dict[str, Any]) -> str:
+    """What one of the items is called."""
+    return str(comparison["items"]).removesuffix("s")
 
 
 def level(comparison: dict[str, Any]) -> str:

@@ -12,27 +12,38 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.analysis.explain import POLICY
-from imdbattn.analysis.figures import figures, png, signed, svg
+from imdbattn.analysis.figures import figures, one_of, png, signed, svg
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.safety import visible
 
-CURVES = (
-    "Line: mean over seeds; band: from the lowest to the highest seed. Training is measured while words are dropped "
-    "and weights still change, so it may look worse than validation."
-)
+BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
+CURVES = f"{BAND} Training is measured while {{}}weights still change, so it may look worse than validation."
 CAPTIONS = {  # of the figures, in the page
     "accuracies": "Each row is a rung: mean over seeds, its interval, and the seeds themselves.",
+    "lengths": f"{BAND} Neighbouring lengths of which there are few {{items}} share a point.",
     "differences": "Right of 0 the rung named first is better, left of it the other; grey is undecided, as "
     "one seed each always is.",
     "time": "Mean training time of a seed, on the hardware named at the end; jobs may have run side by side.",
-    "curves_accuracy": CURVES,
-    "curves_loss": CURVES,
-    "slices": "Small slices move by chance: their numbers of reviews stand in brackets. Reviews “with” a word are "
+    "curves_accuracy": CURVES.format("words are dropped and "),
+    "curves_loss": CURVES.format("words are dropped and "),
+    "slices": "Small slices move by chance: their numbers of {items} stand in brackets. {Items} “with” a word are "
     "also longer ones.",
     "reliability": "On the diagonal a probability is right as often as it says; below it the model is too sure, "
-    "above it not sure enough. A dot's area is its number of reviews. "
-    "ECE is the mean distance from the diagonal, weighted by reviews, over 15 bins.",
+    "above it not sure enough. A dot's area is its number of {items}. "
+    "ECE is the mean distance from the diagonal, weighted by {items}, over 15 bins.",
 }
+OF_WRITERS = {  # where encoder-decoders are compared
+    "curves_accuracy": BAND + " Training counts single symbols, each written behind the right ones; validation counts "
+    "whole {items}, written without help, and so is lower.",
+    "curves_loss": CURVES.format(""),
+}
+
+
+def captions(comparison: Mapping[str, Any]) -> dict[str, str]:
+    """The captions, with the word for what is compared."""
+    items = comparison["items"]
+    chosen = CAPTIONS | ({} if comparison["labels"] else OF_WRITERS)
+    return {name: said.format(items=items, Items=items.capitalize()) for name, said in chosen.items()}
 
 
 def write_all(comparison: dict[str, Any], out: Path) -> Path:
@@ -109,11 +120,20 @@ def percents(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}"
 
 
-def mean_and_sd(found: Mapping[str, Any] | None) -> str:
-    """`86.2 ± 0.3` in percent; the mean alone where one seed has no standard deviation."""
+def one_decimal(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def mean_and_sd(found: Mapping[str, Any] | None, as_text: Callable[[float], str] = percents) -> str:
+    """`86.2 ± 0.3`, shares in percent; the mean alone where one seed has no standard deviation."""
     if found is None:
         return ""
-    return percents(found["mean"]) + ("" if found["sd"] is None else f" ± {percents(found['sd'])}")
+    return as_text(found["mean"]) + ("" if found["sd"] is None else f" ± {as_text(found['sd'])}")
+
+
+def bleu_split(comparison: Mapping[str, Any]) -> str:
+    """The split whose BLEU is shown: test where there is one."""
+    return "test" if any(rung["bleu"]["test"] for rung in comparison["rungs"]) else "validation"
 
 
 def span(interval: Sequence[float]) -> str:
@@ -158,7 +178,8 @@ def table_of_rungs(comparison: dict[str, Any]) -> list[list[str]]:
     interval = f"{100 * comparison['method']['level']:g} % interval"
     if comparison["split"] == "validation" and any(rung["test"] for rung in comparison["rungs"]):
         interval += " (validation)"
-    head = ("rung", "seeds", "validation %", "test %", interval, "parameters", "tokens/s", "training")
+    bleu = bleu_split(comparison)
+    head = ("rung", "seeds", "validation %", "test %", interval, f"{bleu} BLEU", "parameters", "tokens/s", "training")
     lines = [
         (
             rung["label"],
@@ -166,6 +187,7 @@ def table_of_rungs(comparison: dict[str, Any]) -> list[list[str]]:
             mean_and_sd(rung["validation"]),
             mean_and_sd(rung["test"]),
             span(rung["interval"]),
+            mean_and_sd(rung["bleu"][bleu], one_decimal),
             count(rung["parameters"]),
             count(rung["tokens_per_s"]),
             duration(rung["train_seconds"]),
@@ -191,20 +213,25 @@ def table_of_slices(comparison: dict[str, Any]) -> list[list[str]]:
     groups = comparison["rungs"][0]["slices"]
     found = [(group, one) for group in groups for one in groups[group]]
     names = [one["name"] if group == "length" else f"{one['name']} “{group}”" for group, one in found]
+    items = comparison["items"]
     lines = []
     for rung in comparison["rungs"]:
         accuracies = (percents(one["accuracy"]) for group in groups for one in rung["slices"][group])
         lines.append([rung["label"], *accuracies, percents(rung["ece"])])
-    return [["rung", *names, "ECE"], ["reviews", *(count(one["reviews"]) for _, one in found), ""], *lines]
+    return [["rung", *names, "ECE"], [items, *(count(one["reviews"]) for _, one in found), ""], *lines]
 
 
 def headline(comparison: dict[str, Any]) -> str:
-    """The result in one sentence; the rung is chosen by validation, so that its test accuracy is an honest one."""
+    """The result in one sentence; the rung is chosen by validation, so that its test accuracy is an honest one.
+
+    Where rungs have other validation sets, an easy one would win: there the compared split itself has to choose.
+    """
     rungs, split = comparison["rungs"], comparison["split"]
-    best = max(rungs, key=lambda rung: rung["validation"]["mean"])
+    by = "validation" if comparison["one_validation"] else split
+    best = max(rungs, key=lambda rung: rung[by]["mean"])
     low, high = (percents(end) for end in best["interval"])
-    chosen = f", the best of {len(rungs)} by validation," if len(rungs) > 1 else ""
-    caution = ": rather too high, as it was chosen by it" if chosen and split == "validation" else ""
+    chosen = f", the best of {len(rungs)} by {by}," if len(rungs) > 1 else ""
+    caution = ": rather too high, as it was chosen by it" if chosen and split == by else ""
     reached = f"{percents(best[split]['mean'])} % on the {split} set ({low} to {high})"
     return f"{best['label']}{chosen} reaches {reached}{caution}"
 
@@ -220,18 +247,24 @@ def verdicts(comparison: dict[str, Any]) -> str:
 
 
 def notes(comparison: dict[str, Any]) -> list[str]:
-    """What the numbers rest on: method, reviews, machines."""
-    method, rungs = comparison["method"], comparison["rungs"]
+    """What the numbers rest on: method, data, machines."""
+    method, rungs, items = comparison["method"], comparison["rungs"], comparison["items"]
     found = [
         f"Intervals hold {100 * method['level']:g} % of {method['resamples']:,} bootstrap resamples of both the seeds "
-        f"and the {comparison['split']} reviews (seed {method['seed']}), widened for the small number of seeds; "
+        f"and the {comparison['split']} {items} (seed {method['seed']}), widened for the small number of seeds; "
         "± is the standard deviation over seeds.",
     ]
+    if not comparison["labels"]:
+        found.append(f"Accuracy is the share of {items} for which the output is exactly a reference.")
+    if any(rung["bleu"][split] for rung in rungs for split in ("validation", "test")):
+        found.append("BLEU is of the whole set against all references, from 0 to 100.")
+    if not comparison["one_validation"]:
+        found.append("Validation sets differ between rungs, so their validation accuracies cannot be compared.")
     if any(len(rung["seeds"]) == 1 for rung in rungs):
-        found.append("Of one seed there is no standard deviation, and the interval knows the reviews' chance alone.")
+        found.append(f"Of one seed there is no standard deviation, and the interval knows the {items}' chance alone.")
     if number := len(comparison["pairs"]):
         found.append(
-            "p is McNemar's test on the reviews that one of two rungs gets right and the other wrong, corrected for "
+            f"p is McNemar's test on the {items} that one of two rungs gets right and the other wrong, corrected for "
             f"{number} comparison{'s' * (number > 1)} by Holm's method. Better or worse is said where p is below 0.05 "
             "and the interval leaves out 0, and never from one seed each."
         )
@@ -241,10 +274,10 @@ def notes(comparison: dict[str, Any]) -> list[str]:
             f"{untested[0]}; split=test leaves them out."
         )
     for name, listed in method["words"].items():
-        if len(listed) > 1:
+        if len(listed) > 1 and name in rungs[0]["slices"]:
             found.append(f"Slices: “{name}” is any of {', '.join(listed)}.")
     found.append(
-        f"{comparison['reviews']:,} {comparison['split']} reviews of {comparison['test_set']}, "
+        f"{comparison['reviews']:,} {comparison['split']} {items} of {comparison['test_set']}, "
         f"fingerprint {comparison['fingerprint']}."
     )
     for place in comparison["environments"]:
@@ -257,7 +290,8 @@ def notes(comparison: dict[str, Any]) -> list[str]:
 
 
 def rung_records(comparison: dict[str, Any]) -> list[dict[str, Any]]:
-    """A record per rung with the numbers as they are, shares from 0 to 1."""
+    """A record per rung with the numbers as they are, shares from 0 to 1, BLEU (where there is one) from 0 to 100."""
+    scored = [split for split in ("validation", "test") if any(rung["bleu"][split] for rung in comparison["rungs"])]
     return [
         {
             "label": rung["label"],
@@ -267,6 +301,7 @@ def rung_records(comparison: dict[str, Any]) -> list[dict[str, Any]]:
             **{f"{s}_{key}": (rung[s] or {}).get(key) for s in ("validation", "test") for key in ("mean", "sd")},
             "interval_low": rung["interval"][0],
             "interval_high": rung["interval"][1],
+            **{f"{s}_bleu_{key}": (rung["bleu"][s] or {}).get(key) for s in scored for key in ("mean", "sd")},
             **{key: rung[key] for key in ("parameters", "tokens_per_s", "train_seconds", "epochs", "ece")},
         }
         for rung in comparison["rungs"]
@@ -323,7 +358,8 @@ def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
         ]
     parts += ["## Accuracy by slice, and calibration error (%)", table(table_of_slices(comparison), heads=2)]
     if len(most) > 1:
-        parts += ["## Where rungs disagree most: probability of the true label", table(most)]
+        true = "true label" if comparison["labels"] else "first reference"
+        parts += [f"## Where rungs disagree most: probability of the {true}", table(most)]
     parts += ["## Notes", "\n".join(f"- {plain(note)}" for note in notes(comparison))]
     if comparison["skipped"]:
         left_out = (f"- {code(found['folder'])}: {plain(found['reason'])}" for found in comparison["skipped"])
@@ -361,7 +397,8 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         table=table_of_rungs(comparison),
         slice_table=table_of_slices(comparison),
         notes=notes(comparison),
-        captions=CAPTIONS,
+        captions=captions(comparison),
+        one=one_of(comparison),
         policy=POLICY,
         figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
     )

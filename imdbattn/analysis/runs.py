@@ -16,25 +16,31 @@ import numpy as np
 
 from imdbattn.errors import UserError
 from imdbattn.safety import read_settings
-from imdbattn.settings import RUNGS, SPLIT_FILES, variant
+from imdbattn.settings import RUNGS, SPLIT_FILES, WRITERS, variant
 
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # their names in metrics.json
+PRINTS = ("fingerprint.test", "fingerprint.validation")  # beside the settings that runs share
+MODELS = (*RUNGS, *WRITERS)
+REVIEWS = "reviews"  # what the items of a classifier are called
 Skipped = dict[str, str]  # {"folder", "reason"}
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a run said of each review of a split; `rows_N` are row numbers in the source, `lengths_N` tokens read."""
+    """What a run said of each item of a split: of a review its class, of a string or sentence what it becomes.
+
+    rows_N: row numbers in the source. labels_N: the true class, or the first reference as text. confidence_N: the
+    probability that the model gave its own answer, true_N: that of the label. lengths_N: source tokens read.
+    predicted_N: of a classifier only.
+    """
 
     rows_N: np.ndarray
     labels_N: np.ndarray
-    predicted_N: np.ndarray
-    probabilities_NC: np.ndarray
+    right_N: np.ndarray
+    confidence_N: np.ndarray
+    true_N: np.ndarray
     lengths_N: np.ndarray
-
-    @property
-    def right_N(self) -> np.ndarray:
-        return self.predicted_N == self.labels_N
+    predicted_N: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -45,10 +51,15 @@ class Run:
     settings: dict[str, Any]
     metrics: dict[str, Any]
 
+    @property
+    def items(self) -> str:
+        """What the items of its data are called: reviews, or of an encoder-decoder strings or sentences."""
+        return str(self.metrics.get("items", REVIEWS))
+
     @cached_property
     def shared(self) -> dict[str, Any]:
         """Flat settings that its other seeds have too, with the fingerprints of its data; null is as good as absent."""
-        data = {f"data.{split}": self.metrics.get(name) for split, name in FINGERPRINT.items()}
+        data = {key: self.metrics.get(name) for key, name in zip(PRINTS, FINGERPRINT.values(), strict=True)}
         return {key: value for key, value in (variant(self.settings) | data).items() if value is not None}
 
     def has(self, split: str) -> bool:
@@ -59,20 +70,32 @@ class Run:
         import pyarrow.parquet as pq
 
         table = pq.read_table(self.folder / SPLIT_FILES[split][0])
-        probabilities = np.array(table["probabilities"].to_pylist(), dtype=float)
-        if probabilities.ndim != 2 or not np.isfinite(probabilities).all():
+        rows, labels, lengths = (table[name].to_numpy() for name in ("row", "label", "length"))
+        if self.items != REVIEWS:
+            right = table["right"].to_numpy().astype(bool)
+            said, true = (table[name].to_numpy().astype(float) for name in ("probability", "label_probability"))
+            return Predictions(rows, labels, right, finite(said), finite(true), lengths)
+        probabilities_NC = finite(np.array(table["probabilities"].to_pylist(), dtype=float))
+        if probabilities_NC.ndim != 2:
             raise ValueError("its probabilities are no numbers: did training diverge?")
-        rows, labels, predicted, lengths = (table[name].to_numpy() for name in ("row", "label", "predicted", "length"))
-        return Predictions(rows, labels, predicted, probabilities, lengths)
+        predicted, true = table["predicted"].to_numpy(), probabilities_NC[np.arange(len(labels)), labels]
+        return Predictions(rows, labels, predicted == labels, probabilities_NC.max(1), true, lengths, predicted)
 
     def texts(self, split: str) -> list[str] | None:
-        """The reviews, in the order of the predictions; None where they are not in the folder or cannot be read."""
+        """The sources, in the order of the predictions; None where they are not in the folder or cannot be read."""
         import pyarrow.parquet as pq
 
         try:
             return pq.read_table(self.folder / SPLIT_FILES[split][1])["text"].to_pylist()
         except (OSError, ValueError, KeyError):
             return None
+
+
+def finite(probabilities: np.ndarray) -> np.ndarray:
+    """The same. Raises ValueError where one of them is no number."""
+    if not np.isfinite(probabilities).all():
+        raise ValueError("its probabilities are no numbers: did training diverge?")
+    return probabilities
 
 
 @dataclass(frozen=True)
@@ -143,7 +166,8 @@ def read_run(folder: Path) -> Run:
     metrics = json.loads((folder / "metrics.json").read_text())
     if not isinstance(settings.get("model"), dict) or "name" not in settings["model"]:
         raise UserError("unreadable: its config.yaml has no model.name")
-    if lacking := {"seed", "labels", "val_accuracy", "test_set"} - set(metrics):
+    needed = {"seed", "val_accuracy", "test_set"} | (set() if "items" in metrics else {"labels"})
+    if lacking := needed - set(metrics):
         raise UserError(f"unreadable: its metrics.json lacks {', '.join(sorted(lacking))}")
     return Run(folder, settings, metrics)
 
@@ -163,7 +187,8 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     """The runs put together by what they share, as the ladder is built: by rung, then by the varied settings.
 
     A label is the model's name and the settings in which variants of that name differ: `residual layers=6`,
-    `residual_pe Dot width=64`.
+    `residual_pe Dot width=64`. Where other data follow from a setting, such as `seq2seq lengths=[1, 10]`, the data's
+    fingerprints tell nothing more: they count as a difference only between variants that no setting tells apart.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -172,9 +197,12 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     for group in groups.values():
         by_model.setdefault(group[0].settings["model"]["name"], []).append(group)
     found = []
-    for model in sorted(by_model, key=lambda name: RUNGS.index(name) if name in RUNGS else len(RUNGS)):
+    for model in sorted(by_model, key=lambda name: MODELS.index(name) if name in MODELS else len(MODELS)):
         shared = [group[0].shared for group in by_model[model]]
         keys = [key for key in dict.fromkeys(key for one in shared for key in one) if differs(key, shared)]
+        chosen = [key for key in keys if key not in PRINTS]
+        if len({json.dumps([one.get(key) for key in chosen], default=str) for one in shared}) == len(shared):
+            keys = chosen
         varied = [{key: one.get(key) for key in keys} for one in shared]
         labels = [" ".join((model, *dict.fromkeys(words(one)))) for one in varied]
         if len(set(labels)) < len(labels):  # two settings of one short name
@@ -205,11 +233,17 @@ def in_short(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}" if type(value) is float else json.dumps(value)
 
 
-def rank(value: Any) -> tuple[int, float, str]:
-    """Sorts null first, then numbers (false before true), then the rest by alphabet, classes by their own name."""
-    if isinstance(value, (int, float)):
-        return 1, value, ""
-    return (0, 0, "") if value is None else (2, 0, str(value).rpartition(".")[2])
+def rank(value: Any) -> tuple[int, list[float], str]:
+    """Sorts null first, then numbers (false before true) and lists of them, then the rest, classes by own name."""
+    numbers = value if isinstance(value, list) else [value]
+    if all(isinstance(one, (int, float)) for one in numbers):
+        return 1, numbers, ""
+    return (0, [], "") if value is None else (2, [], str(value).rpartition(".")[2])
+
+
+def apart_from(one: Variant, key: str) -> str:
+    """What its label says without one of the settings."""
+    return " ".join((one.model, *words({name: value for name, value in one.varied.items() if name != key})))
 
 
 def neighbours(found: Sequence[Variant], against: str | None = None) -> list[tuple[int, int]]:

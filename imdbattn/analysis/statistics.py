@@ -132,6 +132,7 @@ def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
     for place, bound in enumerate(bounds):
         below = bounds[place - 1] if place else -1
         name = f"{below + 1} to {bound} {unit}" if place else f"up to {bound} {unit}"
+        name = f"{bound} {unit}" if place and bound == below + 1 else name
         name = f"over {below} {unit}" if place and place == len(bounds) - 1 else name
         slices[name] = (lengths_N > below) & (lengths_N <= bound)
     return slices

@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +39,10 @@ class Corpus:
     def texts(self, split: str) -> Path:
         """A Parquet file with `row` and `text` of the reviews of `split`, in its order; there is none of training."""
         return self.folder / texts_file(split)
+
+    def facts(self) -> dict[str, Any]:
+        """What metrics.json says of the data."""
+        return {"labels": self.label_names, "known_tokens": self.known}
 
 
 def prepare(cfg: dict, uncut: bool = False) -> Corpus:

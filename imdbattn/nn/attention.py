@@ -44,9 +44,17 @@ class Dot(nn.Module):
         """The query as it meets the keys: all scores of this family are `scale * project(query) . key`."""
         return query
 
+    def project_key(self, key: Tensor) -> Tensor:
+        """What of the keys serves every query: a decoder, which asks at each step, computes it once."""
+        return key
+
+    def compare(self, query: Tensor, projected: Tensor) -> Tensor:
+        """(..., Q, d) and what `project_key` made of the keys -> scores (..., Q, K)."""
+        return self.project(query) @ projected.transpose(-2, -1) * self.scale
+
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         """(..., Q, d) and (..., K, d) -> scores (..., Q, K)."""
-        return self.project(query) @ key.transpose(-2, -1) * self.scale
+        return self.compare(query, self.project_key(key))
 
 
 class ScaledDot(Dot):
@@ -81,10 +89,18 @@ class Additive(nn.Module):
         self.key = nn.Linear(key_width, hidden, bias=False)
         self.value = nn.Linear(hidden, 1, bias=False)
 
+    def project_key(self, key: Tensor) -> Tensor:
+        """W_k k, which serves every query."""
+        return self.key(key)
+
+    def compare(self, query: Tensor, projected: Tensor) -> Tensor:
+        """(..., Q, query_width) and what `project_key` made of the keys -> scores (..., Q, K)."""
+        hidden = self.query(query).unsqueeze(-2) + projected.unsqueeze(-3)
+        return self.value(hidden.tanh()).squeeze(-1)
+
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         """(..., Q, query_width) and (..., K, key_width) -> scores (..., Q, K)."""
-        hidden = self.query(query).unsqueeze(-2) + self.key(key).unsqueeze(-3)
-        return self.value(hidden.tanh()).squeeze(-1)
+        return self.compare(query, self.project_key(key))
 
 
 IN_CACHE = 600_000  # scores that a CPU's caches hold: 2.4 MB

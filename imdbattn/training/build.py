@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,20 @@ from imdbattn.data.ragged import as_tensor
 from imdbattn.data.tokenization import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.embedding import Embedding
+from imdbattn.seq2seq.model import EncoderDecoder
+from imdbattn.seq2seq.pairs import PairCorpus
+from imdbattn.seq2seq.vocabulary import Vocabulary
 from imdbattn.training.callbacks import Progress
 from imdbattn.training.cpu import keep_memory, use_onednn
-from imdbattn.training.data import ReviewData
+from imdbattn.training.data import PairData, ReviewData
 from imdbattn.training.keeper import WholeFiles
-from imdbattn.training.module import ReviewClassifier
+from imdbattn.training.module import Learner, ReviewClassifier
+from imdbattn.training.sequences import SequenceWriter
 
 log = logging.getLogger(__name__)
 
 TRUSTED = {
-    torch.nn.Module: ("imdbattn.nn.", "torch.nn."),
+    torch.nn.Module: ("imdbattn.nn.", "imdbattn.seq2seq.", "torch.nn."),
     torch.optim.Optimizer: ("torch.optim.",),
     L.Trainer: ("lightning.",),
 }
@@ -86,6 +90,11 @@ def build_data(cfg: Mapping[str, Any], corpus: Corpus, test_split: str = "test")
     return ReviewData(corpus, seed=cfg["seed"], test_split=test_split, pad_to=pad_to, **values)
 
 
+def build_pair_data(cfg: Mapping[str, Any], corpus: PairCorpus, test_split: str = "test") -> PairData:
+    values = {name: cfg["data"][name] for name in ("batch_tokens", "eval_batch_tokens")}
+    return PairData(corpus, seed=cfg["seed"], test_split=test_split, **values)
+
+
 def build_net(model: Mapping[str, Any], glove: Glove, classes: int, tuned_R: torch.Tensor | None) -> torch.nn.Module:
     """The classifier that the `model` settings describe; `tuned_R` are the ids of the words whose vectors train."""
     parts = {key: value for key, value in model.items() if key not in ("name", "after", "word_dropout", "embedding")}
@@ -109,10 +118,30 @@ def compile_net(net: torch.nn.Module, backend: str) -> None:
     net.compile(backend=backend, dynamic=True)
 
 
+def build_encoder_decoder(model: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
+    """The encoder-decoder that the `model` settings describe."""
+    parts = {key: value for key, value in model.items() if key not in ("name", "after")}
+    try:
+        return make(parts, f"model={model['name']}", torch.nn.Module)(len(source), len(target))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"model={model['name']}: {reason(error)}") from error
+
+
+def learner(kind: Any, cfg: Mapping[str, Any], net: torch.nn.Module, facts: Mapping[str, Any], **more: Any) -> Any:
+    """A Lightning module of the given kind around a net; `facts` go into its checkpoints, beside the settings."""
+    rest = {name: cfg[name] for name in ("warmup", "decay", "label_smoothing")}
+    optimizer = make(cfg["optim"], "optim", torch.optim.Optimizer)
+    return kind(net, optimizer, {"config": dict(cfg), **facts}, **rest, **more)
+
+
 def build_module(cfg: Mapping[str, Any], net: torch.nn.Module, glove: Glove, labels: list[str]) -> ReviewClassifier:
-    facts = {"config": dict(cfg), "vectors": glove.fingerprint, "labels": labels}
-    rest = {name: cfg[name] for name in ("warmup", "decay", "embedding_lr", "label_smoothing")}
-    return ReviewClassifier(net, make(cfg["optim"], "optim", torch.optim.Optimizer), facts, **rest)
+    facts = {"vectors": glove.fingerprint, "labels": labels}
+    return learner(ReviewClassifier, cfg, net, facts, embedding_lr=cfg["embedding_lr"])
+
+
+def build_writer(cfg: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> SequenceWriter:
+    facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
+    return learner(SequenceWriter, cfg, build_encoder_decoder(cfg["model"], source, target), facts)
 
 
 def new_module(cfg: Mapping[str, Any], corpus: Corpus) -> ReviewClassifier:
@@ -125,18 +154,41 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus) -> ReviewClassifier:
     return build_module(cfg, net, corpus.glove, corpus.label_names)
 
 
+def new_writer(cfg: Mapping[str, Any], corpus: PairCorpus) -> SequenceWriter:
+    """The same for pairs."""
+    return build_writer(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
+
+
 def trained_module(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> ReviewClassifier:
     """The module of a finished run, in evaluation mode. Needs no reviews, only the vectors.
 
     Reads tensors and plain values only, never code. Raises UserError when the file cannot be read, or belongs to
     another model or other vectors.
     """
-    try:
-        content = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        weights, facts = content["state_dict"], content["hyper_parameters"]
+
+    def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
         slot_V = weights.get("net.embedding.slot_V")
         net = build_net(cfg["model"], glove, len(facts["labels"]), None if slot_V is None else slot_V.nonzero()[:, 0])
-        module = build_module(cfg, net, glove, facts["labels"])
+        return build_module(cfg, net, glove, facts["labels"])
+
+    return loaded(checkpoint, module)
+
+
+def trained_writer(cfg: Mapping[str, Any], checkpoint: Path) -> SequenceWriter:
+    """The same of an encoder-decoder, whose vocabularies are in the checkpoint."""
+
+    def module(weights: dict[str, Any], facts: dict[str, Any]) -> SequenceWriter:
+        return build_writer(cfg, Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"]))
+
+    return loaded(checkpoint, module)
+
+
+def loaded(checkpoint: Path, module_for: Callable[[dict[str, Any], dict[str, Any]], Any]) -> Any:
+    """What `module_for` makes for a checkpoint's weights and facts, with those weights, in evaluation mode."""
+    try:
+        content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        weights = content["state_dict"]
+        module: Learner = module_for(weights, content["hyper_parameters"])
         module.on_load_checkpoint(content)
         module.load_state_dict(weights)
     except UserError:

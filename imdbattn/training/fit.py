@@ -18,18 +18,16 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
-from imdbattn.data.prepare import prepare
 from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES
-from imdbattn.training.build import build_data, build_trainer, compile_net, new_module, trained_module
+from imdbattn.training.build import build_trainer, compile_net
 from imdbattn.training.callbacks import Finite, Throughput
 from imdbattn.training.keeper import Keeper, signals_end_it
 from imdbattn.training.loggers import build_loggers, finish_loggers
-from imdbattn.training.module import Scores
-from imdbattn.training.pictures import draw_run
 from imdbattn.training.publish import publish_run
 from imdbattn.training.resume import finished, pinned
-from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
+from imdbattn.training.run_folder import environment, write_json, write_predictions
+from imdbattn.training.tasks import task_of
 
 log = logging.getLogger(__name__)
 
@@ -90,26 +88,28 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     if cfg["threads"]:
         torch.set_num_threads(cfg["threads"])
     L.seed_everything(cfg["seed"], workers=True, verbose=False)
-    corpus = prepare(cfg["data"])
+    task = task_of(cfg)
+    corpus = task.prepare(cfg["data"])
     cfg = pinned(cfg, corpus.source)
-    data = build_data(cfg, corpus)
-    module = new_module(cfg, corpus)
+    data = task.data(cfg, corpus)
+    module = task.new(cfg, corpus)
     if cfg["compile"]:
         compile_net(module.net, cfg["compile"])
 
     throughput, finite = Throughput(), Finite(corpus.splits["train"].rows)
     keeper = Keeper(folder, corpus.fingerprints, finite, cfg["save_minutes"])
+    chosen, mode = f"val/{cfg['choose_by']}", "min" if cfg["choose_by"] == "loss" else "max"
     best = ModelCheckpoint(
         folder / "checkpoints",
         "best",
-        monitor="val/accuracy",
-        mode="max",
+        monitor=chosen,
+        mode=mode,
         save_weights_only=True,
         enable_version_counter=False,
     )
     callbacks: list[L.Callback] = [keeper, finite, throughput, best, LearningRateMonitor("epoch")]
     if cfg["patience"]:
-        callbacks.append(EarlyStopping("val/accuracy", mode="max", patience=cfg["patience"], strict=False))
+        callbacks.append(EarlyStopping(chosen, mode=mode, patience=cfg["patience"], strict=False))
     trainer = build_trainer(cfg["trainer"], callbacks, default_root_dir=folder)
     if trainer.is_global_zero:
         if trainer.world_size > 1:
@@ -140,7 +140,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
         if not best.best_model_path and not cfg["trainer"]["fast_dev_run"]:  # stopped before the first validation
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
         if best.best_model_path:
-            module = trained_module(cfg, Path(best.best_model_path), corpus.glove)
+            module = task.trained(cfg, Path(best.best_model_path), corpus)
         kept, trainer.loggers = trainer.loggers, []  # this is no further point of the learning curve
         trainer.validate(module, data, verbose=False)
         trainer.loggers = kept
@@ -154,9 +154,9 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
             for split, found in scores.items():
                 predictions, texts = SPLIT_FILES[split]
                 write_predictions(folder / predictions, found, corpus.splits[split].rows)
-                link_texts(corpus.texts(split), folder / texts)
+                task.keep_texts(corpus, split, folder / texts)
             if cfg["pictures"]:
-                draw_run(module, corpus, cfg, folder)
+                task.draw(module, corpus, cfg, folder)
             write_json(folder / "metrics.json", metrics)  # the last: a folder with it is finished
             publish_run(folder, metrics)
         failed = False
@@ -191,15 +191,13 @@ def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:
         "test_fingerprint": corpus.fingerprints.get("test"),
         "val_fingerprint": corpus.fingerprints.get("validation"),
         "source_key": corpus.source_key,
-        "labels": corpus.label_names,
-        "known_tokens": corpus.known,
+        **corpus.facts(),
     }
 
 
-def score_facts(name: str, scores: Scores) -> dict[str, Any]:
+def score_facts(name: str, scores: Any) -> dict[str, Any]:
     prefix = f"{name}_" if name else ""
-    values = {"accuracy": scores.accuracy, "loss": scores.loss, "reviews": len(scores.rows_N)}
-    return {prefix + key: value for key, value in values.items()}
+    return {prefix + key: value for key, value in {**scores.values(), "reviews": len(scores.rows_N)}.items()}
 
 
 def report(metrics: Mapping[str, Any], folder: Path) -> None:
@@ -209,11 +207,15 @@ def report(metrics: Mapping[str, Any], folder: Path) -> None:
         "%s, seed %d: %d epochs in %.0f s, %.0f tokens/s",
         *(metrics[name] for name in ("model", "seed", "epochs", "train_seconds", "tokens_per_s")),
     )
-    log.info("validation accuracy  %6.2f %%  of %d reviews", 100 * metrics["val_accuracy"], metrics["val_reviews"])
-    if "test_accuracy" in metrics:
+    items = metrics.get("items", "reviews")
+    for split, name in (("val", "validation"), ("test", "test")):
+        if (accuracy := metrics.get(f"{split}_accuracy")) is None:
+            continue
+        bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
         log.info(
-            "test accuracy        %6.2f %%  of %d reviews", 100 * metrics["test_accuracy"], metrics["test_reviews"]
+            "%-20s %6.2f %%  of %d %s%s", f"{name} accuracy", 100 * accuracy, metrics[f"{split}_reviews"], items, bleu
         )
+    if "test_accuracy" in metrics:
         log.info("test set             %s [%s]", metrics["test_set"], metrics["test_fingerprint"])
     log.info("run folder           %s", os.path.relpath(folder))
 

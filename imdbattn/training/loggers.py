@@ -24,7 +24,7 @@ def start_training_run(settings: Mapping[str, Any], folder: Path, config: Mappin
         {"rung": model["name"], **config, **environment},
         name=f"{model['name']}-s{config['seed']}",
         job_type="train",
-        tags=[model["name"], data["source"], data["tokenizer"]],
+        tags=[model["name"], data["source"], *([data["tokenizer"]] if "tokenizer" in data else ["seq2seq"])],
         resume=resume,
     )
 

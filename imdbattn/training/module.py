@@ -1,11 +1,11 @@
-"""The Lightning module: loss, metrics, exact evaluation, optimiser and schedule.
+"""The Lightning modules: loss, metrics, exact evaluation, optimiser and schedule.
 
 Shape suffixes: B reviews of a batch, T positions, N reviews of a split, C classes.
 """
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,28 @@ class Scores:
     def loss(self) -> float:
         return F.cross_entropy(self.logits_NC, self.labels_N).item()
 
+    def values(self) -> dict[str, float]:
+        """What is logged, and stands in metrics.json."""
+        return {"accuracy": self.accuracy, "loss": self.loss}
+
+    def columns(self) -> dict[str, Any]:
+        """What predictions.parquet says of each review: label, predicted class, its probability, all, tokens read."""
+        probabilities_NC = self.logits_NC.double().softmax(1)
+        probability_N, predicted_N = probabilities_NC.max(1)
+        return {
+            "label": self.labels_N.numpy(),
+            "predicted": predicted_N.numpy(),
+            "probability": probability_N.numpy(),
+            "probabilities": list(probabilities_NC.numpy()),
+            "length": self.lengths_N.numpy(),
+        }
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Tensors one behind the other; of sequences (B, T) that differ in length the shorter ones get zeros."""
+    longest = max(part.shape[-1] for part in parts)
+    return torch.cat([F.pad(part, (0, longest - part.shape[-1])) if part.ndim == 2 else part for part in parts])
+
 
 def from_all(trainer: L.Trainer, mine: Any) -> list[Any]:
     """What each process calls this with, by rank; to be called in all of them."""
@@ -47,18 +69,19 @@ def from_all(trainer: L.Trainer, mine: Any) -> list[Any]:
     return everyone
 
 
-class ReviewClassifier(L.LightningModule):
-    """Trains and scores a classifier.
+class Learner(L.LightningModule):
+    """What all tasks have in common: optimiser, schedule, the sums of an epoch, and exact evaluation.
 
     Args:
-        net: nn.classifier.Classifier, or anything called with (tokens_BT, lengths_B, positions_BT) for logits (B, C).
+        net: what is trained.
         optimizer: called with parameter groups.
+        facts: plain values that belong to the weights and go into checkpoints, the config among them.
         warmup: share of all steps in which the learning rate rises from 0.
         decay: how it falls after that: "cosine", "linear" or "none".
-        embedding_lr: learning rate of tuned vectors; None takes the optimiser's own.
         label_smoothing: of the training loss (Szegedy et al. 2016, section 7).
-        facts: plain values that belong to the weights and go into checkpoints: config, labels, vectors' fingerprint.
     """
+
+    scores: Any  # of the last validation or test, each item once: what `read_scores` made of it
 
     def __init__(
         self,
@@ -67,66 +90,64 @@ class ReviewClassifier(L.LightningModule):
         facts: dict[str, Any],
         warmup: float = 0.0,
         decay: str = "none",
-        embedding_lr: float | None = None,
         label_smoothing: float = 0.0,
     ):
         super().__init__()
         self.net = net
         self.make_optimizer = optimizer
-        self.warmup, self.decay, self.embedding_lr = warmup, decay, embedding_lr
+        self.warmup, self.decay = warmup, decay
         self.label_smoothing = label_smoothing
         self.save_hyperparameters(facts, logger=False)
         # Our buffers are constants, alike in all processes; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
-        self.trained: list[Tensor] = []  # of each step of this epoch: sum of losses, right answers, reviews
-        self.shown: list[tuple[Tensor, ...]] = []
-        self.scores: Scores  # of the last validation or test
+        self.trained: list[Tensor] = []  # of each step of this epoch: sum of losses, right answers, answers
+        self.shown: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation: what `show` returned
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self.net(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
+    def show(self, batch: Any) -> tuple[Tensor, ...]:
+        """What evaluation keeps of each item: tensors (B, ...), the first of which are the items' rows."""
+        raise NotImplementedError
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        logits_BC = self(batch)
-        losses_B = F.cross_entropy(logits_BC, batch.labels_B, reduction="none", label_smoothing=self.label_smoothing)
-        # DDP averages over processes; so weighted, every review of the whole batch counts the same.
-        loss = losses_B.sum() * (self.trainer.world_size / batch.reviews)
-        right_B = logits_BC.detach().argmax(1) == batch.labels_B
-        total = losses_B.detach().float().sum()  # half precision cannot count an epoch's reviews
-        self.trained.append(torch.stack([total, right_B.sum().float(), total.new_full((), len(losses_B))]))
-        return loss
+    def read_scores(self, shown: tuple[Tensor, ...]) -> Any:
+        """What all batches have shown, each item once and in the order of the split, as an object with `values()`."""
+        raise NotImplementedError
+
+    def note(self, losses: Tensor, right: Tensor, answers: Tensor | int) -> None:
+        """Adds a step to the sums of the epoch: losses, which answers were right, how many answers there were."""
+        total = losses.detach().float().sum()  # half precision cannot count an epoch's reviews
+        self.trained.append(torch.stack([total, right.sum().float(), total.new_zeros(()) + answers]))
 
     def on_train_epoch_end(self) -> None:
         # Lightning's own averaging would cost a millisecond a step.
         sums_3 = torch.stack(self.trained).sum(0)
         self.trained.clear()
-        loss, right, reviews = self.trainer.strategy.reduce(sums_3, reduce_op="sum")
-        values = {"train/loss": loss / reviews, "train/accuracy": right / reviews}
+        loss, right, answers = self.trainer.strategy.reduce(sums_3, reduce_op="sum")
+        values = {"train/loss": loss / answers, "train/accuracy": right / answers}
         self.log_dict(values, rank_zero_only=False, sync_dist=False)
 
-    # Evaluation keeps (row, label, length, logits) of every review and puts them together by row: exact for any number
-    # of processes, and the predictions are at hand for the comparison.
+    # Evaluation keeps what was shown of every item and puts it together by row: exact for any number of processes, and
+    # the predictions are at hand for the comparison.
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
         if len(batch.rows_B):
-            self.shown.append((batch.rows_B, batch.labels_B, batch.lengths_B, self(batch).float()))
+            self.shown.append(self.show(batch))
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
+    def test_step(self, batch: Any, batch_idx: int) -> None:
         self.validation_step(batch, batch_idx)
 
-    def gather_scores(self) -> Scores:
-        """All that `shown` holds in all processes, each review once."""
-        mine = tuple(torch.cat(parts).cpu() for parts in zip(*self.shown, strict=True)) if self.shown else None
+    def gather(self) -> tuple[Tensor, ...]:
+        """All that `shown` holds in all processes, each item once, sorted by row."""
+        mine = tuple(joined(parts).cpu() for parts in zip(*self.shown, strict=True)) if self.shown else None
         self.shown.clear()
         everyone = filter(None, from_all(self.trainer, mine))
-        rows, labels, lengths, logits = (torch.cat(parts) for parts in zip(*everyone, strict=True))
+        rows, *rest = (joined(parts) for parts in zip(*everyone, strict=True))
         order = rows.argsort()
         if len(rows.unique()) < len(rows):
             raise RuntimeError("a review was scored twice")
-        return Scores(rows[order], labels[order], lengths[order], logits[order])
+        return (rows[order], *(part[order] for part in rest))
 
     def log_scores(self, name: str) -> None:
-        self.scores = self.gather_scores()
-        values = {f"{name}/loss": self.scores.loss, f"{name}/accuracy": self.scores.accuracy}
+        self.scores = self.read_scores(self.gather())
+        values = {f"{name}/{key}": value for key, value in self.scores.values().items()}
         self.log_dict(values, prog_bar=name == "val", rank_zero_only=False, sync_dist=False)
 
     def on_validation_epoch_end(self) -> None:
@@ -135,14 +156,13 @@ class ReviewClassifier(L.LightningModule):
     def on_test_epoch_end(self) -> None:
         self.log_scores("test")
 
+    def groups(self) -> list[dict[str, Any]]:
+        """The optimiser's parameter groups."""
+        return [{"params": list(self.net.parameters())}]
+
     def configure_optimizers(self) -> Any:
-        tuned = getattr(self.net.embedding, "offset_RD", None)
-        groups: list[dict[str, Any]] = [{"params": [p for p in self.net.parameters() if p is not tuned]}]
-        if tuned is not None:
-            lr = {} if self.embedding_lr is None else {"lr": self.embedding_lr}
-            groups.append({"params": [tuned], **lr})
         try:
-            optimizer = self.make_optimizer(groups, **self.fused())
+            optimizer = self.make_optimizer(self.groups(), **self.fused())
         except (TypeError, ValueError) as error:
             raise UserError(f"optim: {error}") from error
         steps = int(self.trainer.estimated_stepping_batches)
@@ -167,6 +187,43 @@ class ReviewClassifier(L.LightningModule):
             return 1.0
         done = min((step - warm) / max(steps - warm, 1), 1.0)
         return 1 - done if self.decay == "linear" else (1 + math.cos(math.pi * done)) / 2
+
+
+class ReviewClassifier(Learner):
+    """Trains and scores a classifier.
+
+    net: nn.classifier.Classifier, or anything called with (tokens_BT, lengths_B, positions_BT) for logits (B, C).
+    embedding_lr: learning rate of tuned vectors; None takes the optimiser's own.
+    facts: with the labels and the vectors' fingerprint. For the rest see Learner.
+    """
+
+    def __init__(self, *args: Any, embedding_lr: float | None = None, **more: Any):
+        super().__init__(*args, **more)
+        self.embedding_lr = embedding_lr
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.net(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        logits_BC = self(batch)
+        losses_B = F.cross_entropy(logits_BC, batch.labels_B, reduction="none", label_smoothing=self.label_smoothing)
+        self.note(losses_B, logits_BC.detach().argmax(1) == batch.labels_B, len(losses_B))
+        # DDP averages over processes; so weighted, every review of the whole batch counts the same.
+        return losses_B.sum() * (self.trainer.world_size / batch.reviews)
+
+    def show(self, batch: Batch) -> tuple[Tensor, ...]:
+        return batch.rows_B, batch.labels_B, batch.lengths_B, self(batch).float()
+
+    def read_scores(self, shown: tuple[Tensor, ...]) -> Scores:
+        return Scores(*shown)
+
+    def groups(self) -> list[dict[str, Any]]:
+        tuned = getattr(self.net.embedding, "offset_RD", None)
+        groups: list[dict[str, Any]] = [{"params": [p for p in self.net.parameters() if p is not tuned]}]
+        if tuned is not None:
+            lr = {} if self.embedding_lr is None else {"lr": self.embedding_lr}
+            groups.append({"params": [tuned], **lr})
+        return groups
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuses weights that belong to other vectors: the ids would point to other words."""

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from imdbattn.analysis import alignment
+from imdbattn.analysis.alignment import Decoded
 from imdbattn.analysis.explain import Explanation, write_page
 from imdbattn.analysis.figures import learning_curves
 from imdbattn.analysis.pictures import Scaling, dot_products, drawn, png, scaling
@@ -22,8 +25,10 @@ from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.nn.attention import Dot, ScaledDot
 from imdbattn.nn.positions import Learned, NoPositions, Sinusoidal, sinusoids
+from imdbattn.seq2seq.pairs import PairCorpus
 from imdbattn.training.module import ReviewClassifier
 from imdbattn.training.reader import Reader
+from imdbattn.training.sequences import Outputs, SequenceWriter, Writer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +56,36 @@ def draw_run(module: ReviewClassifier, corpus: Corpus, cfg: Mapping[str, Any], f
         draw_attention(reader.explain(text), folder / "pictures")
     except Exception as error:
         log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
+
+
+def draw_writer_run(module: SequenceWriter, corpus: PairCorpus, cfg: Mapping[str, Any], folder: Path) -> None:
+    """The same of an encoder-decoder: learning curves, and the map of one source, the median in length.
+
+    It is one that was written rightly, if there is any. A failure is only a warning.
+    """
+    try:
+        if (folder / "metrics.csv").exists():
+            write_picture(
+                learning_curves(folder / "metrics.csv", corpus.items), folder / "pictures" / "learning_curves.png"
+            )
+        split = corpus.splits["test" if cfg["test"] else "validation"]
+        outputs: Outputs = module.scores
+        right = outputs.right_N if outputs.right_N.any() else torch.ones(len(split), dtype=torch.bool)
+        places = right.nonzero()[:, 0]
+        chosen = int(places[outputs.lengths_N[places].argsort(stable=True)[len(places) // 2]])
+        (found,) = Writer(cfg, module.eval()).write([split.texts[chosen]])
+        draw_alignment(replace(found, reference=split.references[chosen][0]), folder / "pictures")
+    except Exception as error:
+        log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
+
+
+def draw_alignment(found: Decoded, folder: Path, name: str = "attention") -> list[Path]:
+    """Writes <name>.png, where the model attends, and <name>.html; returns their paths."""
+    image, paths = alignment.drawn(found), []
+    if image is not None:
+        paths.append(folder / f"{name}.png")
+        write_atomically(paths[0], image)
+    return [*paths, alignment.write_page([found], [image], folder / f"{name}.html")]
 
 
 def chosen_text(corpus: Corpus, split: str) -> str:

@@ -20,8 +20,10 @@ log = logging.getLogger(__name__)
 VALUES = {  # name in W&B -> name in metrics.json
     "best/val_accuracy": "val_accuracy",
     "best/val_loss": "val_loss",
+    "best/val_bleu": "val_bleu",
     "test/accuracy": "test_accuracy",
     "test/loss": "test_loss",
+    "test/bleu": "test_bleu",
     "parameters": "parameters",
     "train_seconds": "train_seconds",
     "epoch_seconds": "epoch_seconds",
@@ -84,13 +86,28 @@ def never_fatal(what: str) -> Iterator[None]:
 
 
 def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The confusion matrix of a split, and a table of some of its reviews with what the model said of them."""
+    """The confusion matrix of a split, and a table of some of its reviews with what the model said of them.
+
+    Of an encoder-decoder the table alone: sources, references, and what was written.
+    """
     import pyarrow.parquet as pq
     import wandb
 
     split = "test" if "test_accuracy" in metrics else "validation"
     scores_file, texts_file = (folder / name for name in SPLIT_FILES[split])
-    prefix, names = "test" if split == "test" else "val", [str(name) for name in metrics["labels"]]
+    prefix = "test" if split == "test" else "val"
+    if "labels" not in metrics:
+        said = pq.read_table(scores_file, columns=["label", "predicted", "right", "probability"]).to_pydict()
+        rows = rows_to_show(np.array(said["right"]), np.array(said["probability"]), settings["table_rows"])
+        texts = pq.read_table(texts_file, columns=["text"])["text"].take(rows).to_pylist()
+        lines = [
+            [cut(str(value), settings["table_characters"]) for value in (text, said["label"][n], said["predicted"][n])]
+            + [said["probability"][n]]
+            for n, text in zip(rows, texts, strict=True)
+        ]
+        table = wandb.Table(columns=["source", "reference", "output", "probability"], data=lines)
+        return {f"{prefix}/predictions": table} if rows else {}
+    names = [str(name) for name in metrics["labels"]]
     columns = pq.read_table(scores_file, columns=["label", "predicted", "probability"]).to_pydict()
     label_N, predicted_N, probability_N = (np.asarray(column) for column in columns.values())
     found: dict[str, Any] = {

@@ -69,6 +69,8 @@ def pinned(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
     def absolute(path: str | None) -> str | None:
         return None if path is None else str(Path(path).expanduser().resolve())
 
-    glove = {"path": absolute(data["glove"]["path"])}
-    here = {"source": source, "path": absolute(data["path"]), "cache_dir": absolute(data["cache_dir"]), "glove": glove}
+    here: dict[str, Any] = {"source": source}
+    here |= {name: absolute(data[name]) for name in ("path", "cache_dir") if name in data}
+    if "glove" in data:
+        here["glove"] = {"path": absolute(data["glove"]["path"])}
     return overlay(dict(settings), {"data": here})

@@ -23,7 +23,6 @@ from imdbattn.errors import UserError
 from imdbattn.safety import read_settings
 from imdbattn.settings import PACKAGE
 from imdbattn.training.cpu import products
-from imdbattn.training.module import Scores
 
 PACKAGES = ("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core", "wandb", "datasets", "tokenizers", "numpy")
 
@@ -62,25 +61,18 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(values, indent=2) + "\n")
 
 
-def write_predictions(path: Path, scores: Scores, rows: Any) -> None:
-    """predictions.parquet: row in the source, label, predicted class, its probability, all probabilities, length."""
+def write_predictions(path: Path, scores: Any, rows: Any) -> None:
+    """predictions.parquet: row in the source, and what `scores.columns()` says of each item of the split."""
+    write_table(path, {"row": rows[scores.rows_N.numpy()], **scores.columns()})
+
+
+def write_table(path: Path, columns: Mapping[str, Any]) -> None:
+    """A Parquet file, whole or not at all."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    probabilities_NC = scores.logits_NC.double().softmax(1)
-    probability_N, predicted_N = probabilities_NC.max(1)
-    table = pa.table(
-        {
-            "row": rows[scores.rows_N.numpy()],
-            "label": scores.labels_N.numpy(),
-            "predicted": predicted_N.numpy(),
-            "probability": probability_N.numpy(),
-            "probabilities": list(probabilities_NC.numpy()),
-            "length": scores.lengths_N.numpy(),
-        }
-    )
     buffer = io.BytesIO()
-    pq.write_table(table, buffer)
+    pq.write_table(pa.table(dict(columns)), buffer)
     write_atomically(path, buffer.getvalue())
 
 

@@ -3,58 +3,79 @@
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from imdbattn.analysis.alignment import Decoded
 from imdbattn.analysis.explain import WHOLE, Explanation
 from imdbattn.analysis.runs import FINGERPRINT
-from imdbattn.data.glove import Glove
 from imdbattn.data.prepare import load_vectors, prepare
 from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
+from imdbattn.seq2seq import pairs
 from imdbattn.settings import checked, flat, overlay
-from imdbattn.training.build import build_data, build_trainer, trained_module
+from imdbattn.training.build import build_data, build_pair_data, build_trainer, trained_module, trained_writer
 from imdbattn.training.cpu import use_onednn
+from imdbattn.training.data import BatchData
 from imdbattn.training.fit import quiet, run_facts, score_facts
-from imdbattn.training.module import ReviewClassifier
+from imdbattn.training.module import Learner
 from imdbattn.training.reader import Reader
 from imdbattn.training.run_folder import open_run, write_json, write_predictions
+from imdbattn.training.sequences import Writer
 
 log = logging.getLogger(__name__)
 
-NEEDED = (  # of a run's settings
-    "seed",
-    "model.name",
-    "model.embedding.standardize",
-    "data.source",
-    "data.tokenizer",
-    "data.max_tokens",
-    "data.glove.source",
-    "optim._target_",
-    "trainer.precision",
-)
+NEEDED = ("seed", "model.name", "data.source", "optim._target_", "trainer.precision")  # of a run's settings
+NEEDED_OF_TASK = {
+    "reviews": ("model.embedding.standardize", "data.tokenizer", "data.max_tokens", "data.glove.source"),
+    "seq2seq": ("model.hidden", "data.batch_tokens"),
+}
 
 
 def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings with the `data` settings of this call; other reviews or vectors come from where they are now."""
-    changes = dict(data)
+    """A run's settings with the `data` settings of this call; other data or vectors come from where they are now.
+
+    Raises UserError for one that means nothing to this run.
+    """
+    changes = {key: value for key, value in overlay({}, dict(data)).items() if value != {}}
+    if strange := changes.keys() - settings["data"].keys():
+        raise UserError(f"data.{min(strange)} means nothing to this run: leave it away")
     if changes.get("path"):
         changes["source"] = "path"
-    if changes["glove"]["path"]:
+    if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
     return checked(overlay(dict(settings), {"data": changes}))
 
 
-def open_model(cfg: Mapping[str, Any]) -> tuple[dict[str, Any], ReviewClassifier, Glove, Path]:
-    """Settings, best model, vectors and folder of the run that `cfg` names. Raises UserError for a broken run."""
+def open_settings(cfg: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+    """Settings of the run that `cfg` names, changed by this call's, and its best checkpoint. Raises UserError."""
     theirs, checkpoint = open_run(cfg["run"])
-    folder = checkpoint.parents[1]
-    if lacking := [key for key in NEEDED if key not in flat(theirs)]:
-        raise UserError(f"{folder / 'config.yaml'} lacks {lacking[0]}: copy the run folder again, or train again")
-    settings = with_changes(theirs, cfg["data"])
-    glove = load_vectors(settings["data"])
-    return settings, trained_module(settings, checkpoint, glove), glove, folder
+    task = theirs.get("task", "reviews")
+    if lacking := [key for key in (*NEEDED, *NEEDED_OF_TASK.get(task, ("task",))) if key not in flat(theirs)]:
+        file = checkpoint.parents[1] / "config.yaml"
+        raise UserError(f"{file} lacks {lacking[0]}: copy the run folder again, or train again")
+    return with_changes(theirs, cfg["data"]), checkpoint
+
+
+def data_to_score(
+    settings: dict[str, Any], checkpoint: Path, elsewhere: bool
+) -> tuple[Any, Callable[..., BatchData], Learner]:
+    """The corpus to score, what makes batches of it, and the run's model.
+
+    elsewhere: the data are not the run's own; one file is a test set as a whole then. Raises UserError.
+    """
+    if settings.get("task") == "seq2seq":
+        writer = trained_writer(settings, checkpoint)
+        return pairs.prepare(settings["data"], writer.vocabularies(), uncut=elsewhere), build_pair_data, writer
+    module = trained_module(settings, checkpoint, load_vectors(settings["data"]))
+    labels = module.hparams["labels"]
+    if elsewhere:
+        settings["data"]["label_names"] = labels
+    corpus = prepare(settings["data"], uncut=elsewhere)
+    if corpus.label_names != labels:
+        raise UserError(f"the run knows the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
+    return corpus, build_data, module
 
 
 def recorded_fingerprint(folder: Path, split: str) -> str | None:
@@ -73,14 +94,10 @@ def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
     no longer those it was trained and scored on.
     """
     quiet()
-    settings, module, _, folder = open_model(cfg)
-    elsewhere = bool(cfg["data"]["path"] or cfg["data"]["source"])
-    labels = module.hparams["labels"]
-    if elsewhere:
-        settings["data"]["label_names"] = labels
-    corpus = prepare(settings["data"], uncut=elsewhere)
-    if corpus.label_names != labels:
-        raise UserError(f"the run knows the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
+    settings, checkpoint = open_settings(cfg)
+    folder = checkpoint.parents[1]
+    elsewhere = any(cfg["data"].get(name) for name in ("path", "source", "test_lengths"))
+    corpus, batches, module = data_to_score(settings, checkpoint, elsewhere)
     split = cfg["split"]
     if split not in corpus.splits:
         raise UserError(f"split={split} is not there; choose one of {', '.join(corpus.splits)}")
@@ -92,7 +109,7 @@ def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
         )
     trainer = cfg["trainer"] | {"precision": cfg["trainer"]["precision"] or settings["trainer"]["precision"]}
     runner = build_trainer(trainer)
-    runner.test(module, build_data(settings, corpus, split), verbose=False)
+    runner.test(module, batches(settings, corpus, split), verbose=False)
     changed = {key: value for key, value in overlay({}, cfg["data"]).items() if value}
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
     if runner.is_global_zero:
@@ -104,23 +121,36 @@ def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
     return metrics
 
 
-def load_reader(cfg: Mapping[str, Any]) -> tuple[Reader, Path]:
+def load_reader(cfg: Mapping[str, Any]) -> tuple[Reader | Writer, Path]:
     """The best model of the run that `cfg` names, and its folder; cfg: `run` and `data` as in conf/predict.yaml.
 
     Raises UserError when the run is not there or does not load.
     """
     quiet()
     use_onednn()  # as in training, to the last bit
-    settings, module, glove, folder = open_model(cfg)
+    settings, checkpoint = open_settings(cfg)
+    folder = checkpoint.parents[1]
+    if settings.get("task") == "seq2seq":
+        return Writer(settings, trained_writer(settings, checkpoint)), folder
+    glove = load_vectors(settings["data"])
+    module = trained_module(settings, checkpoint, glove)
     return Reader(settings, module, Tokenizer(settings["data"]["tokenizer"], glove.words)), folder
 
 
-def label_texts(cfg: Mapping[str, Any], texts: Sequence[str], at_once: int = 64) -> tuple[list[Explanation], Path]:
-    """Labels texts with a finished run; with `explain` also says which words were attended to.
+def label_texts(
+    cfg: Mapping[str, Any], texts: Sequence[str], at_once: int = 64
+) -> tuple[list[Explanation] | list[Decoded], Path]:
+    """Labels texts with a finished run, or writes for them; with `explain` also says what was attended to.
 
     cfg: conf/predict.yaml. Returns what was found of each text, and the run folder. Raises UserError for wrong input.
     """
     reader, folder = load_reader(cfg)
+    if isinstance(reader, Writer):
+        written = reader.write(texts, cfg["beams"], cfg["length_penalty"], at_once)
+        if unknown := [symbol for one in written for symbol in one.unknown]:
+            shown = ", ".join(dict.fromkeys(unknown[:10]))
+            log.warning("%d symbols are not in the vocabulary and are read as <unk>: %s", len(unknown), shown)
+        return written, folder
     if empty := sum(not text.strip() for text in texts):
         log.warning("%d of %d reviews have no words; they are labelled all the same", empty, len(texts))
     if cfg["explain"]:

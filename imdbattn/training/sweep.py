@@ -92,7 +92,7 @@ def missing(folder: Path, settings: Mapping[str, Any]) -> str:
         metrics["val_accuracy"]
     except Exception:
         return "metrics.json and config.yaml that can be read"
-    if not same_data(settings["data"], source, metrics.get("source_key")):
+    if not same_data(settings, source, metrics.get("source_key")):
         return "results on today's data"
     if not settings["trainer"]["fast_dev_run"] and not zipfile.is_zipfile(folder / "checkpoints" / "best.ckpt"):
         return "checkpoint that can be read"
@@ -112,16 +112,21 @@ def resumable(folder: Path, settings: Mapping[str, Any]) -> bool:
     try:
         source = read_settings(folder / "config.yaml")["data"]["source"]
         key = json.loads((folder / "environment.json").read_text()).get("source_key")
-        alike = same_data(settings["data"], source, key)
+        alike = same_data(settings, source, key)
     except Exception:  # of whatever kind: then it begins afresh
         return False
     return alike and not (folder / "metrics.json").exists() and zipfile.is_zipfile(folder / "checkpoints" / "last.ckpt")
 
 
-def same_data(data: Mapping[str, Any], source: str, key: str | None) -> bool:
-    """Whether the `data` settings lead to the reviews that a run was trained on, by its source and their checksum."""
+def same_data(settings: Mapping[str, Any], source: str, key: str | None) -> bool:
+    """Whether the settings lead to the data that a run was trained on, by its source and their checksum."""
     from imdbattn.data.sources import DECIDED, find_source
 
+    data = settings["data"]
+    if settings.get("task") == "seq2seq":
+        from imdbattn.seq2seq import pairs
+
+        return pairs.find_source(data).checksum == key
     if data["path"]:
         return find_source(dict(data)).checksum == key
     return data["source"] != "auto" or os.environ.get(DECIDED) in (None, source)
@@ -335,7 +340,7 @@ def start(config: DictConfig) -> FileLock:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through the finally clauses
     (sweep / LOG).write_text("")
     data = config.data
-    if data.source == "auto" and not data.path:
+    if config.task == "reviews" and data.source == "auto" and not data.path:
         from imdbattn.data.sources import find_source
 
         find_source(OmegaConf.to_container(data, resolve=False))  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""An encoder-decoder with attention, and its data: pairs of symbol sequences."""

@@ -1,0 +1,55 @@
+"""The symbols of one side of the pairs, numbered: letters, or words."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from imdbattn.errors import UserError
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]  # behind the end, before the first, after the last, unknown
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Symbol number i is `symbols[i]`; the first four are MARKERS. Raises UserError where they are not, or repeat."""
+
+    symbols: list[str]
+
+    def __post_init__(self) -> None:
+        if self.symbols[: len(MARKERS)] != MARKERS:
+            raise UserError(f"a vocabulary begins with {' '.join(MARKERS)}, not {' '.join(self.symbols[:4])[:80]}")
+        if len(set(self.symbols)) != len(self.symbols):
+            twice = next(symbol for symbol, count in Counter(self.symbols).items() if count > 1)
+            raise UserError(f"the vocabulary has '{twice[:80]}' twice: train again")
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The number of each symbol but the markers: a word of the data that is spelled like one is unknown."""
+        return {symbol: number for number, symbol in enumerate(self.symbols) if number >= len(MARKERS)}
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def encode(self, symbols: Sequence[str]) -> list[int]:
+        """The numbers of the symbols, UNK for those that are not known; no BOS, no EOS."""
+        ids = self.ids
+        return [ids.get(symbol, UNK) for symbol in symbols]
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """The symbols before the first EOS, without PAD and BOS."""
+        found = []
+        for number in ids:
+            if number == EOS:
+                break
+            if number not in (PAD, BOS):
+                found.append(self.symbols[number])
+        return found
+
+    @classmethod
+    def count(cls, sequences: Iterable[Sequence[str]], min_frequency: int = 1) -> "Vocabulary":
+        """The symbols that occur at least so often, the most frequent first, equals by their spelling."""
+        counts = Counter(symbol for sequence in sequences for symbol in sequence)
+        known = [symbol for symbol, n in counts.items() if n >= min_frequency and symbol not in MARKERS]
+        return cls([*MARKERS, *sorted(known, key=lambda symbol: (-counts[symbol], symbol))])

@@ -1,0 +1,55 @@
+"""The two tasks: what differs between classifying reviews and writing sequences; all else of a run is the same."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from imdbattn.data.prepare import prepare
+from imdbattn.seq2seq import pairs
+from imdbattn.training import build
+from imdbattn.training.data import BatchData
+from imdbattn.training.module import Learner
+from imdbattn.training.pictures import draw_run, draw_writer_run
+from imdbattn.training.run_folder import link_texts, write_table
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a run's parts are made from its settings."""
+
+    prepare: Callable[[dict[str, Any]], Any]  # `data` settings -> corpus
+    data: Callable[..., BatchData]  # settings, corpus (, which split is tested) -> batches
+    new: Callable[[Settings, Any], Learner]  # settings, corpus -> untrained module
+    trained: Callable[[Settings, Path, Any], Learner]  # settings, checkpoint, corpus -> module in evaluation mode
+    keep_texts: Callable[[Any, str, Path], None]  # corpus, split, file: puts the sources' texts into the run folder
+    draw: Callable[[Any, Any, Settings, Path], None]  # module, corpus, settings, run folder: pictures
+
+
+TASKS = {
+    "reviews": Task(
+        prepare,
+        build.build_data,
+        build.new_module,
+        lambda cfg, checkpoint, corpus: build.trained_module(cfg, checkpoint, corpus.glove),
+        lambda corpus, split, path: link_texts(corpus.texts(split), path),
+        draw_run,
+    ),
+    "seq2seq": Task(
+        pairs.prepare,
+        build.build_pair_data,
+        build.new_writer,
+        lambda cfg, checkpoint, corpus: build.trained_writer(cfg, checkpoint),
+        lambda corpus, split, path: write_table(
+            path, {"row": corpus.splits[split].rows, "text": corpus.splits[split].texts}
+        ),
+        draw_writer_run,
+    ),
+}
+
+
+def task_of(settings: Settings) -> Task:
+    """Runs of earlier versions name none: they are of reviews."""
+    return TASKS[settings.get("task", "reviews")]

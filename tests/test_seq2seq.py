@@ -1,0 +1,244 @@
+"""The encoder-decoder: shapes, teacher forcing against its own steps, padding, scores, and search."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from imdbattn.nn.attention import Additive, Bilinear, Dot, ScaledDot
+from imdbattn.seq2seq.model import Decoder, Encoder, EncoderDecoder
+from imdbattn.seq2seq.search import beam_search, greedy, limits
+from imdbattn.seq2seq.vocabulary import BOS, EOS, PAD
+
+SCORES = {"none": None, "additive": Additive, "dot": Dot, "scaled dot": ScaledDot, "bilinear": Bilinear}
+FORMS = list(itertools.product(SCORES, ("gru", "lstm"), (1, 2)))
+VOCABULARY = 12
+
+
+def net(score: str = "additive", cell: str = "gru", layers: int = 2, seed: int = 0, sharp: float = 1.0):
+    """An untrained model in evaluation mode; `sharp` makes its distributions less alike."""
+    torch.manual_seed(seed)
+    built = EncoderDecoder(VOCABULARY, VOCABULARY, 6, 8, layers, cell, 0.3, SCORES[score]).eval()
+    for parameter in built.parameters():
+        torch.nn.init.normal_(parameter, std=0.5 * sharp)
+    return built
+
+
+def batch(*lengths: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random sources of these lengths, and the lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    source_BS = torch.randint(4, VOCABULARY, (len(lengths), max(lengths)), generator=generator)
+    lengths_B = torch.tensor(lengths)
+    return source_BS * (torch.arange(max(lengths)) < lengths_B[:, None]), lengths_B
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("score", SCORES)
+def test_the_worked_shapes(score, cell):
+    """Vocabulary 10, embedding 8, hidden 16, two layers, zeros (4, 7)."""
+    zeros_BS = torch.zeros(4, 7, dtype=torch.long)
+    outputs_SBH, recurrent = Encoder(10, 8, 16, 2, cell)(zeros_BS)
+    assert outputs_SBH.shape == (7, 4, 16)
+    assert [part.shape for part in recurrent] == [(2, 4, 16)] * (2 if cell == "lstm" else 1)  # hidden, and memory
+    decoder = Decoder(10, 8, 16, 2, cell, score=SCORES[score])
+    logits_BTV, state, weights_BTS = decoder(zeros_BS, decoder.start(outputs_SBH, recurrent))
+    assert logits_BTV.shape == (4, 7, 10)
+    assert state.outputs_BSH.shape == (4, 7, 16)
+    assert [part.shape for part in state.recurrent] == [part.shape for part in recurrent]
+    assert weights_BTS is None if score == "none" else weights_BTS.shape == (4, 7, 7)
+
+
+@pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
+def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
+    """Fed with what it writes itself, symbol by symbol, the decoder says what it says of the whole at once."""
+    model = net(score, cell, layers)
+    source_BS, lengths_B = batch(5, 2, 7)
+    written = greedy(model, source_BS, lengths_B)
+    logits_BTV, after, weights_BTS = model(source_BS, lengths_B, written.tokens_BT)
+    state, before_B1 = model.encode(source_BS, lengths_B), torch.full((3, 1), BOS)
+    for step in range(written.tokens_BT.shape[1]):
+        logits_B1V, state, weights_B1S = model.decoder(before_B1, state)
+        torch.testing.assert_close(logits_B1V[:, 0], logits_BTV[:, step])
+        if weights_BTS is not None:
+            torch.testing.assert_close(weights_B1S[:, 0], weights_BTS[:, step])
+        before_B1 = written.tokens_BT[:, step : step + 1]
+    for mine, theirs in zip(state.recurrent, after.recurrent, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    # And its probability is the sum over those logits, up to and with EOS.
+    log_BT = logits_BTV.log_softmax(-1).gather(2, written.tokens_BT[..., None])[..., 0]
+    torch.testing.assert_close(written.log_probability_B, (log_BT * (written.tokens_BT != PAD)).sum(1))
+
+
+@pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
+def test_a_source_gets_the_same_alone_in_any_batch_and_at_any_padding(score, cell, layers):
+    model = net(score, cell, layers)
+    source_BS, lengths_B = batch(3, 9, 1, 6)
+    target_BT = torch.randint(4, VOCABULARY, (4, 5), generator=torch.Generator().manual_seed(2))
+    together, _, weights_BTS = model(source_BS, lengths_B, target_BT)
+    written = greedy(model, source_BS, lengths_B)
+    for row, length in enumerate(lengths_B.tolist()):
+        for padding in (0, 4):
+            alone_1S = torch.nn.functional.pad(source_BS[row : row + 1, :length], (0, padding))
+            logits, _, weights = model(alone_1S, lengths_B[row : row + 1], target_BT[row : row + 1])
+            torch.testing.assert_close(logits[0], together[row])
+            if weights_BTS is not None:
+                torch.testing.assert_close(weights[0, :, :length], weights_BTS[row, :, :length])
+                assert not weights[0, :, length:].any(), "padding is attended to"
+                torch.testing.assert_close(weights.sum(-1), torch.ones(1, 5))
+            mine = greedy(model, alone_1S, lengths_B[row : row + 1]).tokens_BT[0].tolist()
+            theirs = written.tokens_BT[row].tolist()
+            assert theirs[: len(mine)] == mine
+            assert not any(theirs[len(mine) :])
+
+
+def test_the_context_is_what_the_formula_says():
+    """Bahdanau's: alpha = softmax(v^T tanh(W_k h + W_q s)) over the true length, context = sum of alpha h."""
+    model = net("additive", "gru", 2)
+    source_BS, lengths_B = batch(4, 2)
+    state = model.encode(source_BS, lengths_B)
+    score, query_BH = model.decoder.score, state.recurrent[0][-1]
+    context_B1H, weights_B1S = model.decoder.attend(state)
+    for row, length in enumerate(lengths_B.tolist()):
+        outputs_SH = state.outputs_BSH[row, :length]
+        scores_S = torch.stack(
+            [
+                score.value.weight[0] @ torch.tanh(score.key.weight @ h + score.query.weight @ query_BH[row])
+                for h in outputs_SH
+            ]
+        )
+        torch.testing.assert_close(weights_B1S[row, 0, :length], scores_S.softmax(0))
+        torch.testing.assert_close(context_B1H[row, 0], scores_S.softmax(0) @ outputs_SH)
+
+
+@pytest.mark.parametrize("score", [name for name in SCORES if name != "none"])
+def test_the_keys_are_projected_once_for_all_steps(score):
+    model = net(score)
+    calls = []
+    project = model.decoder.score.project_key
+    model.decoder.score.project_key = lambda key: calls.append(len(key)) or project(key)
+    source_BS, lengths_B = batch(3, 5)
+    model(source_BS, lengths_B, torch.full((2, 9), 4))
+    greedy(model, source_BS, lengths_B)
+    assert calls == [2, 2]
+
+
+def test_decoding_stops_when_every_sequence_has_ended():
+    model = net("dot")
+    steps = []
+    forward = model.decoder.forward
+    model.decoder.forward = lambda *arguments: steps.append(1) or forward(*arguments)
+    with torch.no_grad():
+        model.decoder.output.bias[EOS] = 1e4
+    source_BS, lengths_B = batch(7, 3)
+    for search in (greedy, lambda *sources: beam_search(*sources, beams=3)):
+        steps.clear()
+        assert search(model, source_BS, lengths_B).tokens_BT[:, 0].tolist() == [EOS, EOS]
+        assert sum(steps) <= 3, "it goes on though all have ended"
+    with torch.no_grad():
+        model.decoder.output.bias[EOS] = -1e4
+    steps.clear()
+    written = greedy(model, source_BS, lengths_B)
+    assert (written.tokens_BT != PAD).sum(1).tolist() == limits(lengths_B).tolist(), "each at the limit of its own"
+    assert sum(steps) == limits(lengths_B).max()
+
+
+def test_padding_and_beginnings_are_never_written():
+    model = net("bilinear")
+    with torch.no_grad():
+        model.decoder.output.bias[[PAD, BOS]] = 1e4
+    for search in (greedy, lambda *sources: beam_search(*sources, beams=4)):
+        written = search(model, *batch(4, 6)).tokens_BT
+        assert not (written == BOS).any()
+        sizes = (written != PAD).sum(1)
+        for line, size in zip(written, sizes.tolist(), strict=True):
+            assert not (line[:size] == PAD).any(), "padding in front of the end"
+            assert not (line[: size - 1] == EOS).any(), "something stands behind the end"
+        assert (sizes > 0).all()
+
+
+@examples(max_examples=20, deadline=None)
+@given(st.sampled_from(list(SCORES)), st.sampled_from(["gru", "lstm"]), st.integers(0, 10_000))
+def test_one_beam_is_greedy(score, cell, seed):
+    model = net(score, cell, 1, seed, sharp=2)
+    sources = batch(5, 3, 8, seed=seed)
+    alone, plain = beam_search(model, *sources, beams=1), greedy(model, *sources)
+    assert alone.tokens_BT.tolist() == plain.tokens_BT.tolist()
+    torch.testing.assert_close(alone.log_probability_B, plain.log_probability_B)
+    if plain.weights_BTS is not None:
+        torch.testing.assert_close(alone.weights_BTS, plain.weights_BTS)
+
+
+def every_output(model, source_1S, longest: int) -> dict[tuple[int, ...], float]:
+    """The log probability of all that ends within so many symbols, EOS counted."""
+    symbols = [symbol for symbol in range(VOCABULARY) if symbol not in (PAD, BOS, EOS)]
+    found = {}
+    for size in range(longest):
+        outputs = torch.tensor([[*body, EOS] for body in itertools.product(symbols, repeat=size)])
+        many = source_1S.expand(len(outputs), -1)
+        logits_BTV, *_ = model(many, torch.full((len(outputs),), source_1S.shape[1]), outputs)
+        log_B = logits_BTV.log_softmax(-1).gather(2, outputs[..., None])[..., 0].sum(1)
+        found |= dict(zip(map(tuple, outputs.tolist()), log_B.tolist(), strict=True))
+    return found
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+def test_a_wide_beam_finds_the_best_of_all_outputs(length_penalty):
+    """With so many beams that nothing is lost in three steps, against a search of everything."""
+    torch.manual_seed(3)
+    model = net("additive", "gru", 1, seed=3, sharp=1.5)
+    with torch.no_grad():
+        model.decoder.output.bias[EOS] += 4  # most outputs end soon
+    for seed in range(5):
+        source_1S, lengths_B = batch(3, seed=seed)
+        every = every_output(model, source_1S, 4)
+        best = max(every, key=lambda output: every[output] / len(output) ** length_penalty)
+        written = beam_search(model, source_1S, lengths_B, 400, length_penalty)
+        found = tuple(written.tokens_BT[0].tolist())
+        found = found[: found.index(EOS) + 1] if EOS in found else found
+        value = written.log_probability_B.item() / len(found) ** length_penalty
+        assert value >= every[best] / len(best) ** length_penalty - 1e-4
+        if found in every:
+            assert found == best
+            assert written.log_probability_B.item() == pytest.approx(every[found], abs=1e-4)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_beams_of_a_batch_do_not_meet(score):
+    """A beam search gives each source what it gives it alone: tokens, probability and the path's own weights."""
+    model = net(score, sharp=1.5)
+    source_BS, lengths_B = batch(6, 2, 4)
+    together = beam_search(model, source_BS, lengths_B, 4)
+    for row, length in enumerate(lengths_B.tolist()):
+        alone = beam_search(model, source_BS[row : row + 1, :length], lengths_B[row : row + 1], 4)
+        size = alone.tokens_BT.shape[1]
+        assert together.tokens_BT[row, :size].tolist() == alone.tokens_BT[0].tolist()
+        torch.testing.assert_close(together.log_probability_B[row], alone.log_probability_B[0])
+        tokens_1T = alone.tokens_BT
+        logits_1TV, _, weights_1TS = model(source_BS[row : row + 1, :length], lengths_B[row : row + 1], tokens_1T)
+        log_T = logits_1TV.log_softmax(-1).gather(2, tokens_1T[..., None])[0, :, 0]
+        symbols = int((tokens_1T != PAD).sum())
+        torch.testing.assert_close(log_T[:symbols].sum(), alone.log_probability_B[0])
+        if weights_1TS is not None:
+            torch.testing.assert_close(alone.weights_BTS[0, :symbols], weights_1TS[0, :symbols])
+
+
+@pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
+def test_every_parameter_learns_and_padding_passes_no_gradient(score, cell, layers):
+    model = net(score, cell, layers).train()
+    source_BS, lengths_B = batch(4, 7)
+    target_BT = torch.tensor([[5, 6, EOS, PAD], [7, 8, 9, EOS]])
+    logits_BTV, *_ = model(source_BS, lengths_B, target_BT)
+    torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten(), ignore_index=PAD).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.any(), name
+    assert not model.encoder.embedding.weight.grad[PAD].any()
+
+
+def test_an_unknown_cell_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"model\.cell=rnn is unknown; choose one of gru, lstm"):
+        EncoderDecoder(5, 5, 4, 4, cell="rnn")

@@ -1,0 +1,600 @@
+"""The data of the encoder-decoder: held-out strings and sentences are never trained on, and arrive whole."""
+
+import hashlib
+import logging
+import re
+from collections import Counter
+from dataclasses import asdict
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from imdbattn.data.batching import EvalBatches, TrainBatches
+from imdbattn.data.ragged import ragged
+from imdbattn.errors import UserError
+from imdbattn.seq2seq import reverse
+from imdbattn.seq2seq.pairs import PairBatches, Pairs, find_source, fingerprint, prepare, split_text
+from imdbattn.seq2seq.reverse import generate
+from imdbattn.seq2seq.sources import TextPairs
+from imdbattn.seq2seq.translation import PACKAGED, normalised, place
+from imdbattn.seq2seq.vocabulary import BOS, EOS, MARKERS, PAD, UNK, Vocabulary
+from imdbattn.settings import conf_dir
+
+REVERSE = yaml.safe_load((conf_dir() / "data/reverse.yaml").read_text())
+TRANSLATION = yaml.safe_load((conf_dir() / "data/translation.yaml").read_text())
+LETTERS = Vocabulary([*MARKERS, *"ABCDE"])
+WORDS = st.lists(st.sampled_from("ABCDE"), min_size=1, max_size=12)
+PAIRS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=20)
+
+
+def strings(**changes) -> dict:
+    return REVERSE | {"train": 300, "validation": 40, "test": 60} | changes
+
+
+def sentences(path=None, **changes) -> dict:
+    return TRANSLATION | {"path": str(path) if path else None} | changes
+
+
+def as_split(pairs: list[tuple[list[str], list[str]]]) -> Pairs:
+    source, target = (ragged([[*LETTERS.encode(side), *end] for side in sides]) for sides, end in sides_of(pairs))
+    return Pairs(source, target, [" ".join(s) for s, _ in pairs], [[" ".join(t)] for _, t in pairs])
+
+
+def sides_of(pairs):
+    return ([s for s, _ in pairs], []), ([t for _, t in pairs], [EOS])
+
+
+@pytest.fixture
+def file(tmp_path):
+    """file("a\\tb\\n"): a path to a file with that content."""
+
+    def write(content: str | bytes, name: str = "pairs.txt"):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def many(count: int = 200) -> str:
+    """A file of `count` pairs with different sources."""
+    return "".join(f"I see number {n}.\tJe vois le numéro {n}.\tCC-BY\n" for n in range(count))
+
+
+def short(count: int) -> str:
+    """The same with two words a side, as an editor of Windows writes it, and a blank line in front of each pair."""
+    return "\ufeff" + "".join(f"\r\n{n} !\tn {n}\r\n" for n in range(count))
+
+
+# --- vocabulary ------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(WORDS, min_size=1), st.lists(st.integers(0, 8)))
+def test_what_is_encoded_is_decoded_up_to_the_first_end(sequences, behind):
+    vocabulary = Vocabulary.count(sequences)
+    for symbols in sequences:
+        ids = vocabulary.encode(symbols)
+        assert min(ids) > UNK
+        assert vocabulary.decode([BOS, *ids, EOS, *behind]) == symbols
+        assert vocabulary.decode([PAD, *ids, PAD]) == symbols
+
+
+@given(st.lists(WORDS, min_size=1), st.randoms(), st.integers(1, 5))
+def test_a_vocabulary_depends_on_the_counts_alone_and_has_what_is_frequent_enough(sequences, rng, least):
+    shuffled = [rng.sample(symbols, len(symbols)) for symbols in rng.sample(sequences, len(sequences))]
+    vocabulary = Vocabulary.count(sequences, least)
+    assert vocabulary == Vocabulary.count(shuffled, least)
+    counts = Counter(symbol for symbols in sequences for symbol in symbols)
+    known = vocabulary.symbols[len(MARKERS) :]
+    assert set(known) == {symbol for symbol, n in counts.items() if n >= least}
+    assert [(-counts[symbol], symbol) for symbol in known] == sorted((-counts[symbol], symbol) for symbol in known)
+
+
+def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
+    vocabulary = Vocabulary.count([["<eos>", "a", "<pad>"]] * 5)
+    assert vocabulary.symbols == [*MARKERS, "a"]
+    assert vocabulary.encode(["a", *MARKERS, "b"]) == [4, *[UNK] * 5]
+    corpus = prepare(sentences(file(many().replace("see", "<eos>").replace("vois", "<pad>"))))
+    assert (corpus.splits["train"].source.ids == UNK).sum() >= len(corpus.splits["train"])
+    assert all((batch_of(corpus.splits["train"], n).target_BT == EOS).sum() == 1 for n in range(10))
+
+
+@pytest.mark.parametrize("symbols", [[], ["a"], [*MARKERS[::-1], "a"], [*MARKERS, "a", "b", "a"], [*MARKERS, "<eos>"]])
+def test_a_vocabulary_without_its_markers_or_with_a_double_is_refused(symbols):
+    with pytest.raises(UserError, match="vocabulary"):
+        Vocabulary(symbols)
+
+
+def test_a_vocabulary_survives_its_way_through_plain_types():
+    assert Vocabulary(**asdict(LETTERS)) == LETTERS
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+def batch_of(pairs: Pairs, *index: int):
+    return pairs.batch(torch.tensor(index, dtype=torch.int64))
+
+
+@given(PAIRS, st.data())
+@examples(deadline=None)
+def test_a_pair_is_the_same_in_any_batch_closed_by_one_end_and_padded_behind(pairs, data):
+    split = as_split(pairs)
+    index = data.draw(st.lists(st.integers(0, len(pairs) - 1), max_size=8))
+    batch = batch_of(split, *index)
+    for place_in_batch, n in enumerate(index):
+        source, target = pairs[n]
+        s, t = batch.source_lengths_B[place_in_batch], batch.target_lengths_B[place_in_batch]
+        assert batch.source_BS[place_in_batch, :s].tolist() == LETTERS.encode(source)
+        assert batch.target_BT[place_in_batch, :t].tolist() == [*LETTERS.encode(target), EOS]
+        assert not batch.source_BS[place_in_batch, s:].any()
+        assert not batch.target_BT[place_in_batch, t:].any()
+    assert batch.rows_B.tolist() == index
+    assert torch.equal(batch.lengths_B, batch.source_lengths_B + batch.target_lengths_B)
+    assert (batch.reviews, batch.symbols) == (len(index), int(batch.target_lengths_B.sum()))
+    assert {tensor.dtype for tensor in batch[:6]} == {torch.int64}
+
+
+@given(PAIRS, st.integers(1, 5))
+@examples(deadline=None)
+def test_processes_share_a_batch_and_all_count_the_whole_of_it(pairs, ranks):
+    split, index = as_split(pairs), np.arange(len(pairs))
+    whole = PairBatches(split)[(0, index)]
+    parts = [PairBatches(split, rank, ranks)[(0, index)] for rank in range(ranks)]
+    assert sorted(row for part in parts for row in part.rows_B.tolist()) == index.tolist()
+    assert {(part.reviews, part.symbols) for part in parts} == {(whole.reviews, whole.symbols)}
+    assert sum(int(part.target_lengths_B.sum()) for part in parts) == whole.symbols
+
+
+@given(PAIRS, st.integers(1, 200))
+@examples(deadline=None)
+def test_the_samplers_of_the_reviews_plan_every_pair_once_within_the_budget(pairs, budget):
+    batches = PairBatches(as_split(pairs))
+    assert batches.lengths_N().tolist() == [len(s) + len(t) + 1 for s, t in pairs]
+    for sampler in (TrainBatches(batches.lengths_N(), budget, seed=1), EvalBatches(batches.lengths_N(), budget)):
+        planned = [index for _, index in sampler]
+        assert sorted(row for index in planned for row in index.tolist()) == list(range(len(pairs)))
+        for index in planned:
+            assert len(index) == 1 or len(index) * batches.lengths_N()[index].max() <= budget
+
+
+def test_pairs_move_to_a_device_with_both_sides_and_their_texts():
+    split = as_split([(["A"], ["B", "C"]), (["D", "E"], ["A"])])
+    there = split.to(torch.device("meta"))
+    assert {there.source.ids.device.type, there.target.ids.device.type} == {"meta"}
+    assert (there.source_texts(), there.references) == (["A", "D E"], [["B C"], ["A"]])
+    assert len(there) == 2
+
+
+# --- reversed strings ------------------------------------------------------------------------------------------------
+
+SIZES = {split: st.integers(1, 60) for split in ("train", "validation", "test")}
+SOME = st.fixed_dictionaries({"seed": st.integers(0, 2**32), "letters": st.integers(2, 26), **SIZES})
+BOUNDS = st.tuples(st.integers(1, 12), st.integers(1, 12)).map(lambda pair: tuple(sorted(pair)))
+
+
+def generated(**wanted):
+    """The splits, or None where there are too few strings."""
+    try:
+        return generate(**wanted)
+    except UserError:
+        return None
+
+
+@given(SOME, BOUNDS, BOUNDS)
+@examples(deadline=None)
+def test_no_string_occurs_twice_and_each_is_as_asked_for(some, lengths, test_lengths):
+    splits = generated(**some, lengths=lengths, test_lengths=test_lengths)
+    if splits is None:
+        return
+    everything = [string for split in splits.values() for string in split]
+    assert len(everything) == len(set(everything))
+    alphabet = set("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: some["letters"]])
+    for name, split in splits.items():
+        assert len(split) == some[name]
+        shortest, longest = test_lengths if name == "test" else lengths
+        for length, count in Counter(map(len, split)).items():
+            assert shortest <= length <= longest
+            assert name == "train" or 4 * count <= some["letters"] ** length
+        assert all(set(string) <= alphabet for string in split)
+
+
+@given(SOME, BOUNDS, BOUNDS, st.fixed_dictionaries({"train": SIZES["train"], "validation": SIZES["validation"]}))
+@examples(deadline=None)
+def test_the_test_strings_depend_on_their_own_settings_alone(some, lengths, other, sizes):
+    one = generated(**some, lengths=lengths, test_lengths=(5, 9))
+    two = generated(**some | sizes, lengths=other, test_lengths=(5, 9))
+    if one and two:
+        assert one["test"] == two["test"]
+    default = generated(**some, lengths=lengths, test_lengths=lengths)
+    less = generated(**some | sizes, lengths=lengths, test_lengths=lengths)
+    if default and less:
+        assert default["test"] == less["test"]
+
+
+def test_lengths_are_drawn_alike_often_and_the_short_ones_leave_some_to_each_split():
+    splits = generate(1, 26, (1, 10), (1, 10), train=5000, validation=500, test=500)
+    for name, per_length in (("train", 500), ("validation", 50), ("test", 50)):
+        counts = Counter(map(len, splits[name]))
+        assert counts[1] == {"train": 26 - 6 - 6, "validation": 6, "test": 6}[name]
+        rest = [counts[length] for length in range(3, 11)]
+        assert max(rest) - min(rest) <= 1
+        assert min(rest) >= per_length
+
+
+def test_few_strings_are_used_to_the_last_and_no_more_are_asked_for():
+    """Of 2 letters there are 2 + 4 + 8 + 16 strings up to length 4; test and validation take a quarter at most."""
+    bounds = ((1, 4), (1, 4))
+    splits = generate(3, 2, *bounds, train=16, validation=7, test=7)
+    assert len({string for split in splits.values() for string in split}) == 30
+    for sizes in ({"train": 17, "validation": 7, "test": 7}, {"train": 1, "validation": 8, "test": 7}):
+        with pytest.raises(UserError, match=r"data\.(train|validation)=\d+ asks for more"):
+            generate(3, 2, *bounds, **sizes)
+
+
+def test_what_a_seed_gives_has_not_changed():
+    """Raise reverse.VERSION when this changes, so that runs on other strings don't pass for the same."""
+    splits = generate(1, 26, (1, 20), (1, 20), train=300, validation=40, test=60)
+    text = "\n".join(string for split in splits.values() for string in split)
+    assert (reverse.VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (1, "e28d973f014e")
+    other = generate(2, 26, (1, 20), (1, 20), train=300, validation=40, test=60)
+    assert not set(splits["test"]) & set(other["test"]) - {string for string in splits["test"] if len(string) < 3}
+
+
+def test_the_corpus_of_strings_enters_whole_and_its_targets_run_backwards():
+    corpus = prepare(strings(test_lengths=[21, 30]))
+    assert {name: len(split) for name, split in corpus.splits.items()} == {"train": 300, "validation": 40, "test": 60}
+    assert (corpus.source, corpus.items, corpus.dropped) == ("reverse", "strings", 0)
+    assert corpus.test_set == "26 letters, lengths 21 to 30, seed 1"
+    assert corpus.unknown == {"train": 0, "validation": 0, "test": 0}
+    for split in corpus.splits.values():
+        batch = batch_of(split, *range(len(split)))
+        for row in range(len(split)):
+            source = corpus.source_vocabulary.decode(batch.source_BS[row].tolist())
+            target = corpus.target_vocabulary.decode(batch.target_BT[row].tolist())
+            assert source == target[::-1]
+            assert (split.source_texts()[row], split.references[row]) == (" ".join(source), [" ".join(target)])
+    assert 21 <= corpus.splits["test"].source.lengths.min() <= corpus.splits["test"].source.lengths.max() <= 30
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seed": -1},
+        {"seed": True},
+        {"letters": 1},
+        {"letters": 27},
+        {"letters": "26"},
+        {"lengths": None},
+        {"lengths": [3]},
+        {"lengths": [0, 5]},
+        {"lengths": [5, 2]},
+        {"lengths": [1.5, 2]},
+        {"lengths": [1, 10**9]},
+        {"test_lengths": 7},
+        {"train": 0},
+        {"validation": None},
+        {"test": 10**12},
+    ],
+    ids=repr,
+)
+def test_wrong_settings_of_the_strings_are_named(wrong):
+    with pytest.raises(UserError, match=rf"data\.{next(iter(wrong))}="):
+        find_source(strings(**wrong))
+
+
+# --- sentences -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("I'm OK.", "i'm ok ."),
+        ("C’est à\u202ftoi\u00a0!", "c'est à toi !"),
+        ("  Wait…  what,no?! ", "wait … what , no ? !"),
+        ("«\u00a0Où ?\u00a0» dit-il", "« où ? » dit-il"),
+        ('She said: "Go; now."', 'she said : " go ; now . "'),
+        ("e\u0301te\u0301", "été"),
+    ],
+)
+def test_a_text_becomes_words_and_signs(text, words):
+    assert normalised(text, lower=True) == words
+    assert split_text(text, TRANSLATION) == words.split()
+
+
+@given(st.text(), st.booleans())
+def test_normalising_once_more_changes_nothing(text, lower):
+    once = normalised(text, lower)
+    assert normalised(once, lower) == once == " ".join(once.split())
+
+
+def test_typed_letters_are_raised_and_spaces_left_out():
+    assert split_text(" a bC\n", REVERSE) == ["A", "B", "C"]
+    assert split_text(" ", REVERSE) == split_text(" ", TRANSLATION) == []
+
+
+SOURCES = st.lists(st.integers(0, 5000), min_size=120, max_size=200, unique=True)
+
+
+@given(SOURCES, st.randoms())
+@examples(deadline=None, max_examples=15)
+def test_a_source_lies_in_one_split_whatever_other_pairs_there_are(tmp_path_factory, numbers, rng):
+    def split_of(some, copies):
+        path = tmp_path_factory.mktemp("pairs") / "p.txt"
+        path.write_text("".join(f"Number {n}!\tNuméro {n} {copy}.\n" for copy in range(copies) for n in some))
+        corpus = prepare(sentences(path, min_frequency=1))
+        return {text: name for name, split in corpus.splits.items() for text in split.source_texts()}
+
+    everywhere, some = split_of(numbers, 2), split_of(rng.sample(numbers, 110), 1)
+    assert len(everywhere) == len(numbers)
+    assert all(everywhere[text] == name for text, name in some.items())
+
+
+def test_the_shares_are_those_of_the_distinct_sources():
+    counts = Counter(place(f"sentence {n}", {"test": 0.1, "validation": 0.3}) for n in range(10_000))
+    assert counts["test"] == pytest.approx(1000, abs=100)
+    assert counts["validation"] == pytest.approx(3000, abs=150)
+
+
+def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
+    more = "".join(f"I SEE number {n} .\tVu : {n} !\nI see number {n}.\tJe vois le numéro {n}.\n" for n in range(200))
+    corpus = prepare(sentences(file(many() + more)))
+    for name, split in corpus.splits.items():
+        for text, row, references in zip(split.source_texts(), split.rows, split.references, strict=True):
+            n = re.search(r"\d+", text)[0]
+            right = [f"je vois le numéro {n} .", f"vu : {n} !"]
+            if name == "train":
+                assert references in ([right[0]], [right[1]])
+            else:
+                assert (references, int(row)) == (right, int(n))
+        copies = 2 if name == "train" else 1
+        assert set(Counter(split.source_texts()).values()) == {copies}
+        assert len(split) == len(split.rows) == len(split.target)
+    train = corpus.splits["train"]
+    assert len(set(zip(train.texts, map(tuple, train.references), strict=True))) == len(train)
+
+
+def test_what_is_read_is_cut_by_limit_and_length(file):
+    path = file("one two three four\tun\none\tun deux trois quatre\n" + many())
+    corpus = prepare(sentences(path, max_tokens=6))
+    assert corpus.dropped == 0
+    corpus = prepare(sentences(file(short(100) + many(5), "b"), max_tokens=5))  # the targets of `many` have six
+    texts = [text for split in corpus.splits.values() for text in split.source_texts()]
+    assert (corpus.dropped, sorted(texts)) == (5, sorted(f"{n} !" for n in range(100)))
+    for changes in ({"limit": 150}, {"limit": 150, "max_tokens": None}):
+        splits = prepare(sentences(path, **changes)).splits
+        assert sum(len(split) for split in splits.values()) == 150
+        assert max(int(split.rows.max()) for split in splits.values()) < 150
+
+
+def test_rare_words_are_unknown_counted_and_said_and_their_texts_stay(file, caplog):
+    with caplog.at_level(logging.WARNING):
+        corpus = prepare(sentences(file(many())))
+    numbers = {name: 2 * len(split) for name, split in corpus.splits.items()}  # each number is on both sides, once
+    assert corpus.unknown == numbers
+    assert [record.message.split(": ")[1].split(" of ")[0] for record in caplog.records] == [
+        str(numbers["validation"]),
+        str(numbers["test"]),
+    ]
+    assert all(re.search(r"\d", text) for text in corpus.splits["test"].source_texts())
+    assert set(prepare(sentences(file(many()), min_frequency=1)).unknown.values()) > {0}
+
+
+def test_the_vocabulary_is_counted_on_training_alone_or_is_that_of_the_run(file):
+    path = file(many())
+    corpus = prepare(sentences(path, min_frequency=1))
+    trained = {word for text in corpus.splits["train"].source_texts() for word in text.split()}
+    assert set(corpus.source_vocabulary.symbols) == trained | set(MARKERS)
+    vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
+    other = prepare(sentences(file("I see my cat.\tJe vois mon chat.\n", "other.txt")), vocabularies, uncut=True)
+    assert (other.source_vocabulary, other.target_vocabulary) == vocabularies
+    assert other.unknown == {"test": 4}
+
+
+def test_uncut_a_file_is_one_test_split_with_every_source(file):
+    corpus = prepare(sentences(file(many())))
+    vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
+    whole = prepare(sentences(file(many() + many())), vocabularies, uncut=True)
+    assert list(whole.splits) == ["test"]
+    assert whole.splits["test"].rows.tolist() == list(range(200))
+    assert whole.test_set.endswith("pairs.txt: all")
+
+
+def test_fingerprints_and_keys_change_with_every_text_and_with_nothing_else(file):
+    pairs = TextPairs(["a b", "c"], [["d"], ["e", "f"]], np.arange(2))
+    others = [
+        pairs._replace(sources=["a", "b c"]),
+        pairs._replace(targets=[["d", "e"], ["f"]]),
+        pairs._replace(targets=[["d"], ["f", "e"]]),
+        pairs._replace(sources=["c", "a b"]),
+    ]
+    assert len({fingerprint(each) for each in (pairs, *others)}) == 5
+    path = file(many())
+    corpus = prepare(sentences(path))
+    again = prepare(sentences(file(many(), "elsewhere.txt")))
+    assert (corpus.fingerprints, corpus.source_key) == (again.fingerprints, again.source_key)
+    assert corpus.source_key == find_source(sentences(path)).checksum
+    assert re.fullmatch("[0-9a-f]{16}", corpus.source_key)
+    changed = prepare(sentences(file(many().replace("numéro 7.", "numéro sept."))))
+    assert changed.source_key != corpus.source_key
+    assert changed.fingerprints != corpus.fingerprints
+    assert find_source(strings()).checksum != find_source(strings(seed=2)).checksum
+
+
+BAD_FILES = {
+    "empty": ("", r"pairs\.txt is empty"),
+    "blank": ("\n \n", r"pairs\.txt is empty"),
+    "no tab": ("a\tb\n\nonly words\n", r"row 2 \(counted from 0\) has no tab, but 'only words'"),
+    "empty source": ("a\tb\n \tb\n", r"row 1 \(counted from 0\) has an empty source"),
+    "empty target": ("a\t\u00a0\tCC-BY\n", r"row 0 \(counted from 0\) has an empty target"),
+    "broken UTF-8": (
+        b"a\tb\na\t\xff\n",
+        r"not UTF-8 at byte 6, in row 1 \(counted from 0\).*data\.encoding_errors=repl",
+    ),
+    "null byte": ("a\tb\na\tb\0\n", r"row 1 \(counted from 0\) has a null byte.*data\.encoding_errors=replace"),
+    "UTF-16": ("a\tb\n".encode("utf-16-le"), "null byte"),
+    "compressed": (b"PK\3\4aaaa", "is compressed: unpack it"),
+    "too long": ("a b c\td\n" * 3, r"no pair is left for train, .*data\.max_tokens=2"),
+    "too few": ("a\tb\n", r"no pair is left for (validation|test)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_refused_in_one_line_that_says_where(file, name):
+    content, words = BAD_FILES[name]
+    with pytest.raises(UserError, match=words) as caught:
+        prepare(sentences(file(content), max_tokens=2))
+    assert "\n" not in str(caught.value)
+
+
+def test_broken_bytes_are_replaced_where_that_is_asked_for(file):
+    broken = b"bad \xff byte\tmauvais \0 octet\n" + many().encode()
+    corpus = prepare(sentences(file(broken), encoding_errors="replace"))
+    texts = [text for split in corpus.splits.values() for text in split.source_texts()]
+    assert "bad \ufffd byte" in texts
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"source": "floppy"}, r"data\.source=floppy is unknown; choose one of auto, path"),
+        ({"source": "path"}, r"data\.source=path needs data\.path"),
+        ({"source": "hub"}, r"data\.source=hub needs data\.hub"),
+        ({"path": "a", "hub": "b/c"}, r"data\.path=a and data\.hub=b/c are both given"),
+        ({"path": "a", "source": "packaged"}, r"data\.path is given, so data\.source=packaged"),
+        ({"hub": "b/c", "source": "path"}, r"data\.hub is given, so data\.source=path"),
+        ({"path": "/nowhere/at/all.txt"}, r"data\.path=/nowhere/at/all\.txt does not exist"),
+        ({"path": "a" * 5000}, "does not exist"),
+        ({"path": "/"}, r"data\.path=/ is a folder"),
+        ({"path": 7}, r"data\.path=7 must be text"),
+        ({"hub": "/etc/passwd"}, r"data\.hub=/etc/passwd must be owner/name"),
+        ({"hub": "../data"}, r"data\.hub=\.\./data must be owner/name"),
+        ({"languages": ["en", "de"]}, r"data\.languages=.*the packaged pairs have \[en,fr\]"),
+        ({"languages": "en"}, r"data\.languages=en must be"),
+        ({"lower": "yes"}, r"data\.lower=yes must be one of true, false"),
+        ({"min_frequency": 0}, r"data\.min_frequency=0"),
+        ({"min_frequency": 10**6}, r"data\.min_frequency=1000000"),
+        ({"max_tokens": 0}, r"data\.max_tokens=0"),
+        ({"limit": 1.5}, r"data\.limit=1\.5"),
+        ({"encoding_errors": "ignore"}, r"data\.encoding_errors=ignore must be one of strict, replace"),
+        ({"test_share": 0}, r"data\.validation_share=0\.1 and test_share=0 "),
+        ({"test_share": 0.95}, "together below 1"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_of_the_sentences_are_named(wrong, words):
+    with pytest.raises(UserError, match=words):
+        prepare(sentences() | wrong)
+
+
+def test_settings_of_the_strings_are_none_of_a_file(file):
+    with pytest.raises(UserError, match=r"data\.source=path needs data\.\w+: data=translation brings it"):
+        prepare(strings(source="path", path=str(file(many()))))
+
+
+# --- the packaged pairs ----------------------------------------------------------------------------------------------
+
+
+def test_the_packaged_pairs_are_clean_and_every_word_occurs_often():
+    lines = PACKAGED.read_text().splitlines()
+    pairs = [line.split("\t") for line in lines]
+    assert 600 <= len(lines) == len(set(lines)) <= 900
+    assert {len(pair) for pair in pairs} == {2}
+    assert all(side == side.strip() and side[0].isupper() and side[-1] in ".!?" for pair in pairs for side in pair)
+    assert all(english[-1] == french[-1] for english, french in pairs)
+    assert not [french for _, french in pairs if re.search(r"(?i)\b(ne|de|je|le|la) [aeiouéêèh]", french)], "elision"
+    for side in (0, 1):
+        counts = Counter(word for pair in pairs for word in split_text(pair[side], TRANSLATION))
+        assert min(counts.values()) >= 4
+    assert len(Counter(english for english, _ in pairs)) < len(pairs), "some have two translations"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_packaged_pairs_come_without_path_or_hub_and_in_both_directions(turned):
+    corpus = prepare(sentences(languages=["fr", "en"] if turned else ["en", "fr"]))
+    assert (corpus.source, corpus.items) == ("packaged", "sentences")
+    assert corpus.unknown == {"train": 0, "validation": 0, "test": 0}
+    assert min(len(split) for split in corpus.splits.values()) >= 50
+    assert ("je" in corpus.source_vocabulary.symbols) == turned
+    assert ("je" in corpus.target_vocabulary.symbols) != turned
+    if not turned:
+        assert max(map(len, corpus.splits["test"].references)) == 2
+
+
+# --- the hub ---------------------------------------------------------------------------------------------------------
+
+
+def dataset(texts: list[str]) -> datasets.Dataset:
+    pairs = [{"en": f"I see {text}.", "fr": f"Je vois {text}."} for text in texts]
+    features = datasets.Features({"translation": datasets.Translation(["en", "fr"])})
+    return datasets.Dataset.from_dict({"translation": pairs}, features=features)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """hub(train=[...], ...): lets the hub serve these splits; returns the list of what it was asked for."""
+
+    def serve(**splits):
+        asked = []
+        found = datasets.DatasetDict({name: dataset(texts) for name, texts in splits.items()})
+        monkeypatch.setattr(datasets, "load_dataset", lambda *words: asked.append(words) or found)
+        return asked
+
+    return serve
+
+
+NUMBERS = [f"number {n}" for n in range(200)]
+
+
+def test_a_dataset_of_the_hub_is_cut_as_a_file_is(hub, file):
+    asked = hub(train=NUMBERS)
+    corpus = prepare(sentences(hub="someone/books", hub_config="en-fr"))
+    assert asked == [("someone/books", "en-fr")]
+    path = file("".join(f"I see {text}.\tJe vois {text}.\n" for text in NUMBERS))
+    assert (corpus.source, corpus.fingerprints) == ("hub", prepare(sentences(path)).fingerprints)
+    turned = prepare(sentences(hub="someone/books", languages=["fr", "en"], limit=100))
+    assert turned.splits["train"].source_texts()[0].startswith("je vois")
+    assert sum(len(split) for split in turned.splits.values()) == 100
+
+
+def test_splits_of_the_hub_stay_and_what_they_hold_out_leaves_training(hub):
+    hub(train=[*NUMBERS, "a cat", "a dog"], dev=["a cat"], test=["a dog", "a dog", "a key"], extra=["x"])
+    corpus = prepare(sentences(hub="someone/books"))
+    assert corpus.splits["validation"].source_texts() == ["i see a cat ."]
+    assert corpus.splits["test"].source_texts() == ["i see a dog .", "i see a key ."]
+    assert (len(corpus.splits["train"]), corpus.dropped) == (len(NUMBERS), 2)
+    assert corpus.test_set == "someone/books: test"
+    vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
+    uncut = prepare(sentences(hub="someone/books"), vocabularies, uncut=True)
+    assert (len(uncut.splits["train"]), uncut.fingerprints["test"]) == (202, corpus.fingerprints["test"])
+
+
+def test_a_hub_that_is_not_there_or_has_no_pairs_says_so(hub, monkeypatch):
+    cfg = sentences(hub="someone/books")
+    hub(extra=["x"])
+    with pytest.raises(UserError, match=r"data\.hub=someone/books has the splits extra"):
+        prepare(cfg)
+    hub(test=["x"])
+    with pytest.raises(UserError, match="someone/books has no training pairs; it holds test"):
+        prepare(cfg)
+    hub(train=["x"])
+    with pytest.raises(UserError, match=r"has no language 'de', but en, fr: set data\.languages"):
+        prepare(cfg | {"languages": ["en", "de"]})
+    for column, words in (("text", "has no column 'translation', but text"), ("translation", "holds no pairs")):
+        found = datasets.DatasetDict(train=datasets.Dataset.from_dict({column: ["a en fr"]}))
+        monkeypatch.setattr(datasets, "load_dataset", lambda *_, found=found: found)
+        with pytest.raises(UserError, match=words):
+            prepare(cfg)
+
+    def refuse(*_):
+        raise ConnectionError("no network\nand much more")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(UserError, match=r"data\.hub=someone/books: it cannot be had \(no network\); .*packaged"):
+        prepare(cfg)
