@@ -56,7 +56,7 @@ class Outputs:
 
         most = max(map(len, self.references))
         streams = [[right[n] if n < len(right) else None for right in self.references] for n in range(most)]
-        return BLEU(tokenize="none", force=True).corpus_score(self.texts, streams).score
+        return BLEU(tokenize="none", force=True).corpus_score(self.texts, streams).score  # type: ignore[arg-type]
 
     def values(self) -> dict[str, float]:
         """What is logged, and stands in metrics.json."""
