@@ -16,7 +16,9 @@ def main(cfg: DictConfig) -> None:
 
     found = score_run(settings)
     print(visible(f"{found['model']}, seed {found['seed']}, on {found['test_set']}, split {found['split']}"))
-    print(f"accuracy {100 * found['accuracy']:.2f} % of {found['reviews']} reviews, loss {found['loss']:.4f}")
+    bleu = f", BLEU {found['bleu']:.1f}" if "bleu" in found else ""
+    items = found.get("items", "reviews")
+    print(f"accuracy {100 * found['accuracy']:.2f} % of {found['reviews']} {items}, loss {found['loss']:.4f}{bleu}")
 
 
 if __name__ == "__main__":

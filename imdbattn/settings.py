@@ -401,6 +401,7 @@ RULES = {
     "trainer.enable_model_summary": YES_OR_NO,
     "trainer.detect_anomaly": YES_OR_NO,
 }
+WRITER_RULES = {"model.layers": whole(1), "model.width": whole(1)}  # where an encoder-decoder's are stricter
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
@@ -453,6 +454,7 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     if settings.get("choose_by") == "bleu" and "languages" not in data:
         raise UserError("choose_by=bleu needs words: data=translation")
     if task == "seq2seq":
+        obey(settings, WRITER_RULES)
         return settings
     positions = settings["model"]["positions"]
     if data["validation_share"] + data["test_share"] >= 1:

@@ -122,9 +122,15 @@ def build_encoder_decoder(model: Mapping[str, Any], source: Vocabulary, target: 
     """The encoder-decoder that the `model` settings describe."""
     parts = {key: value for key, value in model.items() if key not in ("name", "after")}
     try:
-        return make(parts, f"model={model['name']}", torch.nn.Module)(len(source), len(target))
+        net = make(parts, f"model={model['name']}", torch.nn.Module)(len(source), len(target))
     except (TypeError, ValueError) as error:
         raise UserError(f"model={model['name']}: {reason(error)}") from error
+    if net.decoder.score is not None and not hasattr(net.decoder.score, "project_key"):
+        raise UserError(
+            f"model.score._target_={model['score']['_target_']} compares no query with keys: choose Dot, ScaledDot, "
+            "Bilinear or Additive of imdbattn.nn.attention"
+        )
+    return net
 
 
 def learner(kind: Any, cfg: Mapping[str, Any], net: torch.nn.Module, facts: Mapping[str, Any], **more: Any) -> Any:

@@ -70,9 +70,10 @@ def draw_writer_run(module: SequenceWriter, corpus: PairCorpus, cfg: Mapping[str
             )
         split = corpus.splits["test" if cfg["test"] else "validation"]
         outputs: Outputs = module.scores
-        right = outputs.right_N if outputs.right_N.any() else torch.ones(len(split), dtype=torch.bool)
-        places = right.nonzero()[:, 0]
-        chosen = int(places[outputs.lengths_N[places].argsort(stable=True)[len(places) // 2]])
+        right_N = outputs.right_N if outputs.right_N.any() else torch.ones(len(outputs.rows_N), dtype=torch.bool)
+        places = right_N.nonzero()[:, 0]
+        place = places[outputs.lengths_N[places].argsort(stable=True)[len(places) // 2]]
+        chosen = int(outputs.rows_N[place])  # they are not all of the split where trainer.limit_test_batches is set
         (found,) = Writer(cfg, module.eval()).write([split.texts[chosen]])
         draw_alignment(replace(found, reference=split.references[chosen][0]), folder / "pictures")
     except Exception as error:

@@ -13,6 +13,7 @@ from imdbattn.analysis.runs import FINGERPRINT
 from imdbattn.data.prepare import load_vectors, prepare
 from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
+from imdbattn.safety import visible
 from imdbattn.seq2seq import pairs
 from imdbattn.settings import checked, flat, overlay
 from imdbattn.training.build import build_data, build_pair_data, build_trainer, trained_module, trained_writer
@@ -45,7 +46,10 @@ def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
         changes["source"] = "path"
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
-    return checked(overlay(dict(settings), {"data": changes}))
+    changed = overlay(dict(settings), {"data": changes})
+    if changes.get("path"):  # instead of the run's own dataset, and as a whole
+        changed["data"] |= {key: None for key in ("hub", "limit") if key in changed["data"]}
+    return checked(changed)
 
 
 def open_settings(cfg: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
@@ -101,7 +105,8 @@ def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
     split = cfg["split"]
     if split not in corpus.splits:
         raise UserError(f"split={split} is not there; choose one of {', '.join(corpus.splits)}")
-    recorded = None if elsewhere else recorded_fingerprint(folder, split)
+    others = elsewhere or ("items" in corpus.facts() and cfg["data"].get("max_tokens"))  # which leaves out other pairs
+    recorded = None if others else recorded_fingerprint(folder, split)
     if recorded not in (None, corpus.fingerprints[split]):
         raise UserError(
             f"{split} of {corpus.test_set} has fingerprint {corpus.fingerprints[split]}, but the run was scored on "
@@ -149,7 +154,8 @@ def label_texts(
         written = reader.write(texts, cfg["beams"], cfg["length_penalty"], at_once)
         if unknown := [symbol for one in written for symbol in one.unknown]:
             shown = ", ".join(dict.fromkeys(unknown[:10]))
-            log.warning("%d symbols are not in the vocabulary and are read as <unk>: %s", len(unknown), shown)
+            said = "%d symbols are not in the vocabulary and are read as <unk>: %s"
+            log.warning(said, len(unknown), visible(shown))
         return written, folder
     if empty := sum(not text.strip() for text in texts):
         log.warning("%d of %d reviews have no words; they are labelled all the same", empty, len(texts))
