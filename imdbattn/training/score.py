@@ -44,6 +44,8 @@ def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
         raise UserError(f"data.{min(strange)} means nothing to this run: leave it away")
     if changes.get("path"):
         changes["source"] = "path"
+    if "source" in changes and (changes["source"] == "reverse") != (settings["data"]["source"] == "reverse"):
+        raise UserError(f"data.source={changes['source']} means nothing to this run: leave it away")
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
     changed = overlay(dict(settings), {"data": changes})
