@@ -54,7 +54,7 @@ def read_texts(settings: dict[str, Any]) -> list[str]:
     if settings["text"] is not None:
         return [str(settings["text"])]
     if settings["file"] is None and sys.stdin.isatty():
-        print("One review a line, then Ctrl-D:", file=sys.stderr)
+        print("One review (or source) a line, then Ctrl-D:", file=sys.stderr)
     try:
         file = settings["file"]
         content = sys.stdin.buffer.read() if file is None else Path(os.path.expanduser(file)).read_bytes()

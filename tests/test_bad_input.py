@@ -116,6 +116,20 @@ def folder(**files: str | bytes) -> Arguments:
     return make
 
 
+WRITER = ["task=seq2seq", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "pictures=false"]
+PAIRS = "".join(f"i see {n} of {n % 9}\tje vois {n} de {n % 9}\n" for n in range(90))
+
+
+def pairs(content: str | bytes | None, *more: str) -> Arguments:
+    """A file of pairs to be translated; None is a file that is not there."""
+
+    def make(place: Place) -> list[str]:
+        path = "nowhere.tsv" if content is None else place.write("p.tsv", content)
+        return ["data=translation", "data.min_frequency=1", f"data.path={path}", *more]
+
+    return make
+
+
 GLOVE = b"".join(b"word%d 1 2 3 4 5 6 7 8\n" % n for n in range(40))
 
 
@@ -442,6 +456,81 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
 }
 
+SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
+    # settings
+    "a classifier": (typed("model=base"), "task=seq2seq cannot use model=base: its data are reverse and translation"),
+    "reviews": (typed("data=reviews"), r"task=seq2seq cannot use data\.source=auto: its data are reverse and transl"),
+    "the order probe": (typed("data=order_probe"), r"task=seq2seq cannot use data\.source=order_probe"),
+    "its data without the task": (typed("task=reviews", "data=reverse"), "an encoder-decoder's: add task=seq2seq"),
+    "its model without the task": (typed("task=reviews", "model=seq2seq"), "an encoder-decoder's: add task=seq2seq"),
+    "BLEU of letters": (typed("choose_by=bleu"), "choose_by=bleu needs words: data=translation"),
+    **{
+        value: (typed(*value.split(" ")), re.escape(value.split(" ")[-1].partition("=")[0]) + f"=.* must {words}")
+        for value, words in {
+            "choose_by=luck": "be one of accuracy, loss, bleu",
+            "model.cell=rnn": "be one of gru, lstm",
+            "model.layers=0": "be a whole number of at least 1",
+            "model.hidden=0": "be a whole number of at least 1",
+            "model.hidden=null": "be a whole number of at least 1",
+            "model.width=null": "be a whole number of at least 1",
+            "model.dropout=2": "be a number from 0 to 1",
+            "data.lengths=20": "be the shortest and the longest length",
+            "data.lengths=[1,2,3]": "be the shortest and the longest length",
+            "data.lengths=[0,5]": "rise, from at least 1 to at most 1000",
+            "data.lengths=[5,2]": "rise, from at least 1 to at most 1000",
+            "data.test_lengths=[1,2000]": "rise, from at least 1 to at most 1000",
+            "data.letters=27": "be a whole number, at least 2 and at most 26",
+            "data.letters=1": "be a whole number, at least 2",
+            "data.train=0": "be a whole number, at least 1",
+            "data.seed=-1": "be a whole number of at least 0",
+            "data.batch_tokens=0": "be a whole number of at least 1",
+            "data=translation data.min_frequency=0": "be a whole number of at least 1",
+            "data=translation data.languages=[en]": "be a list of two different names",
+            "data=translation data.languages=[en,en]": "be a list of two different names",
+            "data=translation data.lower=maybe": "be true or false",
+            "data=translation data.limit=0": "be a whole number of at least 1, or null",
+            "data=translation data.encoding_errors=ignore": "be one of strict, replace",
+        }.items()
+    },
+    "more strings than there are": (
+        typed("data.letters=2", "data.lengths=[1,4]", "data.test=5", "data.validation=2"),
+        r"data\.train=\d+ asks for more strings of 2 letters and lengths 1 to 4 than the 23",
+    ),
+    "a file of strings": (typed("data.source=path"), r"data\.source=path needs data\.\w+: data=translation brings it"),
+    "a score that is none": (
+        typed("model.score._target_=torch.nn.Linear"),
+        r"model\.score\._target_=torch\.nn\.Linear compares no query with keys: choose Dot, ScaledDot",
+    ),
+    "a score that is a function": (
+        typed("model.score._target_=imdbattn.nn.attention.masked_softmax"),
+        "masked_softmax is no Module of imdbattn",
+    ),
+    # pairs
+    "a missing file": (pairs(None), r"nowhere\.tsv does not exist: give a text file with source TAB target a line"),
+    "a folder": (typed("data=translation", "data.path=/"), r"data\.path=/ is a folder: give a text file"),
+    "an empty file": (pairs(""), r"p\.tsv is empty: it should hold source TAB target a line"),
+    "blank lines": (pairs(" \n\n"), r"p\.tsv is empty"),
+    "an empty source": (pairs(PAIRS + "\tvide\n"), rf"p\.tsv: row 90 {COUNTED} has an empty source: fill it, or take"),
+    "an empty target": (pairs("empty\t \n" + PAIRS), rf"p\.tsv: row 0 {COUNTED} has an empty target: fill it, or take"),
+    "no tab": (pairs(PAIRS + "one side\n"), rf"row 90 {COUNTED} has no tab, but 'one side': write source TAB target"),
+    "pairs not UTF-8": (pairs(PAIRS.encode() + b"caf\xe9\tx\n"), rf"not UTF-8 at byte \d+, in row 90 {COUNTED}: save"),
+    "pairs with a null byte": (pairs(PAIRS + "a\0\tx\n"), rf"row 90 {COUNTED} has a null byte: save it as UTF-8"),
+    "pairs in a zip": (pairs(zipped("p.tsv", PAIRS.encode())), r"p\.tsv is compressed: unpack it first"),
+    "too few pairs": (pairs("a\tb\n"), r"p\.tsv: no pair is left for \w+"),
+    "pairs that are too long": (pairs(PAIRS, "data.max_tokens=1"), r"no pair is left for train, of those with up to"),
+    "no frequent word": (pairs(PAIRS, "data.min_frequency=999"), r"no word of training occurs data\.min_frequency=999"),
+    "shares that leave nothing": (
+        typed("data=translation", "data.test_share=0.95"),
+        r"data\.validation_share=0\.1 and test_share=0\.95 must lie above 0, together below 1",
+    ),
+    "other languages": (
+        typed("data=translation", "data.languages=[en,de]"),
+        r"data\.languages=\['en', 'de'\], but the packaged pairs have \[en,fr\]: choose these, or a data\.path",
+    ),
+    "a path and a dataset": (pairs(PAIRS, "data.hub=a/b"), "are both given: leave one at null"),
+    "a hub without a name": (typed("data=translation", "data.source=hub"), r"data\.source=hub needs data\.hub=<owner"),
+}
+
 OTHERS: dict[str, tuple[str, Arguments, str]] = {
     # runs
     "no run": ("predict", typed("text=good"), "run=<run folder> is needed"),
@@ -594,6 +683,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
 }
 
 CASES = {f"train: {name}": ("train", *case) for name, case in TRAIN.items()}
+CASES |= {f"seq2seq: {name}": ("train", *case) for name, case in SEQ2SEQ.items()}
 CASES |= {f"{case[0]}: {name}": case for name, case in OTHERS.items()}
 APART = (  # in processes of their own as well
     "train: misspelt key",
@@ -601,6 +691,8 @@ APART = (  # in processes of their own as well
     "train: not closed",
     "train: a misspelt key in a sweep",
     "train: seed=-1",
+    "seq2seq: a classifier",
+    "seq2seq: an empty source",
     "train: a missing file",
     "train: not UTF-8",
     "evaluate: a checkpoint of another version",
@@ -639,9 +731,10 @@ def start(monkeypatch, capfd):
 def arguments_of(name: str, place: Place) -> list[str]:
     command, make, _ = CASES[name]
     made = make(place)
+    small = WRITER if name.startswith("seq2seq: ") else place.small
     return [
         *(a for a in made if a == "-m"),
-        *(place.small if command == "train" else []),
+        *(small if command == "train" else []),
         *(a for a in made if a != "-m"),
     ]
 
@@ -658,6 +751,7 @@ def test_the_table_is_long_enough():
 
 
 COMPOSED = [f"train: {name}" for name in list(TRAIN)[list(TRAIN).index("seed=-1") :]]
+COMPOSED += [f"seq2seq: {name}" for name in SEQ2SEQ]
 
 
 @pytest.mark.parametrize("name", COMPOSED)

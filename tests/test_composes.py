@@ -6,23 +6,32 @@ import re
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from imdbattn.settings import RULES, RUNGS, conf_dir, digest, has_plugin
-from imdbattn.training.build import build_net, build_trainer, make
+from imdbattn.seq2seq.vocabulary import Vocabulary
+from imdbattn.settings import RULES, RUNGS, WRITER_RULES, WRITERS, conf_dir, digest, flat, has_plugin
+from imdbattn.training.build import build_encoder_decoder, build_net, build_trainer, make
 
 from .nets import net, vectors
 
 FILES = sorted(file.relative_to(conf_dir()) for file in conf_dir().rglob("*.yaml"))
-CHOICES = [f"{file.parent}={file.stem}" for file in FILES if file.parent.name in ("data", "debug", "logger", "trainer")]
-CHOICES += [f"model={rung}" for rung in RUNGS]
+PAIRS = ("reverse", "translation")  # conf/data of encoder-decoders
+CHOICES = [
+    ["task=seq2seq"] * (file.stem in PAIRS) + [f"{file.parent}={file.stem}"]
+    for file in FILES
+    if file.parent.name in ("data", "debug", "logger", "task", "trainer")
+]
+CHOICES += [[f"model={rung}"] for rung in RUNGS]
+CHOICES += [["task=seq2seq", f"model={writer}", f"data={data}"] for writer in WRITERS for data in PAIRS]
 EXPERIMENTS = [file.stem for file in FILES if file.parent.name == "experiment"]
+LETTERS = Vocabulary.count(["ABC"])
 ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 
 
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("choice", CHOICES, ids=" ".join)
 def test_every_choice_composes(settings, choice):
-    assert settings(choice)["model"]["name"]
+    assert settings(*choice)["model"]["name"]
 
 
 def test_slurm_says_how_many_devices_and_machines(settings, monkeypatch):
@@ -53,12 +62,19 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment):
     """All that its sweep varies, one value after the other."""
     params = OmegaConf.load(conf_dir() / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
     assert [key for key in params if key == "seed"]
-    values = [[f"{key}={value}" for value in str(values).split(",")] for key, values in params.items()]
+    parse = OverridesParser.create().parse_override
+    values = [
+        [f"{key}={value}" for value in parse(f"{key}={values}").sweep_string_iterator()]
+        for key, values in params.items()
+    ]
     digests = set()
     jobs = list(itertools.product(*values))
     for job in jobs:
         cfg = settings(f"+experiment={experiment}", *job)
-        build_net(cfg["model"], vectors(), 2, None)
+        if cfg["task"] == "seq2seq":
+            build_encoder_decoder(cfg["model"], LETTERS, LETTERS)
+        else:
+            build_net(cfg["model"], vectors(), 2, None)
         digests.add((digest(cfg), cfg["seed"]))
     assert len(digests) == len(jobs) > 1, "two jobs would share a folder"
 
@@ -70,13 +86,14 @@ def test_the_ladders_experiment_has_every_rung_in_its_order():
 
 def test_every_rung_follows_the_one_it_adds_a_line_to(settings):
     """model.after, by which comparisons find neighbours, is the file that the rung inherits from."""
-    for rung in RUNGS:
+    for rung in (*RUNGS, *WRITERS):
         parents = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [None])
-        assert settings(f"model={rung}")["model"]["after"] == parents[0], rung
+        task = ["task=seq2seq"] * (rung in WRITERS)
+        assert settings(*task, f"model={rung}")["model"]["after"] == parents[0], rung
 
 
 def test_every_rung_has_its_file():
-    assert {file.stem for file in FILES if file.parent.name == "model"} == set(RUNGS)
+    assert {file.stem for file in FILES if file.parent.name == "model"} == {*RUNGS, *WRITERS}
 
 
 @pytest.mark.parametrize("rung", RUNGS)
@@ -89,6 +106,29 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
     assert type(model.positions).__name__ == position
     pooling = {"learned_query": "LearnedQueryPooling", "text_query": "TextQueryPooling"}.get(rung)
     assert type(model.pooling).__name__ == (pooling or ("ClsPooling" if cls else "MeanPooling"))
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_encoder_decoder_builds_the_model_it_names(settings, writer):
+    model = build_encoder_decoder(settings("task=seq2seq", f"model={writer}")["model"], LETTERS, LETTERS)
+    family, _, score = writer.removeprefix("seq2seq").strip("_").partition("_")
+    named = {"dot": "Dot", "scaled": "ScaledDot", "additive": "Additive", "bilinear": "Bilinear"}
+    default = {"": "NoneType", "attention": "Bilinear", "bahdanau": "Additive"}[family]
+    assert type(model.decoder.score).__name__ == named.get(score, default)
+    for part in (model.encoder, model.decoder):
+        assert type(part.net).__name__ == "GRU"
+        assert part.net.num_layers == (2 if family == "bahdanau" else 1)
+
+
+@pytest.mark.parametrize("data", PAIRS)
+def test_the_task_brings_what_an_encoder_decoder_trains_well_with(settings, data):
+    cfg = settings("task=seq2seq", f"data={data}")
+    assert cfg["model"]["name"] == "seq2seq_attention"
+    assert cfg["choose_by"] == {"reverse": "accuracy", "translation": "bleu"}[data]
+    assert cfg["trainer"]["max_epochs"] == OmegaConf.load(conf_dir() / "data" / f"{data}.yaml").trainer.max_epochs
+    assert (cfg["optim"]["lr"], cfg["trainer"]["gradient_clip_val"]) == (0.003, 1.0)
+    assert settings("task=seq2seq")["data"]["source"] == "reverse"
+    assert (settings()["task"], settings()["choose_by"]) == ("reviews", "accuracy")
 
 
 def test_the_exercises_defaults(settings):
@@ -111,13 +151,14 @@ def test_every_key_is_explained(file):
     """A comment on the key's own line, or a heading over the file or block that explains it."""
     lines = (conf_dir() / file).read_text().splitlines()
     assert any(line.startswith("# ") for line in lines[:3]), "no heading"
-    if file.parts[0] == "hydra" or (file.parts[0] in ("model", "debug", "experiment") and file.stem != "mean"):
-        return  # Hydra's own keys; and rungs, which repeat keys that model/mean.yaml explains
+    if file.parts[0] == "hydra" or (file.parts[0] in ("model", "debug", "experiment") and file.stem not in FIRST):
+        return  # Hydra's own keys; and models, which repeat keys that the first of their family explains
     for line in lines:
         if re.match(r"\s*[a-z_]+: *[^ #]", line) and not re.match(r"\s*(_partial_|- )", line):
             assert "# " in line or line.strip() in REPEATED, line
 
 
+FIRST = ("mean", "seq2seq")
 REPEATED = {  # overrides of keys that another file explains
     "accelerator: cpu",
     "accelerator: gpu",
@@ -133,9 +174,7 @@ REPEATED = {  # overrides of keys that another file explains
 
 
 def test_every_rule_is_about_a_setting_that_exists(settings):
-    cfg = settings("model=residual_learned")
-    for key in RULES:
-        node = cfg
-        for part in key.split("."):
-            assert part in node, key
-            node = node[part]
+    known = set()
+    for choice in (["model=residual_learned"], ["task=seq2seq"], ["task=seq2seq", "data=translation"]):
+        known |= set(flat(settings(*choice)))
+    assert known >= {*RULES, *WRITER_RULES}

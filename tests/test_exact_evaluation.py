@@ -91,7 +91,7 @@ def test_a_review_scored_twice_is_noticed(tmp_path):
     row = (torch.tensor([3]), torch.tensor([0]), torch.tensor([5]), torch.zeros(1, 2))
     module.shown = [row, row]
     with pytest.raises(RuntimeError, match="scored twice"):
-        module.gather_scores()
+        module.gather()
 
 
 def test_other_reviews_are_scored_as_a_whole(trained, settings, world):

@@ -159,6 +159,16 @@ def test_padding_and_beginnings_are_never_written():
         assert (sizes > 0).all()
 
 
+@pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
+def test_without_padding_lengths_need_not_be_said(score, cell, layers):
+    model = net(score, cell, layers)
+    source_BS, lengths_B = batch(5, 5, 5)
+    target_BT = torch.randint(4, VOCABULARY, (3, 6))
+    for said, unsaid in zip(model(source_BS, lengths_B, target_BT), model(source_BS, None, target_BT), strict=True):
+        if isinstance(said, torch.Tensor):
+            torch.testing.assert_close(said, unsaid)
+
+
 @examples(max_examples=20, deadline=None)
 @given(st.sampled_from(list(SCORES)), st.sampled_from(["gru", "lstm"]), st.integers(0, 10_000))
 def test_one_beam_is_greedy(score, cell, seed):
@@ -167,8 +177,6 @@ def test_one_beam_is_greedy(score, cell, seed):
     alone, plain = beam_search(model, *sources, beams=1), greedy(model, *sources)
     assert alone.tokens_BT.tolist() == plain.tokens_BT.tolist()
     torch.testing.assert_close(alone.log_probability_B, plain.log_probability_B)
-    if plain.weights_BTS is not None:
-        torch.testing.assert_close(alone.weights_BTS, plain.weights_BTS)
 
 
 def every_output(model, source_1S, longest: int) -> dict[tuple[int, ...], float]:
@@ -207,7 +215,7 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(length_penalty):
 
 @pytest.mark.parametrize("score", SCORES)
 def test_beams_of_a_batch_do_not_meet(score):
-    """A beam search gives each source what it gives it alone: tokens, probability and the path's own weights."""
+    """A beam search gives each source what it gives it alone, with the probability of what it wrote."""
     model = net(score, sharp=1.5)
     source_BS, lengths_B = batch(6, 2, 4)
     together = beam_search(model, source_BS, lengths_B, 4)
@@ -217,12 +225,10 @@ def test_beams_of_a_batch_do_not_meet(score):
         assert together.tokens_BT[row, :size].tolist() == alone.tokens_BT[0].tolist()
         torch.testing.assert_close(together.log_probability_B[row], alone.log_probability_B[0])
         tokens_1T = alone.tokens_BT
-        logits_1TV, _, weights_1TS = model(source_BS[row : row + 1, :length], lengths_B[row : row + 1], tokens_1T)
+        logits_1TV, *_ = model(source_BS[row : row + 1, :length], lengths_B[row : row + 1], tokens_1T)
         log_T = logits_1TV.log_softmax(-1).gather(2, tokens_1T[..., None])[0, :, 0]
         symbols = int((tokens_1T != PAD).sum())
         torch.testing.assert_close(log_T[:symbols].sum(), alone.log_probability_B[0])
-        if weights_1TS is not None:
-            torch.testing.assert_close(alone.weights_BTS[0, :symbols], weights_1TS[0, :symbols])
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)

@@ -26,8 +26,8 @@ from imdbattn.seq2seq.translation import PACKAGED, normalised, place
 from imdbattn.seq2seq.vocabulary import BOS, EOS, MARKERS, PAD, UNK, Vocabulary
 from imdbattn.settings import conf_dir
 
-REVERSE = yaml.safe_load((conf_dir() / "data/reverse.yaml").read_text())
-TRANSLATION = yaml.safe_load((conf_dir() / "data/translation.yaml").read_text())
+REVERSE = yaml.safe_load((conf_dir() / "data/reverse.yaml").read_text())["data"]
+TRANSLATION = yaml.safe_load((conf_dir() / "data/translation.yaml").read_text())["data"]
 LETTERS = Vocabulary([*MARKERS, *"ABCDE"])
 WORDS = st.lists(st.sampled_from("ABCDE"), min_size=1, max_size=12)
 PAIRS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=20)
@@ -168,7 +168,7 @@ def test_pairs_move_to_a_device_with_both_sides_and_their_texts():
     split = as_split([(["A"], ["B", "C"]), (["D", "E"], ["A"])])
     there = split.to(torch.device("meta"))
     assert {there.source.ids.device.type, there.target.ids.device.type} == {"meta"}
-    assert (there.source_texts(), there.references) == (["A", "D E"], [["B C"], ["A"]])
+    assert (there.texts, there.references) == (["A", "D E"], [["B C"], ["A"]])
     assert len(there) == 2
 
 
@@ -259,7 +259,7 @@ def test_the_corpus_of_strings_enters_whole_and_its_targets_run_backwards():
             source = corpus.source_vocabulary.decode(batch.source_BS[row].tolist())
             target = corpus.target_vocabulary.decode(batch.target_BT[row].tolist())
             assert source == target[::-1]
-            assert (split.source_texts()[row], split.references[row]) == (" ".join(source), [" ".join(target)])
+            assert (split.texts[row], split.references[row]) == (" ".join(source), [" ".join(target)])
     assert 21 <= corpus.splits["test"].source.lengths.min() <= corpus.splits["test"].source.lengths.max() <= 30
 
 
@@ -329,7 +329,7 @@ def test_a_source_lies_in_one_split_whatever_other_pairs_there_are(tmp_path_fact
         path = tmp_path_factory.mktemp("pairs") / "p.txt"
         path.write_text("".join(f"Number {n}!\tNuméro {n} {copy}.\n" for copy in range(copies) for n in some))
         corpus = prepare(sentences(path, min_frequency=1))
-        return {text: name for name, split in corpus.splits.items() for text in split.source_texts()}
+        return {text: name for name, split in corpus.splits.items() for text in split.texts}
 
     everywhere, some = split_of(numbers, 2), split_of(rng.sample(numbers, 110), 1)
     assert len(everywhere) == len(numbers)
@@ -346,7 +346,7 @@ def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
     more = "".join(f"I SEE number {n} .\tVu : {n} !\nI see number {n}.\tJe vois le numéro {n}.\n" for n in range(200))
     corpus = prepare(sentences(file(many() + more)))
     for name, split in corpus.splits.items():
-        for text, row, references in zip(split.source_texts(), split.rows, split.references, strict=True):
+        for text, row, references in zip(split.texts, split.rows, split.references, strict=True):
             n = re.search(r"\d+", text)[0]
             right = [f"je vois le numéro {n} .", f"vu : {n} !"]
             if name == "train":
@@ -354,7 +354,7 @@ def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
             else:
                 assert (references, int(row)) == (right, int(n))
         copies = 2 if name == "train" else 1
-        assert set(Counter(split.source_texts()).values()) == {copies}
+        assert set(Counter(split.texts).values()) == {copies}
         assert len(split) == len(split.rows) == len(split.target)
     train = corpus.splits["train"]
     assert len(set(zip(train.texts, map(tuple, train.references), strict=True))) == len(train)
@@ -365,7 +365,7 @@ def test_what_is_read_is_cut_by_limit_and_length(file):
     corpus = prepare(sentences(path, max_tokens=6))
     assert corpus.dropped == 0
     corpus = prepare(sentences(file(short(100) + many(5), "b"), max_tokens=5))  # the targets of `many` have six
-    texts = [text for split in corpus.splits.values() for text in split.source_texts()]
+    texts = [text for split in corpus.splits.values() for text in split.texts]
     assert (corpus.dropped, sorted(texts)) == (5, sorted(f"{n} !" for n in range(100)))
     for changes in ({"limit": 150}, {"limit": 150, "max_tokens": None}):
         splits = prepare(sentences(path, **changes)).splits
@@ -382,14 +382,14 @@ def test_rare_words_are_unknown_counted_and_said_and_their_texts_stay(file, capl
         str(numbers["validation"]),
         str(numbers["test"]),
     ]
-    assert all(re.search(r"\d", text) for text in corpus.splits["test"].source_texts())
+    assert all(re.search(r"\d", text) for text in corpus.splits["test"].texts)
     assert set(prepare(sentences(file(many()), min_frequency=1)).unknown.values()) > {0}
 
 
 def test_the_vocabulary_is_counted_on_training_alone_or_is_that_of_the_run(file):
     path = file(many())
     corpus = prepare(sentences(path, min_frequency=1))
-    trained = {word for text in corpus.splits["train"].source_texts() for word in text.split()}
+    trained = {word for text in corpus.splits["train"].texts for word in text.split()}
     assert set(corpus.source_vocabulary.symbols) == trained | set(MARKERS)
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
     other = prepare(sentences(file("I see my cat.\tJe vois mon chat.\n", "other.txt")), vocabularies, uncut=True)
@@ -456,7 +456,7 @@ def test_a_bad_file_is_refused_in_one_line_that_says_where(file, name):
 def test_broken_bytes_are_replaced_where_that_is_asked_for(file):
     broken = b"bad \xff byte\tmauvais \0 octet\n" + many().encode()
     corpus = prepare(sentences(file(broken), encoding_errors="replace"))
-    texts = [text for split in corpus.splits.values() for text in split.source_texts()]
+    texts = [text for split in corpus.splits.values() for text in split.texts]
     assert "bad \ufffd byte" in texts
 
 
@@ -559,15 +559,15 @@ def test_a_dataset_of_the_hub_is_cut_as_a_file_is(hub, file):
     path = file("".join(f"I see {text}.\tJe vois {text}.\n" for text in NUMBERS))
     assert (corpus.source, corpus.fingerprints) == ("hub", prepare(sentences(path)).fingerprints)
     turned = prepare(sentences(hub="someone/books", languages=["fr", "en"], limit=100))
-    assert turned.splits["train"].source_texts()[0].startswith("je vois")
+    assert turned.splits["train"].texts[0].startswith("je vois")
     assert sum(len(split) for split in turned.splits.values()) == 100
 
 
 def test_splits_of_the_hub_stay_and_what_they_hold_out_leaves_training(hub):
     hub(train=[*NUMBERS, "a cat", "a dog"], dev=["a cat"], test=["a dog", "a dog", "a key"], extra=["x"])
     corpus = prepare(sentences(hub="someone/books"))
-    assert corpus.splits["validation"].source_texts() == ["i see a cat ."]
-    assert corpus.splits["test"].source_texts() == ["i see a dog .", "i see a key ."]
+    assert corpus.splits["validation"].texts == ["i see a cat ."]
+    assert corpus.splits["test"].texts == ["i see a dog .", "i see a key ."]
     assert (len(corpus.splits["train"]), corpus.dropped) == (len(NUMBERS), 2)
     assert corpus.test_set == "someone/books: test"
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from imdbattn.safety import without_credentials
 from imdbattn.settings import RUNGS, conf_dir, flat
 from imdbattn.training import publish
+from imdbattn.training.fit import fit
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.publish import publish_comparison, publish_run, rows_to_show
 
@@ -161,6 +162,39 @@ def test_validation_stands_in_where_test_was_not_scored(trained):
     kept = {name: value for name, value in metrics.items() if not name.startswith("test_")}
     found = publish.predictions(folder, kept, {"table_rows": 5, "table_characters": 9})
     assert set(found) == {"val/confusion_matrix", "val/predictions"}
+
+
+@pytest.mark.parametrize("data", ["reverse", "translation"])
+def test_an_encoder_decoders_run_shows_what_it_wrote(settings, tmp_path, data):
+    import pyarrow.parquet as pq
+
+    tiny = ["task=seq2seq", f"data={data}", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1"]
+    tiny += ["model.hidden=16", "model.width=8", "trainer.max_epochs=2", "logger=wandb", "logger.table_rows=12"]
+    tiny += {
+        "reverse": ["data.train=200", "data.validation=20", "data.test=30", "data.lengths=[1,4]"],
+        "translation": ["data.limit=300"],
+    }[data]
+    metrics = fit(settings(*tiny), tmp_path)
+    found = read_back(tmp_path)
+    assert found.run.display_name == "seq2seq_attention-s1"
+    source = {"reverse": "reverse", "translation": "packaged"}[data]
+    assert set(found.run.tags) == {"seq2seq_attention", source, "seq2seq"}
+    assert found.config["rung"] == found.config["model"]["name"] == "seq2seq_attention"
+    values = ("accuracy", "loss", *(["bleu"] if data == "translation" else []))
+    for value in values:
+        assert found.summary[f"best/val_{value}"] == metrics[f"val_{value}"]
+        assert found.summary[f"test/{value}"] == metrics[f"test_{value}"]
+    assert {f"val/{value}" for value in values} <= found.logged
+    shown = table(found, "test/predictions")
+    assert shown["columns"] == ["source", "reference", "output", "probability"]
+    assert len(shown["data"]) == 12
+    scores = pq.read_table(tmp_path / "predictions.parquet").to_pylist()
+    texts = pq.read_table(tmp_path / "reviews.parquet")["text"].to_pylist()
+    wanted = {text: (said["label"], said["predicted"]) for text, said in zip(texts, scores, strict=True)}
+    assert all(wanted[text] == (reference, output) for text, reference, output, _ in shown["data"])
+    assert found.summary["pictures/learning_curves"]["_type"] == "image-file"
+    assert "<html" in (found.files / found.summary["pictures/page"]["path"]).read_text()
+    assert not any("confusion" in key for key in found.summary)
 
 
 @example([(False, 0.6), (False, 0.9), (True, 0.7)], 2)

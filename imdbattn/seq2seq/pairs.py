@@ -37,6 +37,12 @@ class PairBatch(NamedTuple):
     lengths_B: Tensor  # int64 symbols, source and target
     reviews: int  # pairs in this batch, over all processes
     symbols: int  # target symbols in this batch, EOS counted, over all processes
+    padded: bool  # whether a source is padded
+
+    @property
+    def lengths_or_none_B(self) -> Tensor | None:
+        """Source lengths as a model takes them: None where nothing is padded, known without asking the device."""
+        return self.source_lengths_B if self.padded else None
 
 
 @dataclass(frozen=True)
@@ -56,21 +62,19 @@ class Pairs:
         """(N,) row in the source file, or number of the generated pair."""
         return self.source.rows
 
-    def source_texts(self) -> list[str]:
-        """N sources, symbols joined by spaces."""
-        return self.texts
-
     def to(self, device: torch.device) -> "Pairs":
         """The same pairs on another device."""
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
-    def batch(self, index_B: Tensor) -> PairBatch:
-        """The pairs `index_B` (on the CPU), each side padded to its longest."""
+    def batch(self, index_B: Tensor, part: slice = slice(None)) -> PairBatch:
+        """The pairs `index_B` (on the CPU), each side padded to its longest; of them a part, as one process gets it."""
+        symbols, pairs = int(self.target.lengths[index_B].sum()), len(index_B)
         source, target = self.source.batch(index_B), self.target.batch(index_B)
-        lengths_B = source.lengths_B + target.lengths_B
-        symbols = int(self.target.lengths[index_B].sum())  # on the CPU: nothing waits for the device
-        sides = (source.tokens_BT, source.lengths_B, target.tokens_BT, target.lengths_B)
-        return PairBatch(*sides, source.rows_B, lengths_B, len(index_B), symbols)
+        sides = (source.tokens_BT, source.lengths_B, target.tokens_BT, target.lengths_B, source.rows_B)
+        columns = (*sides, source.lengths_B + target.lengths_B)
+        # Found on the CPU: nothing waits for the device. An empty part, of fewer pairs than processes, has no padding.
+        padded = bool((self.source.lengths[index_B][part] != source.tokens_BT.shape[1]).any())
+        return PairBatch._make([*(column[part] for column in columns), pairs, symbols, padded])
 
 
 class PairBatches(Dataset[PairBatch]):
@@ -87,10 +91,7 @@ class PairBatches(Dataset[PairBatch]):
 
     def __getitem__(self, item: tuple[int, np.ndarray]) -> PairBatch:
         _, index = item  # nothing is drawn at random here, so the seed is of no use
-        batch = self.pairs.batch(torch.from_numpy(index))
-        part = slice(self.rank, None, self.ranks)
-        sides = (tensor[part] for tensor in batch[:6])
-        return PairBatch(*sides, reviews=batch.reviews, symbols=batch.symbols)  # type: ignore[arg-type,misc]
+        return self.pairs.batch(torch.from_numpy(index), slice(self.rank, None, self.ranks))
 
     def lengths_N(self) -> np.ndarray:
         """Symbols of each pair, source and target, EOS counted."""
@@ -115,7 +116,7 @@ class PairCorpus:
     def facts(self) -> dict[str, Any]:
         """What metrics.json says of the data."""
         sizes = {"source_symbols": len(self.source_vocabulary), "target_symbols": len(self.target_vocabulary)}
-        return {"items": self.items, **sizes, "unknown_symbols": self.unknown}
+        return {"items": self.items, **sizes, "unknown_symbols": self.unknown, "dropped": self.dropped}
 
 
 def find_source(cfg: Mapping[str, Any]) -> PairSource:

@@ -1,6 +1,6 @@
 """How a trained decoder writes: greedily, or by beam search. Both for a whole batch at once.
 
-Shape suffixes: B sequences, K beams, S source positions, T target positions, V vocabulary.
+Shape suffixes: B sequences, K beams, N = B x K, S source positions, T target positions, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor
 from imdbattn.seq2seq.model import EncoderDecoder
 from imdbattn.seq2seq.vocabulary import BOS, EOS, PAD
 
-NEVER = [PAD, BOS]  # written by no one
+NEVER = slice(0, EOS)  # PAD and BOS are written by no one
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,6 @@ class Written:
 
     tokens_BT: Tensor  # closed by EOS, PAD behind it; without EOS where the limit came first
     log_probability_B: Tensor  # sum over the symbols, EOS among them
-    weights_BTS: Tensor | None  # attention weights of each step; None without attention
 
 
 def limits(lengths_B: Tensor) -> Tensor:
@@ -35,18 +34,17 @@ def greedy(net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor) -> Written
     token_B1 = torch.full_like(source_BS[:, :1], BOS)
     ended_B = torch.zeros_like(lengths_B, dtype=torch.bool)
     total_B = torch.zeros(len(source_BS), device=source_BS.device)
-    tokens, weights = [], []
+    tokens: list[Tensor] = []
     while not ended_B.all():
-        logits_B1V, state, weights_B1S = net.decoder(token_B1, state)
+        logits_B1V, state, _ = net.decoder(token_B1, state)
         log_BV = logits_B1V[:, 0].float().log_softmax(-1)
-        chosen_B = log_BV.index_fill(1, torch.tensor(NEVER, device=log_BV.device), -torch.inf).argmax(-1)
-        total_B += log_BV.gather(1, chosen_B[:, None])[:, 0].masked_fill(ended_B, 0)
+        log_BV[:, NEVER] = -torch.inf
+        best_B, chosen_B = log_BV.max(-1)
+        total_B += best_B.masked_fill(ended_B, 0)
         token_B1 = chosen_B.masked_fill(ended_B, PAD)[:, None]
         tokens.append(token_B1)
-        weights.append(weights_B1S)
         ended_B = ended_B | (chosen_B == EOS) | (len(tokens) >= limit_B)
-    attended = None if weights[0] is None else torch.cat(weights, dim=1)
-    return Written(torch.cat(tokens, dim=1), total_B, attended)
+    return Written(torch.cat(tokens, dim=1), total_B)
 
 
 @torch.no_grad()
@@ -60,17 +58,16 @@ def beam_search(
     """
     batch, device = len(source_BS), source_BS.device
     first_B = torch.arange(batch, device=device)
-    state = net.encode(source_BS, lengths_B).take(first_B.repeat_interleave(beams))
+    state = net.encode(source_BS, lengths_B).repeat(beams)
     limit_B1 = limits(lengths_B)[:, None]
     total_BK = torch.full((batch, beams), -torch.inf, device=device)
     total_BK[:, 0] = 0  # all beams begin alike: one of them counts
     size_BK = torch.zeros_like(total_BK)
     ended_BK = torch.zeros_like(total_BK, dtype=torch.bool)
     tokens_BKT = torch.empty(batch, beams, 0, dtype=torch.long, device=device)
-    weights_BKTS: Tensor | None = None
     token_N1 = torch.full((batch * beams, 1), BOS, device=device)
     while not ended_BK.all():
-        logits_N1V, state, weights_N1S = net.decoder(token_N1, state)
+        logits_N1V, state, _ = net.decoder(token_N1, state)
         log_BKV = logits_N1V[:, 0].float().log_softmax(-1).unflatten(0, (batch, beams))
         log_BKV[..., NEVER] = -torch.inf
         # A beam that has ended goes on in one way, which costs nothing.
@@ -83,14 +80,11 @@ def beam_search(
         total_BK = (total_BK[..., None] + log_BKV).flatten(1).gather(1, best_BK)
         size_BK, ended_BK = longer_BK.gather(1, parent_BK), ended_BK.gather(1, parent_BK)
         parent_N = (first_B[:, None] * beams + parent_BK).flatten()
-        state = state.take(parent_N)
+        # A parent is of the same source: what the encoder has said stays.
+        state = state._replace(recurrent=tuple(part_LNH[:, parent_N] for part_LNH in state.recurrent))
         tokens_BKT = torch.cat([tokens_BKT.flatten(0, 1)[parent_N], chosen_BK.view(-1, 1)], 1)
         tokens_BKT = tokens_BKT.unflatten(0, (batch, beams))
-        if weights_N1S is not None:
-            step = weights_N1S if weights_BKTS is None else torch.cat([weights_BKTS.flatten(0, 1), weights_N1S], 1)
-            weights_BKTS = step[parent_N].unflatten(0, (batch, beams))
         ended_BK = ended_BK | (chosen_BK == EOS) | (tokens_BKT.shape[2] >= limit_B1)
         token_N1 = chosen_BK.view(-1, 1)
     best_B = (total_BK / size_BK**length_penalty).argmax(1)
-    weights_BTS = None if weights_BKTS is None else weights_BKTS[first_B, best_B]
-    return Written(tokens_BKT[first_B, best_B], total_BK[first_B, best_B], weights_BTS)
+    return Written(tokens_BKT[first_B, best_B], total_BK[first_B, best_B])

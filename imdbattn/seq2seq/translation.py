@@ -192,8 +192,10 @@ def read_file(path: Path, encoding_errors: str) -> Iterator[Pair]:
         raise UserError(f"data.path={path} cannot be read ({error.strerror}): make it readable") from error
     if not content.strip():
         raise UserError(f"{path} is empty: it should hold source TAB target a line")
-    if content.startswith((b"PK\3\4", b"\x1f\x8b")):
+    if content.startswith((b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")):
         raise UserError(f"{path} is compressed: unpack it first")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UserError(f"{path} is UTF-16: save it as UTF-8")
     way_out = "save it as UTF-8; data.encoding_errors=replace goes on"
     try:
         text = content.decode("utf-8", encoding_errors).removeprefix("\ufeff")
@@ -202,6 +204,8 @@ def read_file(path: Path, encoding_errors: str) -> Iterator[Pair]:
         raise UserError(f"{path} is not UTF-8 at byte {error.start}, in {counted(row)}: {way_out}") from error
     if encoding_errors == "replace":
         text = text.replace("\0", "\ufffd")
+    if "\n" not in text:  # of an old Mac
+        text = text.replace("\r", "\n")
     for row, line in enumerate(text.split("\n")):  # splitlines also cuts at what may stand inside a text
         if "\0" in line:
             raise UserError(f"{path}: {counted(row)} has a null byte: {way_out}")

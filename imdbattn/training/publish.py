@@ -94,36 +94,26 @@ def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str,
     import wandb
 
     split = "test" if "test_accuracy" in metrics else "validation"
-    scores_file, texts_file = (folder / name for name in SPLIT_FILES[split])
     prefix = "test" if split == "test" else "val"
-    if "labels" not in metrics:
-        said = pq.read_table(scores_file, columns=["label", "predicted", "right", "probability"]).to_pydict()
-        rows = rows_to_show(np.array(said["right"]), np.array(said["probability"]), settings["table_rows"])
-        texts = pq.read_table(texts_file, columns=["text"])["text"].take(rows).to_pylist()
+    said, sources = (pq.read_table(folder / name).to_pydict() for name in SPLIT_FILES[split])
+    text_of = dict(zip(sources["row"], sources["text"], strict=True))  # of the whole split, which may be cut short
+    found: dict[str, Any] = {}
+    columns: list[str | int] = ["source", "reference", "output", "probability"]
+    if "labels" in metrics:
+        names = [str(name) for name in metrics["labels"]]
+        found[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
+            y_true=said["label"], preds=said["predicted"], class_names=names, title=f"Confusion, {split}"
+        )
+        said |= {key: [names[number] for number in said[key]] for key in ("label", "predicted")}
+        said["right"] = [label == own for label, own in zip(said["label"], said["predicted"], strict=True)]
+        columns = ["text", "label", "predicted", "probability"]
+    if rows := rows_to_show(np.array(said["right"]), np.array(said["probability"]), settings["table_rows"]):
+        most = settings["table_characters"]
+        shown = ([text_of[said["row"][n]], said["label"][n], said["predicted"][n]] for n in rows)
         lines = [
-            [cut(str(value), settings["table_characters"]) for value in (text, said["label"][n], said["predicted"][n])]
-            + [said["probability"][n]]
-            for n, text in zip(rows, texts, strict=True)
+            [*(cut(text, most) for text in texts), said["probability"][n]] for n, texts in zip(rows, shown, strict=True)
         ]
-        table = wandb.Table(columns=["source", "reference", "output", "probability"], data=lines)
-        return {f"{prefix}/predictions": table} if rows else {}
-    names = [str(name) for name in metrics["labels"]]
-    columns = pq.read_table(scores_file, columns=["label", "predicted", "probability"]).to_pydict()
-    label_N, predicted_N, probability_N = (np.asarray(column) for column in columns.values())
-    found: dict[str, Any] = {
-        f"{prefix}/confusion_matrix": wandb.plot.confusion_matrix(
-            y_true=label_N.tolist(), preds=predicted_N.tolist(), class_names=names, title=f"Confusion, {split}"
-        )
-    }
-    if rows := rows_to_show(label_N == predicted_N, probability_N, settings["table_rows"]):
-        texts = pq.read_table(texts_file, columns=["text"])["text"].take(rows).to_pylist()
-        found[f"{prefix}/predictions"] = wandb.Table(
-            columns=["text", "label", "predicted", "probability"],
-            data=[
-                [cut(text, settings["table_characters"]), names[label_N[n]], names[predicted_N[n]], probability_N[n]]
-                for n, text in zip(rows, texts, strict=True)
-            ],
-        )
+        found[f"{prefix}/predictions"] = wandb.Table(columns=columns, data=lines)
     return found
 
 

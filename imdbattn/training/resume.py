@@ -39,7 +39,8 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
         )
     theirs = read_settings(file)
     source = theirs.get("data", {}).get("source")
-    lacking = [key for key in without(settings, *NO_EFFECT, "model", "optim") if key not in flat(theirs)]
+    other = ["data"] if theirs.get("task") != settings["task"] else []  # of another task, which has keys of its own
+    lacking = [key for key in without(settings, *NO_EFFECT, "model", "optim", *other) if key not in flat(theirs)]
     if lacking:
         raise UserError(f"{file} has no {lacking[0]}, it is of another version of imdbattn: start the run anew")
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in typed]

@@ -24,7 +24,18 @@ from imdbattn.safety import read_settings
 from imdbattn.settings import PACKAGE
 from imdbattn.training.cpu import products
 
-PACKAGES = ("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core", "wandb", "datasets", "tokenizers", "numpy")
+PACKAGES = (
+    "imdbattn",
+    "torch",
+    "lightning",
+    "torchmetrics",
+    "hydra-core",
+    "wandb",
+    "datasets",
+    "tokenizers",
+    "sacrebleu",
+    "numpy",
+)
 
 
 def environment() -> dict[str, Any]:

@@ -49,17 +49,22 @@ def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
     changed = overlay(dict(settings), {"data": changes})
-    if changes.get("path"):  # instead of the run's own dataset, and as a whole
-        changed["data"] |= {key: None for key in ("hub", "limit") if key in changed["data"]}
+    if "source" in changes:  # instead of the run's own file or dataset, and as a whole
+        dropped = {"path", "hub", "limit"} & (changed["data"].keys() - changes.keys())
+        changed["data"] |= dict.fromkeys(dropped)
     return checked(changed)
 
 
 def open_settings(cfg: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
     """Settings of the run that `cfg` names, changed by this call's, and its best checkpoint. Raises UserError."""
     theirs, checkpoint = open_run(cfg["run"])
-    task = theirs.get("task", "reviews")
-    if lacking := [key for key in (*NEEDED, *NEEDED_OF_TASK.get(task, ("task",))) if key not in flat(theirs)]:
-        file = checkpoint.parents[1] / "config.yaml"
+    task, file, keys = theirs.get("task", "reviews"), checkpoint.parents[1] / "config.yaml", flat(theirs)
+    if task not in NEEDED_OF_TASK:
+        raise UserError(f"{file} has task={task}, which is none of {', '.join(NEEDED_OF_TASK)}: train again")
+    needed = [*NEEDED, *NEEDED_OF_TASK[task]]
+    if task == "seq2seq":
+        needed.append("data.letters" if keys.get("data.source") == "reverse" else "data.languages")
+    if lacking := [key for key in needed if key not in keys]:
         raise UserError(f"{file} lacks {lacking[0]}: copy the run folder again, or train again")
     return with_changes(theirs, cfg["data"]), checkpoint
 

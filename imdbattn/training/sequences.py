@@ -5,7 +5,6 @@ Shape suffixes: B pairs of a batch, S source positions, T target positions, V vo
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -84,7 +83,7 @@ class SequenceWriter(Learner):
     net: EncoderDecoder
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
-        logits_BTV, *_ = self.net(batch.source_BS, batch.source_lengths_B, batch.target_BT)
+        logits_BTV, *_ = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_BT = self.losses(logits_BTV, batch.target_BT, self.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
         self.note(losses_BT, right_BT, batch.target_lengths_B.sum())
@@ -99,7 +98,7 @@ class SequenceWriter(Learner):
         )
 
     def show(self, batch: PairBatch) -> tuple[Tensor, ...]:
-        logits_BTV, *_ = self.net(batch.source_BS, batch.source_lengths_B, batch.target_BT)
+        logits_BTV, *_ = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
         written = greedy(self.net, batch.source_BS, batch.source_lengths_B)
         return (
@@ -139,6 +138,7 @@ class Writer:
         for number, symbols in enumerate(sources, 1):
             if not symbols:
                 raise UserError(f"line {number} of the input is empty, there is nothing to write from: leave it out")
+        at_once = max(1, at_once // beams)
         parts = (sources[start : start + at_once] for start in range(0, len(sources), at_once))
         return [found for part in parts for found in self.write_batch(part, beams, length_penalty)]
 
@@ -149,13 +149,16 @@ class Writer:
         ids = [of_source.encode(symbols) for symbols in sources]
         source_BS = pad_sequence([torch.tensor(line) for line in ids], batch_first=True, padding_value=PAD).to(device)
         lengths_B = torch.tensor([len(line) for line in ids], device=device)
-        search = partial(beam_search, beams=beams, length_penalty=length_penalty) if beams > 1 else greedy
-        written = search(net, source_BS, lengths_B)
+        if beams > 1:
+            written = beam_search(net, source_BS, lengths_B, beams, length_penalty)
+        else:
+            written = greedy(net, source_BS, lengths_B)
+        with torch.no_grad():  # what it looked at: the searches keep no weights, of all beams that would be gigabytes
+            *_, weights_BTS = net(source_BS, lengths_B, written.tokens_BT)
         for row, symbols in enumerate(sources):
-            tokens, weights_TS = written.tokens_BT[row].tolist(), None
-            if written.weights_BTS is not None:
-                steps = sum(token != PAD for token in tokens)
-                weights_TS = written.weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
+            tokens = written.tokens_BT[row].tolist()
+            steps = sum(token != PAD for token in tokens)
+            weights_TS = None if weights_BTS is None else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
             yield Decoded(
                 source=symbols,
                 output=of_target.decode(tokens),

@@ -1,0 +1,520 @@
+"""Whole runs of the encoder-decoder keep what the ladder's keep: full folders, exact scores, resumption, sweeps."""
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from imdbattn.errors import UserError
+from imdbattn.predict import predict
+from imdbattn.seq2seq.pairs import prepare
+from imdbattn.training.build import trained_writer
+from imdbattn.training.fit import fit
+from imdbattn.training.score import label_texts, score_run, with_changes
+from imdbattn.training.sequences import SequenceWriter
+
+from .test_many_processes import free_port, start
+from .test_resume import differences
+
+SMALL = ["task=seq2seq", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1"]
+SMALL += ["model.hidden=16", "model.width=8", "optim.lr=0.01", "patience=null", "pictures=false"]
+REVERSE = [*SMALL, "data.train=200", "data.validation=40", "data.test=60", "data.lengths=[1,4]", "data.letters=6"]
+REVERSE += ["data.batch_tokens=128", "trainer.max_epochs=4"]
+TRANSLATION = [*SMALL, "data=translation", "data.limit=300", "trainer.max_epochs=4"]
+KINDS = {"reverse": REVERSE, "translation": TRANSLATION}
+
+
+@pytest.fixture(scope="module")
+def ran(settings, tmp_path_factory) -> Callable[..., tuple[Path, dict]]:
+    """ran("reverse", overrides...): folder and metrics of a run of that kind, once in this file."""
+    runs: dict[tuple[str, ...], tuple[Path, dict]] = {}
+
+    def run(*words: str) -> tuple[Path, dict]:
+        if words not in runs:
+            folder = tmp_path_factory.mktemp(words[0])
+            runs[words] = folder, fit(settings(*KINDS[words[0]], *words[1:]), folder)
+        return runs[words]
+
+    return run
+
+
+@pytest.fixture
+def scored(settings) -> Callable[..., dict]:
+    """scored(folder, overrides...): what imdbattn.evaluate finds."""
+
+    def score(folder: Path, *overrides: str) -> dict:
+        return score_run(settings(f"run={folder}", "trainer=cpu", *overrides, config="evaluate"))
+
+    return score
+
+
+@pytest.fixture
+def said(settings) -> Callable[..., list]:
+    """said(folder, texts, overrides...): what imdbattn.predict finds."""
+
+    def found(folder: Path, texts: list[str], *overrides: str) -> list:
+        return label_texts(settings(f"run={folder}", *overrides, config="predict"), texts)[0]
+
+    return found
+
+
+def rows_of(file: Path) -> list[dict]:
+    return pq.read_table(file).to_pylist()
+
+
+def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
+    """The cross-entropy of one target, summed: teacher forcing by hand, one pair at a time, without padding."""
+    with torch.no_grad():
+        logits_1TV, *_ = net(torch.tensor([source]), None, torch.tensor([target]))
+    return -logits_1TV[0].double().log_softmax(-1)[range(len(target)), target].sum().item()
+
+
+# --- the run folder and its numbers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_fills_its_folder(ran, kind):
+    folder, metrics = ran(kind, "pictures=true")
+    assert metrics == json.loads((folder / "metrics.json").read_text())
+    assert metrics["items"] == {"reverse": "strings", "translation": "sentences"}[kind]
+    assert ("test_bleu" in metrics) == ("val_bleu" in metrics) == (kind == "translation")
+    for name in ("learning_curves.png", "attention.png", "attention.html"):
+        assert (folder / "pictures" / name).stat().st_size > 500, name
+    for split, prefix in (("", "test"), ("validation_", "val")):
+        table, texts = rows_of(folder / f"{split}predictions.parquet"), rows_of(folder / f"{split}reviews.parquet")
+        assert len(table) == len(texts) == metrics[f"{prefix}_reviews"]
+        assert [line["row"] for line in table] == [line["row"] for line in texts]
+        for line, text in zip(table, texts, strict=True):
+            assert line["label"] == line["references"][0]
+            assert line["right"] == (line["predicted"] in line["references"])
+            assert line["length"] == len(text["text"].split())
+            assert 0 <= line["probability"] <= 1 >= line["label_probability"] >= 0
+            if kind == "reverse":
+                assert line["references"] == [" ".join(reversed(text["text"].split()))]
+        assert metrics[f"{prefix}_accuracy"] == pytest.approx(np.mean([line["right"] for line in table]), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_is_that_of_each_pair_by_itself(ran, settings, kind):
+    """Nats a symbol, the end's own symbol counted."""
+    folder, metrics = ran(kind)
+    cfg = settings(*KINDS[kind])
+    net, corpus = trained_writer(cfg, folder / "checkpoints" / "best.ckpt").net, prepare(cfg["data"])
+    test = corpus.splits["test"]
+    sides = [
+        [side.ids[a:b].tolist() for a, b in zip(side.offsets[:-1], side.offsets[1:], strict=True)]
+        for side in (test.source, test.target)
+    ]
+    losses = [taught(net, *pair) for pair in zip(*sides, strict=True)]
+    assert metrics["test_loss"] == pytest.approx(sum(losses) / sum(map(len, sides[1])), abs=1e-6)
+    said = [line["label_probability"] for line in rows_of(folder / "predictions.parquet")]
+    assert said == pytest.approx([np.exp(-loss) for loss in losses], rel=1e-4)
+
+
+def test_bleu_is_sacrebleus_against_all_references(ran, tmp_path):
+    import sacrebleu
+
+    folder, metrics = ran("translation", "trainer.max_epochs=8", "data.limit=600")
+    table = rows_of(folder / "predictions.parquet")
+    most = max(len(line["references"]) for line in table)
+    assert most > 1
+    streams = [[(line["references"] + [None] * most)[n] for line in table] for n in range(most)]
+    found = sacrebleu.corpus_bleu([line["predicted"] for line in table], streams, tokenize="none", force=True)
+    assert metrics["test_bleu"] == pytest.approx(found.score, abs=1e-9)
+    first_only = [[line["label"] for line in table]]
+    other = sacrebleu.corpus_bleu([line["predicted"] for line in table], first_only, tokenize="none", force=True)
+    assert other.score != pytest.approx(found.score)
+
+
+def test_what_was_learned_by_heart_is_written_without_mistake(ran, scored):
+    heart = ["data.train=30", "data.validation=5", "data.test=5", "model.hidden=32", "data.batch_tokens=64"]
+    folder, metrics = ran("reverse", *heart, "trainer.max_epochs=60", "trainer.check_val_every_n_epoch=60")
+    found = scored(folder, "split=train")
+    assert (found["accuracy"], found["reviews"]) == (1.0, 30)
+    assert found["loss"] < 0.2
+    assert metrics["train_reviews"] == 30
+
+
+def test_the_training_loss_is_the_mean_over_all_symbols_of_an_epoch(settings, tmp_path):
+    """With a learning rate of 0 it is what evaluation finds of the same strings."""
+    folder = tmp_path / "run"
+    fit(settings(*REVERSE, "optim.lr=0", "trainer.max_epochs=1"), folder)
+    found = score_run(settings(f"run={folder}", "split=train", "trainer=cpu", config="evaluate"))
+    (told,) = [line["train/loss"] for line in csv.DictReader((folder / "metrics.csv").open()) if line["train/loss"]]
+    assert float(told) == pytest.approx(found["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["debug=fast", "debug=overfit", "trainer.limit_test_batches=1", "trainer.precision=bf16-mixed", "test=false"],
+)
+def test_it_runs_under_every_switch_that_reviews_run_under(settings, tmp_path, caplog, override):
+    metrics = fit(
+        settings(*REVERSE, "data.eval_batch_tokens=100", override, "trainer.max_epochs=2", "pictures=true"), tmp_path
+    )
+    assert np.isfinite(metrics["val_loss"])
+    assert ("test_loss" in metrics) == (override not in ("debug=overfit", "test=false"))
+    assert "could not be drawn" not in caplog.text
+
+
+# --- scoring again ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
+    folder, metrics = ran(kind)
+    for split, name in (("test", "test"), ("validation", "val")):
+        found = scored(folder, f"split={split}")
+        for value in ("accuracy", "reviews", "bleu"):
+            assert found.get(value) == metrics.get(f"{name}_{value}"), value
+        assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
+        (file,) = (folder / "evaluations").glob(f"{split}-*.parquet")
+        kept = rows_of(folder / {"test": "predictions.parquet"}.get(split, f"{split}_predictions.parquet"))
+        assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
+
+
+def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):
+    folder, metrics = ran("reverse")
+    found = scored(folder, "data.test_lengths=[6,7]")
+    assert found["test_set"] == "6 letters, lengths 6 to 7, seed 1"
+    assert found["changed"] == {"test_lengths": [6, 7]}
+    assert (found["source_symbols"], found["reviews"]) == (metrics["source_symbols"], 60)
+    (file,) = (folder / "evaluations").glob("test-*-*.parquet")
+    assert {line["length"] for line in rows_of(file)} == {6, 7}
+
+
+def test_another_file_of_pairs_is_scored_as_a_whole(ran, scored, tmp_path):
+    """Whatever part of its own file the run was trained on; each source once, with all its targets."""
+    folder, _ = ran("translation", "data.limit=200")
+    lines = [("i am", "je suis"), ("you are", "tu es"), ("you are", "vous êtes")] + [(f"w{n}", "x") for n in range(300)]
+    (tmp_path / "mine, all.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in lines))
+    found = scored(folder, f"data.path='{tmp_path}/mine, all.tsv'")
+    assert found["reviews"] == 302
+    assert found["test_set"].endswith("mine, all.tsv: all")
+    (file,) = (folder / "evaluations").glob("test-*-*.parquet")
+    table = rows_of(file)
+    assert [line["row"] for line in table] == [0, 1, *range(3, 303)]
+    assert table[1]["references"] == ["tu es", "vous êtes"]
+
+
+def test_a_file_takes_the_place_of_the_dataset_that_a_run_was_trained_on(settings):
+    cfg = settings(*TRANSLATION, "data.hub=a/b", "data.source=hub")
+    changed = with_changes(cfg, {"path": "x.tsv"})["data"]
+    assert [changed[key] for key in ("source", "path", "hub", "limit")] == ["path", "x.tsv", None, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "override", "message"),
+    [
+        ("reverse", "data.path=x.tsv", r"data\.path means nothing to this run"),
+        ("reverse", "data.source=packaged", r"data\.source=packaged means nothing to this run"),
+        ("reverse", "data.max_tokens=5", r"data\.max_tokens means nothing to this run"),
+        ("reverse", "data.test_lengths=[0,3]", r"data\.test_lengths=\[0, 3\] must rise, from at least 1"),
+        ("reverse", "data.test_lengths=3", r"data\.test_lengths=3 must be the shortest and the longest"),
+        ("translation", "data.test_lengths=[1,2]", r"data\.test_lengths means nothing to this run"),
+        ("translation", "data.source=reverse", r"data\.source=reverse means nothing to this run"),
+        ("translation", "data.path=nowhere.tsv", r"data\.path=nowhere\.tsv does not exist: give a text file"),
+        ("translation", "data.text_column=x", r"data\.text_column means nothing to this run"),
+        ("translation", "data.glove.dim=8", r"data\.glove means nothing to this run"),
+    ],
+)
+def test_what_a_run_has_no_use_for_is_refused_by_name(ran, scored, kind, override, message):
+    folder, _ = ran(kind)
+    with pytest.raises(UserError, match=message):
+        scored(folder, override)
+
+
+def test_fewer_words_a_side_are_other_pairs_and_no_changed_data(ran, scored):
+    folder, metrics = ran("translation")
+    found = scored(folder, "data.max_tokens=4")
+    assert found["changed"] == {"max_tokens": 4}
+    assert 0 < found["reviews"] < metrics["test_reviews"]
+
+
+def test_changed_pairs_are_not_scored_as_if_they_were_the_runs_own(settings, scored, tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text("".join(f"w{n % 7} w{n}\tm{n}\n" for n in range(90)))
+    words = ["data.min_frequency=1", "trainer.max_epochs=1", f"data.path={path}", "data.limit=null"]
+    fit(settings(*TRANSLATION, *words), tmp_path / "run")
+    scored(tmp_path / "run")
+    path.write_text(path.read_text().replace("m", "n"))
+    with pytest.raises(UserError, match="its data have changed"):
+        scored(tmp_path / "run")
+
+
+# --- batches and processes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["seq2seq", "seq2seq_attention", "seq2seq_bahdanau"])
+def test_no_result_depends_on_the_size_of_evaluation_batches(ran, settings, scored, tmp_path, model):
+    folder, metrics = ran("reverse", f"model={model}")
+    shutil.copytree(folder, tmp_path / "run")
+    texts = [line["predicted"] for line in rows_of(folder / "predictions.parquet")]
+    config = tmp_path / "run" / "config.yaml"
+    for tokens in (1, 37, 1000):
+        config.write_text(re.sub(r"eval_batch_tokens: \d+", f"eval_batch_tokens: {tokens}", config.read_text()))
+        found = scored(tmp_path / "run")
+        (file,) = (tmp_path / "run" / "evaluations").glob("test-*.parquet")
+        assert [line["predicted"] for line in rows_of(file)] == texts
+        assert found["loss"] == pytest.approx(metrics["test_loss"], abs=1e-6)
+        assert found["accuracy"] == metrics["test_accuracy"]
+
+
+# The real command, which also writes down the mean loss over the symbols of each step, of all processes together.
+TOLD = """
+import json, torch
+from imdbattn.train import main
+from imdbattn.training.module import Learner
+
+kept = Learner.on_train_epoch_end
+
+def told(self):
+    sums_S3 = self.trainer.strategy.reduce(torch.stack(self.trained), reduce_op="sum")
+    if self.trainer.is_global_zero:
+        with open("losses.jsonl", "a") as file:
+            file.write(json.dumps((sums_S3[:, 0] / sums_S3[:, 2]).tolist()) + "\\n")
+    kept(self)
+
+Learner.on_train_epoch_end = told
+main()
+"""
+
+
+def test_two_processes_give_the_losses_and_results_of_one(tmp_path):
+    """With batches of a single string, of which the second process gets none."""
+    losses, metrics, predicted = [], [], []
+    words = [word for word in REVERSE if word != "trainer=cpu"]
+    words += ["trainer.max_epochs=1", "data.train=60", "data.batch_tokens=12", "data.test=61"]
+    for trainer in ("cpu", "ddp_cpu"):
+        (tmp_path / trainer).mkdir()
+        (tmp_path / trainer / "told.py").write_text(TOLD)
+        command = [sys.executable, "told.py", f"trainer={trainer}", *words, "hydra.run.dir=run"]
+        start(command, tmp_path / trainer, OMP_NUM_THREADS="1", MASTER_PORT=free_port())
+        losses.append(json.loads((tmp_path / trainer / "losses.jsonl").read_text()))
+        metrics.append(json.loads((tmp_path / trainer / "run" / "metrics.json").read_text()))
+        predicted.append(rows_of(tmp_path / trainer / "run" / "predictions.parquet"))
+    assert len(losses[0]) > 20
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for name in ("steps", "val_accuracy", "test_accuracy", "test_reviews", "test_fingerprint"):
+        assert metrics[0][name] == metrics[1][name], name
+    assert metrics[1]["test_loss"] == pytest.approx(metrics[0]["test_loss"], rel=1e-5)
+    assert [line["predicted"] for line in predicted[0]] == [line["predicted"] for line in predicted[1]]
+
+
+# --- resumption ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """stopping(step, how): in that step training gets a signal, or crashes (how=None); stopping(None): never."""
+    plan = SimpleNamespace(step=None, how=None)
+    train = SequenceWriter.training_step
+
+    def training_step(self, batch, batch_idx):
+        if self.trainer.global_step == plan.step:
+            if plan.how is None:
+                raise RuntimeError("the machine is gone")
+            os.kill(os.getpid(), plan.how)
+        return train(self, batch, batch_idx)
+
+    def stop(step, how=None):
+        plan.step, plan.how = step, how
+
+    monkeypatch.setattr(SequenceWriter, "training_step", training_step)
+    return stop
+
+
+LSTM = ("model.cell=lstm", "model.layers=2", "model.dropout=0.2")
+STOPS = {
+    "in the middle": ("reverse", *LSTM),
+    "without attention": ("reverse", "model=seq2seq", "model.dropout=0.2"),
+    "words": ("translation", *LSTM, "choose_by=loss"),
+}
+
+
+@pytest.mark.parametrize(("case", "how"), [*((case, signal.SIGTERM) for case in STOPS), ("in the middle", None)])
+def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(ran, settings, stopping, tmp_path, case, how):
+    kind, *overrides = STOPS[case]
+    reference, metrics = ran(kind, *overrides)
+    cfg = settings(*KINDS[kind], *overrides)
+    stopping(metrics["steps"] // 2 + 3, how)
+    with pytest.raises((SystemExit, RuntimeError)):
+        fit(cfg, tmp_path)
+    assert not (tmp_path / "metrics.json").exists()
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_moved_folder_writes_the_same_from_tensors_and_plain_values_alone(ran, said, tmp_path, kind):
+    folder, metrics = ran(kind)
+    texts = {"reverse": ["abc", "F"], "translation": ["I am here!", "thanks"]}[kind]
+    for name in ("best", "last"):
+        content = torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
+        assert len(content["hyper_parameters"]["source_symbols"]) == metrics["source_symbols"]
+        assert len(content["hyper_parameters"]["target_symbols"]) == metrics["target_symbols"]
+    shutil.copytree(folder, tmp_path / "moved")
+    (tmp_path / "moved" / "metrics.json").unlink()
+    here, there = said(folder, texts), said(tmp_path / "moved", texts)
+    assert [(one.output, one.probability) for one in here] == [(one.output, one.probability) for one in there]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("another width", lambda content: None),
+        ("another vocabulary", lambda content: content["hyper_parameters"]["target_symbols"].append("new")),
+        ("no vocabulary", lambda content: content["hyper_parameters"].pop("source_symbols")),
+        ("a symbol twice", lambda content: content["hyper_parameters"].update(source_symbols=["<pad>"] * 10)),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(ran, said, tmp_path, name, change):
+    folder = tmp_path / "run"
+    shutil.copytree(ran("reverse")[0], folder)
+    file = folder / "checkpoints" / "best.ckpt"
+    content = torch.load(file, weights_only=True)
+    change(content)
+    torch.save(content, file)
+    if name == "another width":
+        config = folder / "config.yaml"
+        config.write_text(config.read_text().replace("hidden: 16", "hidden: 32"))
+    with pytest.raises(UserError) as error:
+        said(folder, ["abc"])
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 700
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def printed(settings, capsys, monkeypatch) -> Callable[..., str]:
+    """printed(folder, overrides..., text=..., typed=...): what the command prints, with `typed` on standard input."""
+
+    def run(folder: Path, *overrides: str, text: str | None = None, typed: str = "") -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
+        capsys.readouterr()
+        predict(OmegaConf.create(settings(f"run={folder}", *overrides, config="predict")), text)
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_predict_writes_a_line_for_each_source(ran, said, printed, tmp_path):
+    """From a file, from standard input by a search, and from one text."""
+    folder, _ = ran("reverse")
+    (tmp_path / "in.txt").write_text("ab\nF\n")
+    for found, texts, beams in (
+        (printed(folder, f"file={tmp_path}/in.txt"), ["ab", "F"], 1),
+        (printed(folder, "beams=3", typed="ab\nF\n"), ["ab", "F"], 3),
+        (printed(folder, text="ab"), ["ab"], 1),
+    ):
+        assert found.splitlines() == [
+            f"{''.join(one.output)}  {100 * one.probability:5.1f} %  {text.upper()}"
+            for one, text in zip(said(folder, texts, f"beams={beams}"), texts, strict=True)
+        ]
+
+
+def test_predict_shows_where_the_model_looked(ran, printed):
+    folder, _ = ran("reverse")
+    assert "output" in printed(folder, "explain=true", text="ab f")
+    (page,) = (folder / "explanations").glob("*.html")
+    assert "ABF" in page.read_text()
+    without, _ = ran("reverse", "model=seq2seq")
+    assert "no attention" in " ".join(printed(without, "explain=true", text="ab f").split())
+
+
+@pytest.mark.parametrize("model", ["seq2seq", "seq2seq_attention", "seq2seq_bahdanau"])
+def test_what_is_written_for_one_source_does_not_depend_on_the_others(ran, settings, model):
+    folder, _ = ran("reverse", f"model={model}")
+    texts = ["a", "bcdef", "fed", "aaaa", "bc"] * 5
+    cfg = settings(f"run={folder}", "beams=4", config="predict")
+    together, _ = label_texts(cfg, texts)
+    alone, _ = label_texts(cfg, texts, at_once=1)
+    assert [one.output for one in together] == [one.output for one in alone]
+    assert [one.probability for one in together] == pytest.approx([one.probability for one in alone], rel=1e-4)
+    for one in together:
+        if one.weights_TS is not None:
+            assert one.weights_TS.shape[1] == len(one.source)
+            assert one.weights_TS.sum(1) == pytest.approx(1, abs=1e-5)
+        else:
+            assert model == "seq2seq"
+
+
+def test_predict_writes_what_the_test_wrote(ran, said):
+    for kind in KINDS:
+        folder, _ = ran(kind)
+        table, texts = rows_of(folder / "predictions.parquet"), rows_of(folder / "reviews.parquet")
+        found = said(folder, [line["text"] for line in texts])
+        assert [" ".join(one.output) for one in found] == [line["predicted"] for line in table]
+
+
+def test_symbols_that_training_did_not_have_are_counted_in_a_warning(ran, said, caplog):
+    folder, _ = ran("translation")
+    (found,) = said(folder, ["I stay xyzzy \x1b[2J"])
+    assert {"xyzzy", "\x1b[2j"} <= set(found.unknown)
+    assert f"{len(found.unknown)} symbols are not in the vocabulary and are read as <unk>: " in caplog.text
+    assert "xyzzy" in caplog.text
+    assert "\x1b" not in caplog.text
+    caplog.clear()
+    said(ran("reverse")[0], ["abc"])
+    assert "vocabulary" not in caplog.text
+
+
+def test_an_empty_line_is_named(ran, said):
+    folder, _ = ran("reverse")
+    with pytest.raises(UserError, match="line 2 of the input is empty"):
+        said(folder, ["ab", " ", "c"])
+
+
+def test_a_picture_shows_where_the_model_looked(ran, settings, tmp_path):
+    from imdbattn.picture import draw
+
+    folder, _ = ran("reverse")
+    chosen = ["picture=attention", f"run={folder}", f"out={tmp_path}"]
+    paths = draw(settings(*chosen, config="picture") | {"text": "abf"})
+    assert [path.suffix for path in paths] == [".png", ".html"]
+    assert "ABF" in paths[1].read_text()
+    row = rows_of(folder / "reviews.parquet")[0]
+    paths = draw(settings(*chosen, f"row={row['row']}", config="picture"))
+    assert row["text"].replace(" ", "") in paths[1].read_text()
+    without, _ = ran("reverse", "model=seq2seq")
+    (page,) = draw(settings("picture=attention", f"run={without}", f"out={tmp_path}", config="picture") | {"text": "a"})
+    assert "no attention" in page.read_text()
+    with pytest.raises(UserError, match="picture=positions is for reviews"):
+        draw(settings("picture=positions", f"run={folder}", config="picture"))
+
+
+# --- sweeps ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_with_a_comparison_of_its_models(shell, tmp_path):
+    words = [word for word in REVERSE if not word.startswith("threads=")] + ["trainer.max_epochs=1"]
+    sweep = ["-m", "model=seq2seq,seq2seq_attention", "seed=1,2", "hydra.sweep.dir=sweep"]
+    done = shell("train", *sweep, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4 jobs: 4 done" in done.stdout
+    assert len(list(tmp_path.glob("sweep/*/metrics.json"))) == 4
+    page = (tmp_path / "sweep" / "comparison" / "comparison.html").read_text()
+    assert "strings" in page
+    assert "reviews" not in page
+    again = shell("train", *sweep, *words, "resume=sweep", cwd=tmp_path)
+    assert "4 jobs: 4 kept" in again.stdout, again.stderr
