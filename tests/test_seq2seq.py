@@ -1,6 +1,7 @@
 """The encoder-decoder: shapes, teacher forcing against its own steps, padding, scores, and search."""
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from benchmarks import textbook_seq2seq as textbook
 from imdbattn.nn.attention import Additive, Bilinear, Dot, ScaledDot
 from imdbattn.seq2seq.model import Decoder, Encoder, EncoderDecoder
 from imdbattn.seq2seq.search import beam_search, greedy, limits
@@ -111,6 +113,45 @@ def test_the_context_is_what_the_formula_says():
         )
         torch.testing.assert_close(weights_B1S[row, 0, :length], scores_S.softmax(0))
         torch.testing.assert_close(context_B1H[row, 0], scores_S.softmax(0) @ outputs_SH)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(
+    ("score", "theirs"),
+    [
+        ("additive", textbook.AdditiveAttention),
+        ("bilinear", textbook.BilinearAttention),
+        ("dot", textbook.DotAttention),
+        ("scaled dot", partial(textbook.DotAttention, scaled=True)),
+    ],
+)
+def test_it_computes_what_the_textbooks_loop_does(score, theirs, layers):
+    """With the same weights: logits and gradients of a loop that projects at each step, written apart from ours."""
+    ours = net(score, "gru", layers)
+    other = textbook.TextbookTranslator(VOCABULARY, 6, 8, layers, theirs(8))
+    weights = {}
+    for name, weight in ours.state_dict().items():
+        side, _, rest = name.partition(".")
+        if side == "encoder":
+            name = "source_embedding.weight" if rest.startswith("embedding") else rest.replace("net.", "encoder.")
+        else:
+            names = {"embedding": "target_embedding", "net": "decoder", "output": "output", "score": "attention"}
+            part, _, end = rest.partition(".")
+            name = f"{names[part]}.{end}"
+        if name == "attention.weight.weight":  # h^T W s: ours projects the query, theirs the key
+            name, weight = "attention.key.weight", weight.t()
+        weights[name] = weight
+    other.load_state_dict(weights)
+    source_BS, lengths_B = batch(7, 3, 5)
+    target_BT = torch.randint(4, VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(5))
+    before_BT = torch.cat([torch.full((3, 1), BOS), target_BT[:, :-1]], 1)
+    mine_BTV, *_ = ours(source_BS, lengths_B, target_BT)
+    their_BTV = other(source_BS, lengths_B, before_BT)
+    torch.testing.assert_close(mine_BTV, their_BTV)
+    for logits_BTV in (mine_BTV, their_BTV):
+        torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten()).backward()
+    torch.testing.assert_close(ours.encoder.net.weight_hh_l0.grad, other.encoder.weight_hh_l0.grad)
+    torch.testing.assert_close(ours.decoder.net.weight_ih_l0.grad, other.decoder.weight_ih_l0.grad)
 
 
 @pytest.mark.parametrize("score", [name for name in SCORES if name != "none"])

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
@@ -23,6 +24,7 @@ from imdbattn.predict import predict
 from imdbattn.seq2seq.pairs import prepare
 from imdbattn.training.build import trained_writer
 from imdbattn.training.fit import fit
+from imdbattn.training.resume import resumed
 from imdbattn.training.score import label_texts, score_run, with_changes
 from imdbattn.training.sequences import SequenceWriter
 
@@ -357,6 +359,40 @@ def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(ran, settings, stopping
     stopping(None)
     fit(cfg, tmp_path, resume=True)
     assert differences(reference, tmp_path) == []
+
+
+def test_resume_alone_goes_on_with_a_runs_own_task_and_settings(ran, settings):
+    """The command line has the settings of reviews then."""
+    for kind in KINDS:
+        folder, _ = ran(kind)
+        theirs = yaml.safe_load((folder / "config.yaml").read_text())
+        assert resumed(settings(), [f"resume={folder}"], folder) == theirs
+        for words in (KINDS[kind], ["task=seq2seq"]):
+            assert resumed(settings(*words), words, folder) == theirs
+        other = settings("logger=none")["logger"]
+        assert resumed(settings("logger=none"), ["logger=none"], folder) == theirs | {"logger": other}
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["task=reviews"], "task is seq2seq there and reviews here"),
+        (["task=seq2seq", "model.hidden=17"], "model.hidden is 16 there and 17 here"),
+        (["task=seq2seq", "model=seq2seq"], "model.name is seq2seq_attention there and seq2seq here"),
+        (["task=seq2seq", "data=translation"], "data.languages is None there"),
+        (["model=base"], "model.* is .* there and .* here"),
+    ],
+)
+def test_another_task_model_or_data_is_not_gone_on_with(ran, settings, words, named):
+    folder, _ = ran("reverse")
+    with pytest.raises(UserError, match=named):
+        resumed(settings(*words), words, folder)
+
+
+def test_a_run_on_reviews_does_not_go_on_as_an_encoder_decoder(trained, settings):
+    folder, _ = trained("mean")
+    with pytest.raises(UserError, match="task is reviews there and seq2seq here"):
+        resumed(settings("task=seq2seq"), ["task=seq2seq"], folder)
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
         )
     theirs = read_settings(file)
     source = theirs.get("data", {}).get("source")
-    other = ["data"] if theirs.get("task") != settings["task"] else []  # of another task, which has keys of its own
+    other = ["data"] if kind(theirs) != kind(settings) else []  # of another task or data, which has keys of its own
     lacking = [key for key in without(settings, *NO_EFFECT, "model", "optim", *other) if key not in flat(theirs)]
     if lacking:
         raise UserError(f"{file} has no {lacking[0]}, it is of another version of imdbattn: start the run anew")
@@ -61,6 +61,11 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
         if within(key, *keys) and within(key, *NO_EFFECT):
             OmegaConf.update(changed, key, value, force_add=True)
     return OmegaConf.to_container(changed)  # type: ignore[return-value]
+
+
+def kind(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The task, and a key that all data of the same kind have: which keys settings have depends on these."""
+    return settings.get("task"), *({"letters", "languages"} & settings.get("data", {}).keys())
 
 
 def pinned(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
