@@ -220,6 +220,49 @@ def test_one_beam_is_greedy(score, cell, seed):
     torch.testing.assert_close(alone.log_probability_B, plain.log_probability_B)
 
 
+def by_the_book(model, source_1S: torch.Tensor, beams: int, length_penalty: float) -> tuple[tuple[int, ...], float]:
+    """Beam search as one would tell it: lists of beginnings, each with its log probability."""
+
+    def rank(beginning) -> float:
+        return beginning[1] / max(len(beginning[0]), 1) ** length_penalty
+
+    limit = int(limits(torch.tensor(source_1S.shape[1])))
+    kept: list[tuple[tuple[int, ...], float, bool]] = [((), 0.0, False)]
+    while not all(ended for *_, ended in kept):
+        found = []
+        for tokens, total, ended in kept:
+            if ended:
+                found.append((tokens, total, ended))
+                continue
+            logits_1TV, *_ = model(source_1S, None, torch.tensor([[*tokens, EOS]]))
+            for symbol, log in enumerate(logits_1TV[0, -1].log_softmax(-1).tolist()):
+                if symbol not in (PAD, BOS):
+                    longer = (*tokens, symbol)
+                    found.append((longer, total + log, symbol == EOS or len(longer) >= limit))
+        kept = sorted(found, key=rank, reverse=True)[:beams]
+    best = max(kept, key=rank)
+    return best[:2]
+
+
+@examples(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["none", "additive"]), st.integers(2, 5), st.sampled_from([0.0, 0.7, 1.0]), st.integers(0, 10_000)
+)
+def test_beam_search_keeps_what_a_beam_search_keeps(score, beams, length_penalty, seed):
+    """In a batch, against lists; what has ended stays in the beam as one, and does not crowd the others out."""
+    model = net(score, "gru", 1, seed, sharp=2)
+    with torch.no_grad():
+        model.decoder.output.bias[EOS] += 2
+    source_BS, lengths_B = batch(3, 2, seed=seed)
+    written = beam_search(model, source_BS, lengths_B, beams, length_penalty)
+    for row, length in enumerate(lengths_B.tolist()):
+        with torch.no_grad():
+            tokens, total = by_the_book(model, source_BS[row : row + 1, :length], beams, length_penalty)
+        found = [token for token in written.tokens_BT[row].tolist() if token != PAD]
+        assert found == list(tokens)
+        assert written.log_probability_B[row].item() == pytest.approx(total, abs=1e-4)
+
+
 def every_output(model, source_1S, longest: int) -> dict[tuple[int, ...], float]:
     """The log probability of all that ends within so many symbols, EOS counted."""
     symbols = [symbol for symbol in range(VOCABULARY) if symbol not in (PAD, BOS, EOS)]

@@ -139,6 +139,9 @@ def test_a_pair_is_the_same_in_any_batch_closed_by_one_end_and_padded_behind(pai
     assert torch.equal(batch.lengths_B, batch.source_lengths_B + batch.target_lengths_B)
     assert (batch.reviews, batch.symbols) == (len(index), int(batch.target_lengths_B.sum()))
     assert {tensor.dtype for tensor in batch[:6]} == {torch.int64}
+    lengths = set(batch.source_lengths_B.tolist())
+    assert batch.padded == (len(lengths) > 1), "a model that is told no lengths would read padding"
+    assert (batch.lengths_or_none_B is None) == (len(lengths) < 2)
 
 
 @given(PAIRS, st.integers(1, 5))

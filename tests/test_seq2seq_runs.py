@@ -26,7 +26,7 @@ from imdbattn.training.build import trained_writer
 from imdbattn.training.fit import fit
 from imdbattn.training.resume import resumed
 from imdbattn.training.score import label_texts, score_run, with_changes
-from imdbattn.training.sequences import SequenceWriter
+from imdbattn.training.sequences import Outputs, SequenceWriter
 
 from .test_many_processes import free_port, start
 from .test_resume import differences
@@ -124,6 +124,14 @@ def test_the_loss_is_that_of_each_pair_by_itself(ran, settings, kind):
     assert metrics["test_loss"] == pytest.approx(sum(losses) / sum(map(len, sides[1])), abs=1e-6)
     said = [line["label_probability"] for line in rows_of(folder / "predictions.parquet")]
     assert said == pytest.approx([np.exp(-loss) for loss in losses], rel=1e-4)
+
+
+def test_an_output_is_right_that_is_any_of_the_references():
+    numbers_N = torch.ones(3)
+    references = [["a b", "c"], ["a b", "c"], ["a b", "c"]]
+    outputs = Outputs(torch.arange(3), numbers_N, numbers_N, numbers_N, -numbers_N, ["c", "a b", "a"], references, True)
+    assert outputs.columns()["right"].tolist() == [True, True, False]
+    assert outputs.accuracy == outputs.values()["accuracy"] == pytest.approx(2 / 3)
 
 
 def test_bleu_is_sacrebleus_against_all_references(ran, tmp_path):
@@ -224,6 +232,7 @@ def test_a_file_takes_the_place_of_the_dataset_that_a_run_was_trained_on(setting
         ("reverse", "data.path=x.tsv", r"data\.path means nothing to this run"),
         ("reverse", "data.source=packaged", r"data\.source=packaged means nothing to this run"),
         ("reverse", "data.max_tokens=5", r"data\.max_tokens means nothing to this run"),
+        ("reverse", "data.test_lengths=[4,6]", r"are among the lengths \[1, 4\] that the run was trained on"),
         ("reverse", "data.test_lengths=[0,3]", r"data\.test_lengths=\[0, 3\] must rise, from at least 1"),
         ("reverse", "data.test_lengths=3", r"data\.test_lengths=3 must be the shortest and the longest"),
         ("translation", "data.test_lengths=[1,2]", r"data\.test_lengths means nothing to this run"),
@@ -260,11 +269,17 @@ def test_changed_pairs_are_not_scored_as_if_they_were_the_runs_own(settings, sco
 # --- batches and processes -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["seq2seq", "seq2seq_attention", "seq2seq_bahdanau"])
-def test_no_result_depends_on_the_size_of_evaluation_batches(ran, settings, scored, tmp_path, model):
-    folder, metrics = ran("reverse", f"model={model}")
+UNTRAINED = ("model=seq2seq_attention", "optim.lr=0")  # writes until it is stopped
+MODELS = [("model=seq2seq",), ("model=seq2seq_attention",), ("model=seq2seq_bahdanau",), UNTRAINED]
+
+
+@pytest.mark.parametrize("overrides", MODELS, ids=" ".join)
+def test_no_result_depends_on_the_size_of_evaluation_batches(ran, scored, tmp_path, overrides):
+    folder, metrics = ran("reverse", *overrides)
     shutil.copytree(folder, tmp_path / "run")
     texts = [line["predicted"] for line in rows_of(folder / "predictions.parquet")]
+    if overrides == UNTRAINED:
+        assert len({len(text) for text in texts}) > 2
     config = tmp_path / "run" / "config.yaml"
     for tokens in (1, 37, 1000):
         config.write_text(re.sub(r"eval_batch_tokens: \d+", f"eval_batch_tokens: {tokens}", config.read_text()))
@@ -477,9 +492,9 @@ def test_predict_shows_where_the_model_looked(ran, printed):
     assert "no attention" in " ".join(printed(without, "explain=true", text="ab f").split())
 
 
-@pytest.mark.parametrize("model", ["seq2seq", "seq2seq_attention", "seq2seq_bahdanau"])
-def test_what_is_written_for_one_source_does_not_depend_on_the_others(ran, settings, model):
-    folder, _ = ran("reverse", f"model={model}")
+@pytest.mark.parametrize("overrides", MODELS, ids=" ".join)
+def test_what_is_written_for_one_source_does_not_depend_on_the_others(ran, settings, overrides):
+    folder, _ = ran("reverse", *overrides)
     texts = ["a", "bcdef", "fed", "aaaa", "bc"] * 5
     cfg = settings(f"run={folder}", "beams=4", config="predict")
     together, _ = label_texts(cfg, texts)
@@ -491,7 +506,7 @@ def test_what_is_written_for_one_source_does_not_depend_on_the_others(ran, setti
             assert one.weights_TS.shape[1] == len(one.source)
             assert one.weights_TS.sum(1) == pytest.approx(1, abs=1e-5)
         else:
-            assert model == "seq2seq"
+            assert overrides == ("model=seq2seq",)
 
 
 def test_predict_writes_what_the_test_wrote(ran, said):

@@ -48,6 +48,13 @@ def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
         raise UserError(f"data.source={changes['source']} means nothing to this run: leave it away")
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
+    if lengths := changes.get("test_lengths"):
+        trained = settings["data"]["lengths"]
+        if isinstance(lengths, list) and lengths and type(lengths[0]) is int and 0 < lengths[0] <= trained[1]:
+            raise UserError(
+                f"data.test_lengths={lengths} are among the lengths {trained} that the run was trained on, and so may "
+                f"the strings be: choose lengths above {trained[1]}, or train with data.test_lengths"
+            )
     changed = overlay(dict(settings), {"data": changes})
     if "source" in changes:  # instead of the run's own file or dataset, and as a whole
         dropped = {"path", "hub", "limit"} & (changed["data"].keys() - changes.keys())
