@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import yaml
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
@@ -19,8 +21,11 @@ from imdbattn.data.glove import read_file
 from imdbattn.data.sources import find_source
 from imdbattn.data.tokenization import FIRST_WORD, TOKENIZERS, UNK, Tokenizer
 from imdbattn.errors import UserError
+from imdbattn.seq2seq.pairs import prepare
+from imdbattn.seq2seq.vocabulary import MARKERS
+from imdbattn.settings import conf_dir
 
-SECONDS = 150  # of each reader's long run
+SECONDS = 120  # of each reader's long run
 DATA = {"source": "auto", "text_column": "text", "label_column": "label", "label_names": None}
 DIM = 3
 
@@ -200,7 +205,45 @@ def fuzz_tokenizers(folder, data) -> None:
         assert [word.text for word in tokenizer.words(rejoined)] == [word.text for word in words], name
 
 
-FUZZED: dict[str, Callable] = {"csv": fuzz_csv, "json": fuzz_json, "glove": fuzz_glove, "tokenizers": fuzz_tokenizers}
+SIDE = st.one_of(st.text(st.sampled_from("aI'm .!é\xa0\u200b\x85"), max_size=9).map("w".__add__), TEXT)
+PAIRS = st.lists(st.tuples(SIDE, SIDE).map("\t".join), min_size=4, max_size=20).map("\n".join)
+SENTENCES = yaml.safe_load((conf_dir() / "data" / "translation.yaml").read_text())["data"] | {"min_frequency": 1}
+SENTENCES |= {"validation_share": 0.3, "test_share": 0.3}
+
+
+def fuzz_pairs(folder, data) -> None:
+    path = folder / "p.tsv"
+    path.write_bytes(data.draw(st.one_of(CONTENT, spoilt(PAIRS.map(encoded)))))
+    wanted = {"path": str(path), "encoding_errors": data.draw(st.sampled_from(["strict", "replace"]))}
+    try:
+        corpus = prepare(SENTENCES | wanted)
+    except UserError as error:
+        one_line(error, path)
+        return
+    sources = [set(split.texts) for split in corpus.splits.values()]
+    assert sum(map(len, sources)) == len(set.union(*sources)), "a source in two splits"
+    for name, split in corpus.splits.items():
+        assert len(split) == len(split.texts) == len(split.references) == len(split.rows) > 0
+        batch = split.batch(torch.arange(len(split)))
+        for row, (text, right) in enumerate(zip(split.texts, split.references, strict=True)):
+            sides = (
+                (batch.source_BS, corpus.source_vocabulary, text),
+                (batch.target_BT, corpus.target_vocabulary, right[0]),
+            )
+            for ids, vocabulary, said in sides:
+                words = vocabulary.decode(ids[row].tolist())
+                assert said.split(), "an empty side"
+                assert len(words) == len(said.split())
+                assert name != "train" or all(w in (s, MARKERS[3]) for w, s in zip(words, said.split(), strict=True))
+
+
+FUZZED: dict[str, Callable] = {
+    "csv": fuzz_csv,
+    "json": fuzz_json,
+    "glove": fuzz_glove,
+    "tokenizers": fuzz_tokenizers,
+    "pairs": fuzz_pairs,
+}
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 

@@ -213,7 +213,8 @@ def read_file(path: Path, encoding_errors: str) -> Iterator[Pair]:
             continue
         source, tab, rest = line.partition("\t")
         if not tab:
-            raise UserError(f"{path}: {counted(row)} has no tab, but '{line.strip()[:60]}': write source TAB target")
+            found = " ".join(line.split())[:60]
+            raise UserError(f"{path}: {counted(row)} has no tab, but '{found}': write source TAB target")
         yield Pair(row, source, rest.partition("\t")[0])
 
 
