@@ -106,7 +106,7 @@ def alignment(found: Decoded, most: int = 100) -> Figure:
 
 def drawn(found: Decoded) -> bytes | None:
     """The `alignment` as PNG; None for a model without attention."""
-    return None if found.weights_TS is None else png(alignment(found))
+    return None if found.weights_TS is None else png(alignment(found), "tight")  # names may be long
 
 
 def print_decoded(found: Sequence[Decoded]) -> None:

@@ -32,9 +32,10 @@ LINES = (  # of up to six variants in one panel, by colour and by dashes
 VERDICTS = {"better": (BLUE, "o"), "worse": (ORANGE, "s"), "undecided": (GREY, "D")}
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
+    """bbox_inches: "tight" makes the picture as large as what is drawn, whatever the size of the figure."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
+    figure.savefig(buffer, format="png", dpi=150, bbox_inches=bbox_inches)
     return buffer.getvalue()
 
 

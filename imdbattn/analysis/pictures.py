@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
     """The figure as PNG; characters of reviews that the font lacks become boxes, without a warning for each."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
-        return figures.png(figure)
+        return figures.png(figure, bbox_inches)
 
 
 def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
