@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.sources import find_source
 from imdbattn.errors import UserError
+from imdbattn.seq2seq.pairs import find_source
 from imdbattn.settings import digest, has_plugin, variant
 from imdbattn.training import sweep
 
@@ -257,7 +258,8 @@ def test_two_sweeps_never_share_a_folder(monkeypatch, tmp_path):
     monkeypatch.setenv(sweep.SWEEP_PID, "1")
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
     data = {"source": "packaged", "path": None}
-    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "resume": None, "data": data})
+    common = {"task": "reviews", "resume": None, "data": data}
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, **common})
     lock = sweep.start(config)
     with pytest.raises(UserError, match="belongs to a sweep that still runs"):
         sweep.start(config)
@@ -274,8 +276,13 @@ def test_results_on_other_data_are_not_kept(trained, settings, small, tmp_path, 
     changed = same | {"data": same["data"] | {"path": str(tmp_path / "reviews.csv")}}
     assert sweep.missing(folder, changed) == "results on today's data"
     monkeypatch.setenv("IMDBATTN_AUTO_SOURCE", "hub")
-    assert not sweep.same_data({"source": "auto", "path": None}, "packaged", None)
-    assert sweep.same_data({"source": "auto", "path": None}, "hub", None)
+    undecided = {"data": {"source": "auto", "path": None}}
+    assert not sweep.same_data(undecided, "packaged", None)
+    assert sweep.same_data(undecided, "hub", None)
+    pairs = settings("task=seq2seq")
+    key = find_source(pairs["data"]).checksum
+    assert sweep.same_data(pairs, "reverse", key)
+    assert not sweep.same_data(settings("task=seq2seq", "data.seed=2"), "reverse", key)
 
 
 @pytest.mark.parametrize("broken", ["metrics.json", "config.yaml", "predictions.parquet", "checkpoints/best.ckpt"])
