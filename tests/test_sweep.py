@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.sources import find_source
 from imdbattn.errors import UserError
-from imdbattn.seq2seq.pairs import find_source
+from imdbattn.seq2seq import pairs as pairs_of
 from imdbattn.settings import digest, has_plugin, variant
 from imdbattn.training import sweep
 
@@ -280,7 +280,7 @@ def test_results_on_other_data_are_not_kept(trained, settings, small, tmp_path, 
     assert not sweep.same_data(undecided, "packaged", None)
     assert sweep.same_data(undecided, "hub", None)
     pairs = settings("task=seq2seq")
-    key = find_source(pairs["data"]).checksum
+    key = pairs_of.find_source(pairs["data"]).checksum
     assert sweep.same_data(pairs, "reverse", key)
     assert not sweep.same_data(settings("task=seq2seq", "data.seed=2"), "reverse", key)
 
