@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = str(Path(__file__).parent.parent)
-# The real command, which also writes down the mean loss over the reviews of each step, of all processes together.
+# The real command, which also writes down the mean loss over the answers of each step, of all processes together.
 TOLD = """
-import json, sys, torch
+import json, torch
 from imdbattn.train import main
-from imdbattn.training.module import ReviewClassifier
+from imdbattn.training.module import Learner
 
-kept = ReviewClassifier.on_train_epoch_end
+kept = Learner.on_train_epoch_end
 
 def told(self):
     sums_S3 = self.trainer.strategy.reduce(torch.stack(self.trained), reduce_op="sum")
@@ -27,7 +27,7 @@ def told(self):
             file.write(json.dumps((sums_S3[:, 0] / sums_S3[:, 2]).tolist()) + "\\n")
     kept(self)
 
-ReviewClassifier.on_train_epoch_end = told
+Learner.on_train_epoch_end = told
 main()
 """
 

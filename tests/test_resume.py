@@ -52,11 +52,10 @@ def differences(one: Path, other: Path) -> list:
     return found
 
 
-@pytest.fixture
-def stopping(monkeypatch):
-    """stopping(step, how): in that step training gets a signal, or crashes (how=None); stopping(None): never."""
+def stops(monkeypatch, kind):
+    """stopping(step, how): in that step a module of that kind gets a signal, or crashes (how=None); (None): never."""
     plan = SimpleNamespace(step=None, how=None)
-    train = ReviewClassifier.training_step
+    train = kind.training_step
 
     def training_step(self, batch, batch_idx):
         if self.trainer.global_step == plan.step and batch_idx % self.trainer.accumulate_grad_batches == 0:
@@ -68,8 +67,13 @@ def stopping(monkeypatch):
     def stop(step, how=None):
         plan.step, plan.how = step, how
 
-    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    monkeypatch.setattr(kind, "training_step", training_step)
     return stop
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    return stops(monkeypatch, ReviewClassifier)
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,12 @@
 import csv
 import io
 import json
-import os
 import re
 import shutil
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -28,8 +26,8 @@ from imdbattn.training.resume import resumed
 from imdbattn.training.score import label_texts, score_run, with_changes
 from imdbattn.training.sequences import Outputs, SequenceWriter
 
-from .test_many_processes import free_port, start
-from .test_resume import differences
+from .test_many_processes import TOLD, free_port, start
+from .test_resume import differences, stops
 
 SMALL = ["task=seq2seq", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1"]
 SMALL += ["model.hidden=16", "model.width=8", "optim.lr=0.01", "patience=null", "pictures=false"]
@@ -290,26 +288,6 @@ def test_no_result_depends_on_the_size_of_evaluation_batches(ran, scored, tmp_pa
         assert found["accuracy"] == metrics["test_accuracy"]
 
 
-# The real command, which also writes down the mean loss over the symbols of each step, of all processes together.
-TOLD = """
-import json, torch
-from imdbattn.train import main
-from imdbattn.training.module import Learner
-
-kept = Learner.on_train_epoch_end
-
-def told(self):
-    sums_S3 = self.trainer.strategy.reduce(torch.stack(self.trained), reduce_op="sum")
-    if self.trainer.is_global_zero:
-        with open("losses.jsonl", "a") as file:
-            file.write(json.dumps((sums_S3[:, 0] / sums_S3[:, 2]).tolist()) + "\\n")
-    kept(self)
-
-Learner.on_train_epoch_end = told
-main()
-"""
-
-
 def test_two_processes_give_the_losses_and_results_of_one(tmp_path):
     """With batches of a single string, of which the second process gets none."""
     losses, metrics, predicted = [], [], []
@@ -337,21 +315,7 @@ def test_two_processes_give_the_losses_and_results_of_one(tmp_path):
 @pytest.fixture
 def stopping(monkeypatch):
     """stopping(step, how): in that step training gets a signal, or crashes (how=None); stopping(None): never."""
-    plan = SimpleNamespace(step=None, how=None)
-    train = SequenceWriter.training_step
-
-    def training_step(self, batch, batch_idx):
-        if self.trainer.global_step == plan.step:
-            if plan.how is None:
-                raise RuntimeError("the machine is gone")
-            os.kill(os.getpid(), plan.how)
-        return train(self, batch, batch_idx)
-
-    def stop(step, how=None):
-        plan.step, plan.how = step, how
-
-    monkeypatch.setattr(SequenceWriter, "training_step", training_step)
-    return stop
+    return stops(monkeypatch, SequenceWriter)
 
 
 LSTM = ("model.cell=lstm", "model.layers=2", "model.dropout=0.2")

@@ -47,8 +47,7 @@ def draw_run(module: ReviewClassifier, corpus: Corpus, cfg: Mapping[str, Any], f
     The review is the shortest of at least thirty words of the last split that was scored. A failure is only a warning.
     """
     try:
-        if (folder / "metrics.csv").exists():
-            write_picture(learning_curves(folder / "metrics.csv"), folder / "pictures" / "learning_curves.png")
+        draw_curves(folder)
         if not isinstance(module.net.positions, NoPositions):
             draw_positions(module.net, cfg, folder / "pictures")
         reader = Reader(cfg, module.eval(), Tokenizer(cfg["data"]["tokenizer"], corpus.glove.words))
@@ -64,10 +63,7 @@ def draw_writer_run(module: SequenceWriter, corpus: PairCorpus, cfg: Mapping[str
     It is one that was written rightly, if there is any. A failure is only a warning.
     """
     try:
-        if (folder / "metrics.csv").exists():
-            write_picture(
-                learning_curves(folder / "metrics.csv", corpus.items), folder / "pictures" / "learning_curves.png"
-            )
+        draw_curves(folder, corpus.items)
         split = corpus.splits["test" if cfg["test"] else "validation"]
         outputs: Outputs = module.scores
         right_N = outputs.right_N if outputs.right_N.any() else torch.ones(len(outputs.rows_N), dtype=torch.bool)
@@ -78,6 +74,12 @@ def draw_writer_run(module: SequenceWriter, corpus: PairCorpus, cfg: Mapping[str
         draw_alignment(replace(found, reference=split.references[chosen][0]), folder / "pictures")
     except Exception as error:
         log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
+
+
+def draw_curves(folder: Path, *items: str) -> None:
+    """Writes learning_curves.png, where the run has kept curves. items: what its data are called, if not reviews."""
+    if (file := folder / "metrics.csv").exists():
+        write_picture(learning_curves(file, *items), folder / "pictures" / "learning_curves.png")
 
 
 def draw_alignment(found: Decoded, folder: Path, name: str = "attention") -> list[Path]:
