@@ -43,6 +43,13 @@ RUNGS = (  # conf/model, in the order in which the ladder is built
     "residual_cls",
     "residual_pe_cls",
 )
+BEYOND = (  # conf/model, with trained vectors and what training reviews say of words: no longer GloVe alone
+    "tuned_mean",
+    "log_counts_mean",
+    "tuned",
+    "convolved",
+    "log_counts",
+)
 WRITERS = (  # conf/model, the encoder-decoders
     "seq2seq",
     "seq2seq_attention",
@@ -74,6 +81,7 @@ RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: which of a mac
 FIRST_PID = "IMDBATTN_FIRST_PID"  # environment variable: the process that started the others of a run
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # what else may stand in them, others say
+OPTIONAL = ("model.phrases", "model.convolution")  # groups of settings that may be null
 WHERE = ("data.path", "data.source", "data.glove.path", "data.glove.source")  # what was found there has fingerprints
 
 
@@ -370,6 +378,10 @@ RULES = {
     "data.languages": ("a list of two different names, such as [en,fr]", lambda v: names(v) and len(v) == 2),
     "model.embedding.trainable": YES_OR_NO,
     "model.embedding.standardize": YES_OR_NO,
+    "model.phrases.longest": whole(1, 3),
+    "model.phrases.min_reviews": whole(1),
+    "model.phrases.folds": whole(2),
+    "model.convolution.kernel": whole(1),
     "model.layers": whole(0),
     "model.hidden": whole(1),
     "model.cell": one_of("gru", "lstm"),
@@ -427,6 +439,9 @@ def obey(settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
         node: Any = settings
         name = ""
         for part in key.split("."):
+            if node is None and name in OPTIONAL:
+                node = KeyError
+                break
             if not isinstance(node, dict):
                 raise UserError(f"{name}={shown(node)} must hold settings, as {key} is one")
             node, name = node.get(part, KeyError), f"{name}.{part}".strip(".")
@@ -469,6 +484,12 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     if positions["_target_"].endswith("Learned") and length is not None and (longest is None or longest > length):
         raise UserError(f"model.positions.length={length} is too short for data.max_tokens={longest or 'null'}")
     return settings
+
+
+def words_before(settings: Mapping[str, Any]) -> int:
+    """How many words in front of each token the model reads with it: those of its longest phrase."""
+    phrases = settings["model"].get("phrases")  # runs of earlier versions have none
+    return phrases["longest"] - 1 if phrases else 0
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

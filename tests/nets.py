@@ -6,7 +6,9 @@ import numpy as np
 import torch
 
 from imdbattn.data.glove import Glove
-from imdbattn.training.build import build_net
+from imdbattn.data.ragged import Ragged, ragged
+from imdbattn.nn.phrases import Phrases
+from imdbattn.training.build import build_net, phrases_of
 
 WIDTH, WORDS = 8, 60
 
@@ -19,12 +21,26 @@ def vectors() -> Glove:
     return Glove(folder=None, fingerprint="0" * 16, vectors=table, mean_D=mean, std_D=std)
 
 
+def reviews(seed: int = 0, count: int = 200, words: int = WORDS) -> Ragged:
+    """Random reviews of three classes, of so few words that phrases occur again."""
+    rng = np.random.default_rng(seed)
+    ids = [rng.integers(3, 3 + words, rng.integers(0, 12)).tolist() for _ in range(count)]
+    return ragged(ids, rng.integers(0, 3, count))
+
+
+def phrases(asked, classes: int) -> Phrases:
+    few = reviews()
+    few.labels.clamp_(max=classes - 1)
+    return phrases_of(asked, few, classes, 3 + WORDS)
+
+
 def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -> torch.nn.Module:
     """The rung in evaluation mode, with every parameter drawn anew, so that no zero hides a mistake."""
     torch.manual_seed(seed)
     cfg = settings(f"model={rung}", *overrides)
     tuned = torch.arange(3, 3 + WORDS) if cfg["model"]["embedding"]["trainable"] else None
-    built = build_net(cfg["model"], vectors(), classes, tuned)
+    known = phrases(asked, classes) if (asked := cfg["model"]["phrases"]) else None
+    built = build_net(cfg["model"], vectors(), classes, tuned, known)
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return built.eval()

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.settings import RUNGS
+from imdbattn.settings import BEYOND, RUNGS
 from imdbattn.training.score import label_texts, score_run
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 def test_it_loads_with_weights_only_and_is_small(trained, rung):
     folder, _ = trained(rung)
     for name in ("best", "last"):

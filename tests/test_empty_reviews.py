@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 
 from imdbattn.data.ragged import ragged
-from imdbattn.settings import RUNGS
+from imdbattn.settings import BEYOND, RUNGS
 
 from .nets import net
 
 EMPTY, UNKNOWN, ORDINARY = [], [1, 1, 1], [5, 6, 7, 8]
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 @pytest.mark.parametrize("reviews", [[EMPTY], [UNKNOWN], [EMPTY, ORDINARY, UNKNOWN]], ids=["empty", "unknown", "mixed"])
 @pytest.mark.parametrize("score", ["ScaledDot", "Additive"])
 def test_finite_logits_and_gradients(settings, rung, reviews, score):

@@ -17,7 +17,7 @@ from imdbattn.nn.attention import (
     fits_in_pieces,
     padding_mask,
 )
-from imdbattn.settings import RUNGS
+from imdbattn.settings import BEYOND, RUNGS
 from imdbattn.training import cpu
 from imdbattn.training.build import build_module, build_trainer, compile_net
 from imdbattn.training.fit import fit
@@ -126,7 +126,7 @@ def test_the_check_tells_bfloat16_from_float32(onednn):
         assert cpu.errors() > 10 * cpu.EXACT
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, monkeypatch):
     # Tensors of the device "meta" have no values: whatever reads one on the host raises.
     cfg = settings(f"model={rung}", "model.embedding.trainable=true")
@@ -157,7 +157,7 @@ def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
     assert width(60, 64) == 60
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 def test_every_rung_trains_in_the_gpus_precision(settings, small, rung, tmp_path):
     cfg = settings(*small, f"model={rung}", "trainer.precision=bf16-mixed", "trainer.max_steps=2", "test=false")
     assert fit(cfg, tmp_path)["steps"] == 2

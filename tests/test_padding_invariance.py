@@ -8,13 +8,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
-from imdbattn.settings import RUNGS
+from imdbattn.settings import BEYOND, RUNGS
 
 from .nets import WORDS, net
 
 REVIEWS = st.lists(st.lists(st.integers(1, WORDS + 2).filter(lambda id: id != 2), max_size=12), min_size=1, max_size=6)
 VARIANTS = [
-    *((rung, ()) for rung in RUNGS),
+    *((rung, ()) for rung in (*RUNGS, *BEYOND)),
     ("residual_pe_cls", ("model.layer.heads=4",)),
     ("residual_pe", ("model.layer.score._target_=imdbattn.nn.attention.Additive", "model.width=6")),
     ("base", ("model.layer.score._target_=imdbattn.nn.attention.Bilinear", "model.embedding.trainable=true")),
@@ -43,7 +43,7 @@ def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrid
     holds()
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 def test_what_stands_in_the_padding_is_never_read(settings, rung):
     model, lengths = net(settings, rung), torch.tensor([3, 5])
     tokens = torch.randint(3, WORDS, (2, 9))

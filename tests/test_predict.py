@@ -7,13 +7,13 @@ import pytest
 
 from imdbattn.analysis.explain import Explanation, page
 from imdbattn.predict import read_texts
-from imdbattn.settings import RUNGS, quoted, take_argument
+from imdbattn.settings import BEYOND, RUNGS, quoted, take_argument
 from imdbattn.training.score import label_texts
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
     folder, _ = trained(rung)
     texts = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600]

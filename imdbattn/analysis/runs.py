@@ -16,11 +16,11 @@ import numpy as np
 
 from imdbattn.errors import UserError
 from imdbattn.safety import read_settings
-from imdbattn.settings import RUNGS, SPLIT_FILES, WRITERS, variant
+from imdbattn.settings import BEYOND, RUNGS, SPLIT_FILES, WRITERS, variant
 
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # their names in metrics.json
 PRINTS = ("fingerprint.test", "fingerprint.validation")  # beside the settings that runs share
-MODELS = (*RUNGS, *WRITERS)
+MODELS = (*RUNGS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # what the items of a classifier are called
 Skipped = dict[str, str]  # {"folder", "reason"}
 

@@ -111,7 +111,7 @@ class EvalBatches(Sampler[tuple[int, np.ndarray]]):
 class Batches(Dataset[Batch]):
     """Turns what a sampler yields into padded batches.
 
-    max_tokens, head_share, word_dropout, multiple: see `Ragged.batch`.
+    max_tokens, head_share, word_dropout, multiple, before: see `Ragged.batch`.
     rank, ranks: this process keeps every `ranks`-th review of each batch, from `rank` on. The random draws are made
     for the whole batch first, so that they don't depend on the number of processes.
     """
@@ -125,10 +125,11 @@ class Batches(Dataset[Batch]):
         rank: int = 0,
         ranks: int = 1,
         multiple: int = 1,
+        before: int = 0,
     ):
         self.reviews, self.rank, self.ranks = reviews, rank, ranks
         self.max_tokens, self.head_share, self.word_dropout = max_tokens, head_share, word_dropout
-        self.multiple = multiple
+        self.multiple, self.before = multiple, before
 
     def __len__(self) -> int:
         return len(self.reviews)
@@ -136,7 +137,7 @@ class Batches(Dataset[Batch]):
     def __getitem__(self, item: tuple[int, np.ndarray]) -> Batch:
         seed, index = item
         cut = (self.max_tokens, self.head_share, self.word_dropout)
-        batch = self.reviews.batch(torch.from_numpy(index), *cut, seed, self.multiple)
+        batch = self.reviews.batch(torch.from_numpy(index), *cut, seed, self.multiple, self.before)
         part = slice(self.rank, None, self.ranks)
         return Batch(*(tensor[part] for tensor in batch[:-1]), reviews=batch.reviews)  # type: ignore[arg-type,misc]
 

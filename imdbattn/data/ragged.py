@@ -1,6 +1,6 @@
 """Reviews of different lengths as one flat array, and padded batches cut out of it without a loop over tokens.
 
-Shape suffixes: N reviews of a split, B reviews of a batch, T positions.
+Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W words in front of a word.
 """
 
 import warnings
@@ -22,6 +22,7 @@ class Batch(NamedTuple):
     lengths_B: Tensor  # int64 tokens in the batch, may be 0
     labels_B: Tensor  # int64
     rows_B: Tensor  # int64
+    before_BTW: Tensor  # int64 ids of the words in front of each token in its review, nearest first; 0 where none is
     reviews: int  # in this batch, over all processes
 
 
@@ -58,6 +59,7 @@ class Ragged:
         word_dropout: float = 0.0,
         seed: int = 0,
         multiple: int = 1,
+        before: int = 0,
     ) -> Batch:
         """The reviews `index_B` (on the CPU), padded to the longest of them (at least one position).
 
@@ -65,6 +67,7 @@ class Ragged:
         word_dropout: share of each review's tokens that are taken out at random; those that stay keep their positions.
         seed: of that draw; its outcome differs between kinds of devices.
         multiple: the number of positions is rounded up to a multiple of it, but not beyond max_tokens.
+        before: W, how many words in front of each token are told with it, also where those are taken out.
         """
         full_B = self.lengths[index_B]
         lengths_B = self.kept(full_B, max_tokens)
@@ -90,7 +93,24 @@ class Ragged:
         gap_B1 = (full_B - lengths_B)[:, None]
         place_BT = self.offsets[index_B][:, None] + positions_BT + gap_B1 * (positions_BT >= head)
         tokens_BT = self.ids[(place_BT * word_BT)].long() * word_BT if len(self.ids) else torch.zeros_like(place_BT)
-        return Batch(tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, len(index_B))
+        before_BTW = self.before(place_BT, self.offsets[index_B][:, None], before) * word_BT[..., None]
+        return Batch(tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW, len(index_B))
+
+    def before(self, place: Tensor, start: Tensor, words: int) -> Tensor:
+        """Ids of the `words` tokens in front of each place, nearest first, (..., words); 0 where the review starts.
+
+        start: where the review of each place starts; broadcasts.
+        """
+        found = place.new_zeros(*place.shape, words)
+        for back in range(1, words + 1 if len(self.ids) else 1):
+            inside = place - back >= start
+            found[..., back - 1] = self.ids[((place - back) * inside).clamp(max=len(self.ids) - 1)].long() * inside
+        return found
+
+    def words(self, before: int) -> tuple[Tensor, Tensor]:
+        """Of each token of all reviews the `before` words in front of it, (tokens, before), and its review."""
+        review = torch.arange(len(self)).repeat_interleave(self.lengths).to(self.ids.device)
+        return self.before(torch.arange(len(self.ids)), self.offsets[review], before), review
 
     @staticmethod
     def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:

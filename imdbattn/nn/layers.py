@@ -5,6 +5,7 @@ Shape suffixes: B reviews, T positions, D width.
 
 from collections.abc import Callable
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.nn.attention import ScaledDot, SelfAttention
@@ -46,3 +47,21 @@ class ResidualLayer(PlainLayer):
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor, record: list[Tensor] | None = None) -> Tensor:
         return self.g(x_BTD + self.f(self.norm(x_BTD), mask_BT, record))
+
+
+class Convolution(nn.Module):
+    """x + ReLU(conv(x)): each word sees its neighbours, padding counts as zeros (Kim 2014, section 2, with a skip).
+
+    kernel: words that are seen at once, an odd number. In training the neighbours are those that word dropout leaves.
+    """
+
+    def __init__(self, width: int, kernel: int = 3):
+        super().__init__()
+        if kernel < 1 or kernel % 2 == 0:
+            raise ValueError(f"model.convolution.kernel={kernel} must be an odd number of at least 1")
+        self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
+
+    def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D). `mask_BT`: True on words."""
+        x_BDT = (x_BTD * mask_BT[..., None]).transpose(1, 2)
+        return x_BTD + F.relu(self.conv(x_BDT)).transpose(1, 2)

@@ -14,13 +14,15 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.prepare import Corpus
-from imdbattn.data.ragged import as_tensor
+from imdbattn.data.ragged import Ragged, as_tensor
 from imdbattn.data.tokenization import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.embedding import Embedding
+from imdbattn.nn.phrases import Phrases, count_phrases, folds_of
 from imdbattn.seq2seq.model import EncoderDecoder
 from imdbattn.seq2seq.pairs import PairCorpus
 from imdbattn.seq2seq.vocabulary import Vocabulary
+from imdbattn.settings import words_before
 from imdbattn.training.callbacks import Progress
 from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.data import PairData, ReviewData
@@ -87,7 +89,7 @@ def build_data(cfg: Mapping[str, Any], corpus: Corpus, test_split: str = "test")
     names = ("batch_tokens", "eval_batch_tokens", "max_tokens", "head_share", "word_dropout")
     pad_to = cfg["data"].get("pad_to", 1)  # runs of earlier versions have none
     values = {name: cfg["data"][name] for name in names}
-    return ReviewData(corpus, seed=cfg["seed"], test_split=test_split, pad_to=pad_to, **values)
+    return ReviewData(corpus, seed=cfg["seed"], test_split=test_split, pad_to=pad_to, before=words_before(cfg), **values)
 
 
 def build_pair_data(cfg: Mapping[str, Any], corpus: PairCorpus, test_split: str = "test") -> PairData:
@@ -95,15 +97,22 @@ def build_pair_data(cfg: Mapping[str, Any], corpus: PairCorpus, test_split: str 
     return PairData(corpus, seed=cfg["seed"], test_split=test_split, **values)
 
 
-def build_net(model: Mapping[str, Any], glove: Glove, classes: int, tuned_R: torch.Tensor | None) -> torch.nn.Module:
+def build_net(
+    model: Mapping[str, Any],
+    glove: Glove,
+    classes: int,
+    tuned_R: torch.Tensor | None,
+    phrases: Phrases | None = None,
+) -> torch.nn.Module:
     """The classifier that the `model` settings describe; `tuned_R` are the ids of the words whose vectors train."""
-    parts = {key: value for key, value in model.items() if key not in ("name", "after", "word_dropout", "embedding")}
+    other = ("name", "after", "word_dropout", "embedding", "phrases")
+    parts = {key: value for key, value in model.items() if key not in other}
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model["embedding"]["standardize"]:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, tuned_R)
     try:
-        return make(parts, f"model={model['name']}", torch.nn.Module)(embedding, classes)
+        return make(parts, f"model={model['name']}", torch.nn.Module)(embedding, classes, phrases)
     except (TypeError, ValueError) as error:
         raise UserError(f"model={model['name']}: {reason(error)}") from error
 
@@ -140,9 +149,11 @@ def learner(kind: Any, cfg: Mapping[str, Any], net: torch.nn.Module, facts: Mapp
     return kind(net, optimizer, {"config": dict(cfg), **facts}, **rest, **more)
 
 
-def build_module(cfg: Mapping[str, Any], net: torch.nn.Module, glove: Glove, labels: list[str]) -> ReviewClassifier:
+def build_module(
+    cfg: Mapping[str, Any], net: torch.nn.Module, glove: Glove, labels: list[str], folds_N: torch.Tensor | None = None
+) -> ReviewClassifier:
     facts = {"vectors": glove.fingerprint, "labels": labels}
-    return learner(ReviewClassifier, cfg, net, facts, embedding_lr=cfg["embedding_lr"])
+    return learner(ReviewClassifier, cfg, net, facts, embedding_lr=cfg["embedding_lr"], folds_N=folds_N)
 
 
 def build_writer(cfg: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> SequenceWriter:
@@ -156,8 +167,24 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus) -> ReviewClassifier:
     if cfg["model"]["embedding"]["trainable"]:
         seen = corpus.splits["train"].ids.unique()
         tuned_R = seen[seen >= FIRST_WORD].long()
-    net = build_net(cfg["model"], corpus.glove, len(corpus.label_names), tuned_R)
-    return build_module(cfg, net, corpus.glove, corpus.label_names)
+    phrases = folds_N = None
+    if asked := cfg["model"].get("phrases"):
+        train = corpus.splits["train"]
+        folds_N = folds_of(train.labels, asked["folds"])
+        phrases = phrases_of(asked, train, len(corpus.label_names), len(corpus.glove.vectors))
+    net = build_net(cfg["model"], corpus.glove, len(corpus.label_names), tuned_R, phrases)
+    return build_module(cfg, net, corpus.glove, corpus.label_names, folds_N)
+
+
+def phrases_of(asked: Mapping[str, Any], train: Ragged, classes: int, rows: int) -> Phrases:
+    """The phrases of the training reviews that `model.phrases` asks for. Raises UserError where ids are too many."""
+    if rows ** asked["longest"] >= 2**63:
+        raise UserError(
+            f"model.phrases.longest={asked['longest']} is too long for {rows:,} vectors: set it to {asked['longest'] - 1}"
+        )
+    words, review = train.words(asked["longest"] - 1)
+    counted = words, review, train.labels, classes, rows, asked["min_reviews"], asked["folds"]
+    return count_phrases(train.ids.long(), *counted)
 
 
 def new_writer(cfg: Mapping[str, Any], corpus: PairCorpus) -> SequenceWriter:
@@ -174,7 +201,12 @@ def trained_module(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> Re
 
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
         slot_V = weights.get("net.embedding.slot_V")
-        net = build_net(cfg["model"], glove, len(facts["labels"]), None if slot_V is None else slot_V.nonzero()[:, 0])
+        phrases, kept = None, "net.phrases."
+        if asked := cfg["model"].get("phrases"):
+            tables = weights[kept + "keys_P"], weights[kept + "log_counts_PC"]
+            phrases = Phrases(*tables, rows=len(glove.vectors), longest=asked["longest"])
+        tuned_R = None if slot_V is None else slot_V.nonzero()[:, 0]
+        net = build_net(cfg["model"], glove, len(facts["labels"]), tuned_R, phrases)
         return build_module(cfg, net, glove, facts["labels"])
 
     return loaded(checkpoint, module)

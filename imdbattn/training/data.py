@@ -76,24 +76,31 @@ class BatchData(L.LightningDataModule):
 
 
 class ReviewData(BatchData):
-    """Reviews. max_tokens, head_share, word_dropout: see `Ragged.batch`; words are taken out in training only.
+    """Reviews. max_tokens, head_share, word_dropout, before: see `Ragged.batch`; words are taken out in training only.
 
     pad_to: positions of a batch are rounded up to a multiple of it. For the rest see BatchData.
     """
 
     def __init__(
-        self, *args: Any, max_tokens: int | None, head_share: float, word_dropout: float, pad_to: int, **more: Any
+        self,
+        *args: Any,
+        max_tokens: int | None,
+        head_share: float,
+        word_dropout: float,
+        pad_to: int,
+        before: int = 0,
+        **more: Any,
     ):
         super().__init__(*args, **more)
         self.max_tokens, self.head_share, self.word_dropout = max_tokens, head_share, word_dropout
-        self.pad_to = pad_to
+        self.pad_to, self.before = pad_to, before
 
     def train_batches(self) -> Batches:
         cut = (self.max_tokens, self.head_share, self.word_dropout)
-        return Batches(self.items("train"), *cut, *self.ranks(), self.pad_to)
+        return Batches(self.items("train"), *cut, *self.ranks(), self.pad_to, self.before)
 
     def eval_batches(self, split: str) -> Batches:
-        return Batches(self.items(split), self.max_tokens, self.head_share, multiple=self.pad_to)
+        return Batches(self.items(split), self.max_tokens, self.head_share, multiple=self.pad_to, before=self.before)
 
 
 class PairData(BatchData):

@@ -194,15 +194,23 @@ class ReviewClassifier(Learner):
 
     net: nn.classifier.Classifier, or anything called with (tokens_BT, lengths_B, positions_BT) for logits (B, C).
     embedding_lr: learning rate of tuned vectors; None takes the optimiser's own.
+    folds_N: the fold that each training review is in, for a net with phrases (nn/phrases).
     facts: with the labels and the vectors' fingerprint. For the rest see Learner.
     """
 
-    def __init__(self, *args: Any, embedding_lr: float | None = None, **more: Any):
+    folds_N: Tensor | None
+
+    def __init__(self, *args: Any, embedding_lr: float | None = None, folds_N: Tensor | None = None, **more: Any):
         super().__init__(*args, **more)
         self.embedding_lr = embedding_lr
+        self.register_buffer("folds_N", folds_N, persistent=False)
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self.net(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
+    def forward(self, batch: Batch, record: list[Tensor] | None = None) -> Tensor:
+        inputs = batch.tokens_BT, batch.lengths_B, batch.positions_BT, record
+        if getattr(self.net, "phrases", None) is None:
+            return self.net(*inputs)
+        folds_B = self.folds_N[batch.rows_B] if self.training and self.folds_N is not None else None
+        return self.net(*inputs, batch.before_BTW, folds_B)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits_BC = self(batch)

@@ -14,6 +14,7 @@ from imdbattn.analysis.explain import Attended, Explanation
 from imdbattn.data.ragged import Batch, ragged, read_places
 from imdbattn.data.tokenization import Tokenizer
 from imdbattn.nn.attention import rollout
+from imdbattn.settings import words_before
 from imdbattn.training.module import ReviewClassifier
 
 
@@ -27,7 +28,8 @@ class Reader:
 
     def batch(self, texts: Sequence[str]) -> Batch:
         data, reviews = self.settings["data"], ragged(self.tokenizer.encode(texts))
-        padded = reviews.batch(torch.arange(len(texts)), data["max_tokens"], data["head_share"])
+        cut = (torch.arange(len(texts)), data["max_tokens"], data["head_share"])
+        padded = reviews.batch(*cut, before=words_before(self.settings))
         return self.module.transfer_batch_to_device(padded, self.module.device, 0)
 
     @torch.no_grad()
@@ -39,7 +41,7 @@ class Reader:
     def explain(self, text: str, whole: bool = True) -> Explanation:
         """The same of one text, with the share of each word; `whole` keeps every attention's weights as well."""
         padded, net, record = self.batch([text]), self.module.net, list[Tensor]()
-        (logits_C,) = net(padded.tokens_BT, padded.lengths_B, padded.positions_BT, record)
+        (logits_C,) = self.module(padded, record)
         (share_T,) = rollout(record, [layer.skip for layer in net.layers])  # type: ignore[union-attr]
         cls = len(share_T) - padded.tokens_BT.shape[1]  # how many stand in front of the words, 1 or 0
         words, data = self.tokenizer.words(text), self.settings["data"]

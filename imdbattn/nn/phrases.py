@@ -1,0 +1,140 @@
+"""Phrases of one to a few words that end at each word: which are known, how each class uses them, their vectors.
+
+Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", ACL 2012.
+
+Shape suffixes: B reviews, T positions, W words in front of a word, O phrases that end at a word (of 1, 2 .. W + 1
+words), P known phrases and one row 0 for all others, K folds, C columns of log-count ratios, D width, M words of the
+training set, N its reviews.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+FIRST_WORD = 3  # ids below are <pad>, <unk> and <cls>: a phrase with one of them is none
+
+
+def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
+    """Ids (...) and those of the words in front, nearest first, (..., W) -> one number for each phrase, (..., 1 + W).
+
+    Equal phrases have equal numbers, others have others; -1 where a word is unknown or none is in front.
+    rows: ids there are; rows^(W + 1) must stay below 2^63.
+    """
+    keys, factor = [torch.where(tokens < FIRST_WORD, -1, tokens)], 1
+    for word in before_W.unbind(-1):
+        factor *= rows
+        keys.append(torch.where((keys[-1] < 0) | (word < FIRST_WORD), -1, keys[-1] + word * factor))
+    return torch.stack(keys, -1)
+
+
+def before(tokens_BT: Tensor, words: int) -> Tensor:
+    """The words in front of each, nearest first, (B, T, W), of reviews that are whole; 0 where none is."""
+    back = [F.pad(tokens_BT, (step, 0))[:, : tokens_BT.shape[1]] for step in range(1, words + 1)]
+    return torch.stack(back, -1) if back else tokens_BT.new_zeros(*tokens_BT.shape, 0)
+
+
+def folds_of(labels_N: Tensor, folds: int) -> Tensor:
+    """Which of K folds each review is in, (N,): consecutive blocks of each class.
+
+    Neighbours in IMDB are about the same film: reviews that are far apart tell of a phrase what unseen films will.
+    """
+    fold_N = torch.zeros_like(labels_N)
+    for label in labels_N.unique():
+        (places,) = (labels_N == label).nonzero(as_tuple=True)
+        fold_N[places] = torch.arange(len(places), device=places.device) * folds // len(places)
+    return fold_N
+
+
+def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
+    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and in all others (eq. 1).
+
+    counts_CP: (..., C, P), in how many reviews of a class a phrase occurs. Of two classes the second alone has a column.
+    """
+    p = counts_CP.double() + alpha
+    q = counts_CP.double().sum(-2, keepdim=True) - counts_CP + alpha
+    r_CP = (p / p.sum(-1, keepdim=True)).log() - (q / q.sum(-1, keepdim=True)).log()
+    return (r_CP[..., 1:, :] if counts_CP.shape[-2] == 2 else r_CP).transpose(-1, -2).float().contiguous()
+
+
+class Phrases(nn.Module):
+    """The known phrases and their log-count ratios.
+
+    keys_P: their numbers (`phrase_keys`), ascending, without row 0. log_counts_PC: of each, row 0 zeros.
+    out_of_fold_KPC: the same from all reviews but those of a fold, for training: a ratio in whose counts a review has
+        itself a part tells its label. It is not in the checkpoint. None: nothing will be trained.
+    rows: ids there are. longest: words of the longest phrase.
+    """
+
+    keys_P: Tensor
+    log_counts_PC: Tensor
+    out_of_fold_KPC: Tensor | None
+
+    def __init__(
+        self, keys_P: Tensor, log_counts_PC: Tensor, rows: int, longest: int, out_of_fold_KPC: Tensor | None = None
+    ):
+        super().__init__()
+        self.rows, self.longest, self.columns = rows, longest, log_counts_PC.shape[1]
+        self.register_buffer("keys_P", keys_P)
+        self.register_buffer("log_counts_PC", log_counts_PC)
+        self.register_buffer("out_of_fold_KPC", out_of_fold_KPC, persistent=False)
+
+    def forward(self, tokens_BT: Tensor, before_BTW: Tensor | None = None) -> Tensor:
+        """Ids -> which known phrases of 1, 2 .. words end at each, (B, T, O); 0 where none does."""
+        if before_BTW is None:
+            before_BTW = before(tokens_BT, self.longest - 1)
+        keys_BTO = phrase_keys(tokens_BT, before_BTW, self.rows)
+        if not len(self.keys_P):
+            return torch.zeros_like(keys_BTO)
+        place_BTO = torch.searchsorted(self.keys_P, keys_BTO).clamp_(max=len(self.keys_P) - 1)
+        return (place_BTO + 1) * (self.keys_P[place_BTO] == keys_BTO)
+
+    def ratios(self, phrases_BTO: Tensor, fold_B: Tensor | None = None) -> Tensor:
+        """Their log-count ratios, (B, T, O x C), for reviews that were not counted or, in training, without their fold."""
+        if fold_B is None or self.out_of_fold_KPC is None:
+            return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
+        flat = phrases_BTO + fold_B[:, None, None] * self.out_of_fold_KPC.shape[1]
+        return F.embedding(flat, self.out_of_fold_KPC.flatten(0, 1)).flatten(2)
+
+
+def count_phrases(
+    ids_M: Tensor, before_MW: Tensor, review_M: Tensor, labels_N: Tensor, classes: int, rows: int, least: int, folds: int
+) -> Phrases:
+    """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once a review.
+
+    ids_M, before_MW: each word of all training reviews, and the words in front of it, nearest first, 0 where none is.
+    review_M: which review it is of.
+    """
+    group_N = folds_of(labels_N, folds) * classes + labels_N
+    found, counted = [], []
+    for keys_M in phrase_keys(ids_M, before_MW, rows).unbind(-1):
+        here_M = keys_M >= 0
+        keys, which, times = keys_M[here_M].unique(return_inverse=True, return_counts=True)
+        review = review_M[here_M]
+        often = times >= least  # spares the rest of this to most phrases
+        which, review = which[often[which]], review[often[which]]
+        pairs = (review * len(keys) + which).unique()  # once a review
+        review, which = pairs // max(len(keys), 1), pairs % max(len(keys), 1)
+        often = which.bincount(minlength=len(keys)) >= least
+        number = often.cumsum(0) - 1
+        keep = often[which]
+        cells = group_N[review[keep]] * int(often.sum()) + number[which[keep]]
+        counts = cells.bincount(minlength=folds * classes * int(often.sum()))
+        found.append(keys[often])
+        counted.append(counts.view(folds, classes, -1))
+    keys_P, counts_KCP = torch.cat(found), torch.cat(counted, -1)  # ascending: a longer phrase has a larger number
+    whole_CP = counts_KCP.sum(0)
+    none_first = (0, 0, 1, 0)  # row 0
+    out_of_fold_KPC = F.pad(log_count_ratios(whole_CP - counts_KCP), none_first)
+    return Phrases(keys_P, F.pad(log_count_ratios(whole_CP), none_first), rows, before_MW.shape[-1] + 1, out_of_fold_KPC)
+
+
+class LogCounts(nn.Module):
+    """A word's log-count ratios and those of the phrases that end there, as a vector: one direction each, learned."""
+
+    def __init__(self, width: int, phrases: Phrases):
+        super().__init__()
+        self.resize = nn.Linear(phrases.longest * phrases.columns, width, bias=False)
+
+    def forward(self, phrases_BTO: Tensor, phrases: Phrases, fold_B: Tensor | None = None) -> Tensor:
+        """Which phrases end at each word, (B, T, O) -> what is added to its vector, (B, T, D)."""
+        return self.resize(phrases.ratios(phrases_BTO, fold_B))
