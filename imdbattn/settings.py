@@ -49,6 +49,8 @@ BEYOND = (  # conf/model, with trained vectors and what training reviews say of 
     "tuned",
     "convolved",
     "log_counts",
+    "wide",
+    "pretrained",
 )
 WRITERS = (  # conf/model, the encoder-decoders
     "seq2seq",
@@ -345,12 +347,16 @@ def names(value: Any) -> bool:
 YES_OR_NO: Rule = ("true or false", lambda v: isinstance(v, bool))
 TEXT: Rule = ("text of at least one character", lambda v: isinstance(v, str) and bool(v.strip()))
 RULES = {
-    "task": one_of("reviews", "seq2seq"),
+    "task": one_of("reviews", "seq2seq", "masked_words"),
     "seed": whole(0, 2**32 - 1),
     "threads": maybe(whole(1)),
     "patience": maybe(whole(1)),
     "choose_by": one_of("accuracy", "loss", "bleu"),
     "save_minutes": maybe(number(0)),
+    "init": maybe(TEXT),
+    "masked.share": number(0, 1, open_end=True),
+    "masked.words": whole(2),
+    "data.unlabelled": maybe(TEXT),
     "compile": maybe(one_of("inductor", "aot_eager")),
     "data.path": maybe(TEXT),
     "data.text_column": TEXT,
@@ -468,7 +474,11 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
         raise UserError(
             f"task=seq2seq cannot use {name}: its data are reverse and translation, its models {', '.join(WRITERS)}"
         )
-    if task == "reviews" and (writes or paired):
+    if task != "masked_words" and data.get("unlabelled"):
+        raise UserError("data.unlabelled has no meaning without task=masked_words: leave it away")
+    if task != "reviews" and settings.get("init"):
+        raise UserError(f"init has no meaning with task={task}: set init=null")
+    if task != "seq2seq" and (writes or paired):
         raise UserError("this model or data is an encoder-decoder's: add task=seq2seq")
     if settings.get("choose_by") == "bleu" and "languages" not in data:
         raise UserError("choose_by=bleu needs words: data=translation")

@@ -166,6 +166,8 @@ def read_run(folder: Path) -> Run:
     metrics = json.loads((folder / "metrics.json").read_text())
     if not isinstance(settings.get("model"), dict) or "name" not in settings["model"]:
         raise UserError("unreadable: its config.yaml has no model.name")
+    if settings.get("task") == "masked_words":
+        raise UserError("pretraining: it guesses words, and has no place beside classifiers")
     needed = {"seed", "val_accuracy", "test_set"} | (set() if "items" in metrics else {"labels"})
     if lacking := needed - set(metrics):
         raise UserError(f"unreadable: its metrics.json lacks {', '.join(sorted(lacking))}")

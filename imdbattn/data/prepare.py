@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from imdbattn.data.cache import build_once, cache_root, check_seal, seal
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.sources import Reviews, Source, cut, find_source, fingerprint, uncut_reviews
+from imdbattn.data.sources import Reviews, Source, cut, find_source, fingerprint, uncut_reviews, unlabelled_source
 from imdbattn.data.tokenization import UNK, Tokenizer, signature
 
 log = logging.getLogger(__name__)
@@ -75,6 +75,47 @@ def prepare(cfg: dict, uncut: bool = False) -> Corpus:
         if empty := int((split.lengths == 0).sum()):
             log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
     return Corpus(splits, glove, **meta, folder=folder)
+
+
+@dataclass(frozen=True)
+class Texts(Corpus):
+    """A corpus whose labels are not looked at: its training reviews, and those without a label."""
+
+    def facts(self) -> dict[str, Any]:
+        return {"items": "masked words", "known_tokens": self.known}
+
+
+def prepare_unlabelled(cfg: dict) -> Texts:
+    """The corpus of `prepare`, with the reviews of data.unlabelled, if any, behind those of training.
+
+    A text that stands in validation or test is left out. Raises UserError for anything that cannot be read.
+    """
+    corpus = prepare(cfg)
+    if cfg.get("unlabelled"):
+        held_out = {text for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
+        source = unlabelled_source(cfg["unlabelled"], cfg["encoding_errors"])
+        identity = [FORMAT, "unlabelled", source.key, signature(cfg["tokenizer"]), corpus.glove.fingerprint]
+        identity += [corpus.fingerprints["validation"], corpus.fingerprints["test"]]
+        key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
+
+        def build(folder: Path) -> None:
+            reviews = source.load()
+            split = reviews.splits["train"]
+            kept = [place for place, text in enumerate(split.texts) if text not in held_out]
+            left = Reviews({"train": split.take(np.array(kept, dtype=int))}, [], dropped=len(split) - len(kept))
+            write(folder, left, source, Tokenizer(cfg["tokenizer"], corpus.glove.words))
+
+        folder = build_once(cache_root(cfg["cache_dir"]) / "tokens" / key, build)
+        check_seal(folder)
+        both = corpus.splits["train"].joined(read_split(folder / "train.arrow"))
+        corpus = replace(corpus, splits=corpus.splits | {"train": both})
+    return Texts(**vars(corpus))
+
+
+def read_texts(file: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(file, columns=["text"])["text"].to_pylist()
 
 
 def texts_file(split: str) -> str:

@@ -46,6 +46,12 @@ class Ragged:
         """(N,) tokens of each review, before truncation. On the CPU: batches are planned there."""
         return (self.offsets[1:] - self.offsets[:-1]).cpu()
 
+    def joined(self, other: "Ragged") -> "Ragged":
+        """These reviews and behind them the other's, whose rows count on from the last of these."""
+        rows = np.concatenate([self.rows, other.rows + 1 + self.rows.max(initial=-1)])
+        offsets = torch.cat([self.offsets, other.offsets[1:] - other.offsets[0] + self.offsets[-1]])
+        return Ragged(torch.cat([self.ids, other.ids]), offsets, torch.cat([self.labels, other.labels]), rows)
+
     def to(self, device: torch.device) -> "Ragged":
         """The same reviews on another device; on their own they are not copied."""
         ids, offsets, labels = (tensor.to(device) for tensor in (self.ids, self.offsets, self.labels))

@@ -299,25 +299,66 @@ def text_folder_source(path: Path, label_names: list[str] | None, encoding_error
             f"data.path={path} has folders {', '.join(sorted(unknown))} that data.label_names lacks: add them"
         )
 
-    def read(file: Path) -> str:
-        try:
-            (text,) = without_nulls([file.read_text("utf-8", errors=encoding_errors)], file, encoding_errors)
-            return text
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{file} is not UTF-8 at byte {error.start}; data.encoding_errors=replace goes on"
-            ) from error
-        except OSError as error:
-            raise UserError(f"{file} cannot be read ({error.strerror}): take it away, or make it readable") from error
-
     def load() -> Reviews:
         splits = {}
         for name, group in files.items():
             labels = np.array([names.index(file.parent.name) for file in group])
-            splits[name] = Split([read(file) for file in group], labels, np.arange(len(group)))
+            splits[name] = Split([read_text(file, encoding_errors) for file in group], labels, np.arange(len(group)))
         return Reviews(splits, names)
 
     return Source("path", str(path.resolve()), repr((listing.hexdigest(), names, encoding_errors)), load)
+
+
+def unlabelled_source(where: str, encoding_errors: str) -> Source:
+    """Reviews without labels, all as training: of the hub, a folder's (aclImdb's unsup), or a file's, one a line.
+
+    Raises UserError where there are none.
+    """
+    if where == "hub":
+        return hub_unlabelled()
+    path = Path(os.path.expanduser(where))
+    if not os.path.exists(path):
+        raise UserError(f"data.unlabelled={where} does not exist: give hub, a folder of .txt files, or a .txt file")
+    root = next((place for place in (path / "train" / "unsup", path) if place.is_dir()), path)
+    files = [root] if root.is_file() else sorted(root.rglob("*.txt"), key=lambda f: (f.parent, natural(f.stem)))
+    state = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+
+    def load() -> Reviews:
+        read = [read_text(file, encoding_errors) for file in files]
+        texts = [line for text in read for line in text.split("\n") if line.strip()] if root.is_file() else read
+        if not any(text.strip() for text in texts):
+            raise UserError(f"data.unlabelled={where} holds no reviews: give a folder of .txt files, or a .txt file")
+        return unlabelled(texts)
+
+    return Source("path", str(root.resolve()), repr((state, encoding_errors)), load)
+
+
+def hub_unlabelled() -> Source:
+    """IMDB's 50,000 reviews without labels, by the library `datasets`."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        part = datasets.load_dataset(HUB_NAME, split="unsupervised", revision=HUB_REVISION)
+    except Exception as error:  # the hub's client has a dozen kinds
+        reason = in_line(str(error)) or type(error).__name__
+        raise UserError(f"data.unlabelled=hub: {HUB_NAME} cannot be had ({reason}); give a folder, or null") from error
+    return Source("hub", "IMDB without labels (hub)", part._fingerprint, lambda: unlabelled(list(part["text"][:])))
+
+
+def unlabelled(texts: list[str]) -> Reviews:
+    return Reviews({"train": Split(texts, np.zeros(len(texts), dtype=np.int64), np.arange(len(texts)))}, [])
+
+
+def read_text(file: Path, encoding_errors: str) -> str:
+    """A text file. Raises UserError naming it where it cannot be read, or is not UTF-8."""
+    try:
+        (text,) = without_nulls([file.read_text("utf-8", errors=encoding_errors)], file, encoding_errors)
+        return text
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 at byte {error.start}; data.encoding_errors=replace goes on") from error
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}): take it away, or make it readable") from error
 
 
 def natural(stem: str) -> tuple:

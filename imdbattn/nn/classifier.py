@@ -51,9 +51,11 @@ class Classifier(nn.Module):
         self.embedding = embedding
         self.resize = nn.Identity() if width == embedded else nn.Linear(embedded, width)
         self.phrases = phrases
-        if channels and phrases is None:
-            raise ValueError(f"model.channels={', '.join(channels)} need model.phrases")
-        self.channels = nn.ModuleDict({name: part(width, phrases) for name, part in (channels or {}).items()})
+        self.channels = nn.ModuleDict()
+        for name, part in (channels or {}).items():
+            if phrases is None:
+                raise ValueError(f"model.channels.{name} needs model.phrases")
+            self.channels[name] = part(width, phrases)
         self.convolution = convolution(width) if convolution else None
         self.positions = positions(width)
         self.pooling = pooling(width)
@@ -77,8 +79,6 @@ class Classifier(nn.Module):
         fold_B: of training reviews, the fold that each is in (nn/phrases); None of all others.
         record: a list that receives every attention's weights (B, H, Q, K) in order, pooling last.
         """
-        if positions_BT is None:
-            positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
         # An empty review reads as one <pad>, a zero vector: finite, and the same at any padding.
         mask_BT = padding_mask(lengths_B.clamp(min=1), tokens_BT.shape[1])
         x_BTD = self.resize(self.embedding(tokens_BT))
@@ -86,12 +86,20 @@ class Classifier(nn.Module):
             phrases_BTO = self.phrases(tokens_BT * mask_BT, before_BTW)
             for channel in self.channels.values():
                 x_BTD = x_BTD + channel(phrases_BTO, self.phrases, fold_B)
+        x_BTD, mask_BT = self.encode(x_BTD, mask_BT, positions_BT, record)
+        return self.head(self.dropout(self.pooling(x_BTD, mask_BT, record)))
+
+    def encode(
+        self, x_BTD: Tensor, mask_BT: Tensor, positions_BT: Tensor | None = None, record: list[Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Words (B, T, D) as they are embedded -> as the pooling reads them, and its padding mask."""
+        if positions_BT is None:
+            positions_BT = torch.arange(x_BTD.shape[1], device=x_BTD.device).expand(x_BTD.shape[:2])
         if self.convolution is not None:
             x_BTD = self.convolution(x_BTD, mask_BT)
-        x_BTD = self.positions(x_BTD, positions_BT)
-        x_BTD, mask_BT = self.pooling.prepend(x_BTD, mask_BT)
+        x_BTD, mask_BT = self.pooling.prepend(self.positions(x_BTD, positions_BT), mask_BT)
         for layer in self.layers:
             x_BTD = layer(x_BTD, mask_BT, record)
-        return self.head(self.dropout(self.pooling(x_BTD, mask_BT, record)))
+        return x_BTD, mask_BT
 
     pooling: MeanPooling

@@ -46,9 +46,9 @@ def folds_of(labels_N: Tensor, folds: int) -> Tensor:
 
 
 def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
-    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and in all others (eq. 1).
+    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and the others (eq. 1).
 
-    counts_CP: (..., C, P), in how many reviews of a class a phrase occurs. Of two classes the second alone has a column.
+    counts_CP: (..., C, P), in how many reviews of a class a phrase occurs. Of two classes only the second has a column.
     """
     p = counts_CP.double() + alpha
     q = counts_CP.double().sum(-2, keepdim=True) - counts_CP + alpha
@@ -89,7 +89,7 @@ class Phrases(nn.Module):
         return (place_BTO + 1) * (self.keys_P[place_BTO] == keys_BTO)
 
     def ratios(self, phrases_BTO: Tensor, fold_B: Tensor | None = None) -> Tensor:
-        """Their log-count ratios, (B, T, O x C), for reviews that were not counted or, in training, without their fold."""
+        """Their log-count ratios, (B, T, O x C): of all reviews or, where folds are given, of all but their fold."""
         if fold_B is None or self.out_of_fold_KPC is None:
             return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
         flat = phrases_BTO + fold_B[:, None, None] * self.out_of_fold_KPC.shape[1]
@@ -97,7 +97,14 @@ class Phrases(nn.Module):
 
 
 def count_phrases(
-    ids_M: Tensor, before_MW: Tensor, review_M: Tensor, labels_N: Tensor, classes: int, rows: int, least: int, folds: int
+    ids_M: Tensor,
+    before_MW: Tensor,
+    review_M: Tensor,
+    labels_N: Tensor,
+    classes: int,
+    rows: int,
+    least: int,
+    folds: int,
 ) -> Phrases:
     """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once a review.
 
@@ -125,7 +132,9 @@ def count_phrases(
     whole_CP = counts_KCP.sum(0)
     none_first = (0, 0, 1, 0)  # row 0
     out_of_fold_KPC = F.pad(log_count_ratios(whole_CP - counts_KCP), none_first)
-    return Phrases(keys_P, F.pad(log_count_ratios(whole_CP), none_first), rows, before_MW.shape[-1] + 1, out_of_fold_KPC)
+    return Phrases(
+        keys_P, F.pad(log_count_ratios(whole_CP), none_first), rows, before_MW.shape[-1] + 1, out_of_fold_KPC
+    )
 
 
 class LogCounts(nn.Module):

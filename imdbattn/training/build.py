@@ -18,6 +18,7 @@ from imdbattn.data.ragged import Ragged, as_tensor
 from imdbattn.data.tokenization import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.embedding import Embedding
+from imdbattn.nn.masked import MaskedWords
 from imdbattn.nn.phrases import Phrases, count_phrases, folds_of
 from imdbattn.seq2seq.model import EncoderDecoder
 from imdbattn.seq2seq.pairs import PairCorpus
@@ -27,7 +28,9 @@ from imdbattn.training.callbacks import Progress
 from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.data import PairData, ReviewData
 from imdbattn.training.keeper import WholeFiles
+from imdbattn.training.masked import WordGuesser
 from imdbattn.training.module import Learner, ReviewClassifier
+from imdbattn.training.run_folder import open_run
 from imdbattn.training.sequences import SequenceWriter
 
 log = logging.getLogger(__name__)
@@ -89,7 +92,9 @@ def build_data(cfg: Mapping[str, Any], corpus: Corpus, test_split: str = "test")
     names = ("batch_tokens", "eval_batch_tokens", "max_tokens", "head_share", "word_dropout")
     pad_to = cfg["data"].get("pad_to", 1)  # runs of earlier versions have none
     values = {name: cfg["data"][name] for name in names}
-    return ReviewData(corpus, seed=cfg["seed"], test_split=test_split, pad_to=pad_to, before=words_before(cfg), **values)
+    return ReviewData(
+        corpus, seed=cfg["seed"], test_split=test_split, pad_to=pad_to, before=words_before(cfg), **values
+    )
 
 
 def build_pair_data(cfg: Mapping[str, Any], corpus: PairCorpus, test_split: str = "test") -> PairData:
@@ -161,26 +166,100 @@ def build_writer(cfg: Mapping[str, Any], source: Vocabulary, target: Vocabulary)
     return learner(SequenceWriter, cfg, build_encoder_decoder(cfg["model"], source, target), facts)
 
 
+def seen_words(cfg: Mapping[str, Any], corpus: Corpus) -> torch.Tensor | None:
+    """Ids of the words whose vectors train: those of the training texts; None where none do."""
+    if not cfg["model"]["embedding"]["trainable"]:
+        return None
+    seen = corpus.splits["train"].ids.unique()
+    return seen[seen >= FIRST_WORD].long()
+
+
 def new_module(cfg: Mapping[str, Any], corpus: Corpus) -> ReviewClassifier:
-    """An untrained module for a corpus."""
-    tuned_R = None
-    if cfg["model"]["embedding"]["trainable"]:
-        seen = corpus.splits["train"].ids.unique()
-        tuned_R = seen[seen >= FIRST_WORD].long()
+    """An untrained module for a corpus, or one whose encoder is that of the run `init`."""
+    tuned_R, start = seen_words(cfg, corpus), {}
+    if cfg.get("init"):
+        start = pretrained_encoder(cfg["init"], corpus.glove)
+        tuned_R = slot_V.nonzero()[:, 0] if (slot_V := start.get("embedding.slot_V")) is not None else None
     phrases = folds_N = None
     if asked := cfg["model"].get("phrases"):
         train = corpus.splits["train"]
         folds_N = folds_of(train.labels, asked["folds"])
         phrases = phrases_of(asked, train, len(corpus.label_names), len(corpus.glove.vectors))
     net = build_net(cfg["model"], corpus.glove, len(corpus.label_names), tuned_R, phrases)
+    own = net.state_dict()
+    for name, weight in start.items():
+        if name not in own or own[name].shape != weight.shape:
+            raise UserError(
+                f"init={cfg['init']}: its encoder's {name} is of another shape than this model's: train both with the "
+                "same model settings, or set init=null"
+            )
+    net.load_state_dict(start, strict=False)
     return build_module(cfg, net, corpus.glove, corpus.label_names, folds_N)
+
+
+def pretrained_encoder(run: str, glove: Glove) -> dict[str, torch.Tensor]:
+    """The weights of the encoder of a finished run of task=masked_words, by their names in a classifier.
+
+    Raises UserError where there is none, or it belongs to other vectors.
+    """
+    way_out = "train one, task=masked_words hydra.run.dir=runs/masked_words, or set init=null"
+    if not Path(run).is_dir():
+        raise UserError(f"init={run} is not a folder with a pretrained encoder: {way_out}")
+    settings, checkpoint = open_run(run)
+    if settings.get("task") != "masked_words":
+        raise UserError(f"init={run} is a run of task={settings.get('task', 'reviews')}: {way_out}")
+    try:
+        content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        weights, theirs = content["state_dict"], content["hyper_parameters"]["vectors"]
+    except Exception as error:
+        raise UserError(f"init={run}: {checkpoint} cannot be loaded ({reason(error)[:300]}): {way_out}") from error
+    if theirs != glove.fingerprint:
+        raise UserError(
+            f"init={run} was trained on vectors with fingerprint {theirs}, but these have {glove.fingerprint}: set "
+            "data.glove as in its config.yaml"
+        )
+    encoder, unused = "net.encoder.", ("head.", "pooling.")
+    names = {name: name.removeprefix(encoder) for name in weights if name.startswith(encoder)}
+    return {short: weights[name] for name, short in names.items() if not short.startswith(unused)}
+
+
+def build_guesser(
+    cfg: Mapping[str, Any], glove: Glove, tuned_R: torch.Tensor | None, guessed_G: torch.Tensor, counts_G: torch.Tensor
+) -> WordGuesser:
+    """The encoder that the `model` settings describe, without what labels say of phrases, and its guessing head."""
+    encoder = build_net({**cfg["model"], "phrases": None, "channels": {}}, glove, 2, tuned_R)
+    net = MaskedWords(encoder, guessed_G, counts_G, len(glove.vectors))  # type: ignore[arg-type]
+    more = {"embedding_lr": cfg["embedding_lr"], "share": cfg["masked"]["share"]}
+    return learner(WordGuesser, cfg, net, {"vectors": glove.fingerprint}, **more)
+
+
+def new_guesser(cfg: Mapping[str, Any], corpus: Corpus) -> WordGuesser:
+    """An untrained one; the most frequent words of the training texts are masked and guessed."""
+    counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
+    counts_V[:FIRST_WORD] = 0
+    most = min(cfg["masked"]["words"], int((counts_V > 0).sum()))
+    counts_G, guessed_G = counts_V.topk(most)
+    return build_guesser(cfg, corpus.glove, seen_words(cfg, corpus), guessed_G, counts_G)
+
+
+def trained_guesser(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> WordGuesser:
+    """That of a finished run, in evaluation mode."""
+
+    def module(weights: dict[str, Any], facts: dict[str, Any]) -> WordGuesser:
+        slot_V = weights.get("net.encoder.embedding.slot_V")
+        guessed_G = weights["net.guessed_G"]
+        tuned_R = None if slot_V is None else slot_V.nonzero()[:, 0]
+        return build_guesser(cfg, glove, tuned_R, guessed_G, torch.ones_like(guessed_G))
+
+    return loaded(checkpoint, module)
 
 
 def phrases_of(asked: Mapping[str, Any], train: Ragged, classes: int, rows: int) -> Phrases:
     """The phrases of the training reviews that `model.phrases` asks for. Raises UserError where ids are too many."""
     if rows ** asked["longest"] >= 2**63:
         raise UserError(
-            f"model.phrases.longest={asked['longest']} is too long for {rows:,} vectors: set it to {asked['longest'] - 1}"
+            f"model.phrases.longest={asked['longest']} is too long for {rows:,} vectors: "
+            f"set it to {asked['longest'] - 1}"
         )
     words, review = train.words(asked["longest"] - 1)
     counted = words, review, train.labels, classes, rows, asked["min_reviews"], asked["folds"]

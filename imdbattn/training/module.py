@@ -69,6 +69,19 @@ def from_all(trainer: L.Trainer, mine: Any) -> list[Any]:
     return everyone
 
 
+def tuned_apart(net: nn.Module, embedding: Any, lr: float | None) -> list[dict[str, Any]]:
+    """Parameter groups: all of the net that train, but for tuned vectors, which have a learning rate of their own.
+
+    lr: theirs; None takes the optimiser's.
+    """
+    tuned = getattr(embedding, "offset_RD", None)
+    rest = [p for p in net.parameters() if p is not tuned and p.requires_grad]
+    groups: list[dict[str, Any]] = [{"params": rest}]
+    if tuned is not None:
+        groups.append({"params": [tuned], **({} if lr is None else {"lr": lr})})
+    return groups
+
+
 class Learner(L.LightningModule):
     """What all tasks have in common: optimiser, schedule, the sums of an epoch, and exact evaluation.
 
@@ -156,6 +169,15 @@ class Learner(L.LightningModule):
     def on_test_epoch_end(self) -> None:
         self.log_scores("test")
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuses weights that belong to other vectors: the ids would point to other words."""
+        theirs = checkpoint.get("hyper_parameters", {}).get("vectors")
+        if theirs != (ours := self.hparams.get("vectors")):
+            raise UserError(
+                f"the checkpoint was trained on vectors with fingerprint {theirs}, but these have {ours}: "
+                "set data.glove as in its run folder's config.yaml"
+            )
+
     def groups(self) -> list[dict[str, Any]]:
         """The optimiser's parameter groups."""
         return [{"params": list(self.net.parameters())}]
@@ -226,18 +248,4 @@ class ReviewClassifier(Learner):
         return Scores(*shown)
 
     def groups(self) -> list[dict[str, Any]]:
-        tuned = getattr(self.net.embedding, "offset_RD", None)
-        groups: list[dict[str, Any]] = [{"params": [p for p in self.net.parameters() if p is not tuned]}]
-        if tuned is not None:
-            lr = {} if self.embedding_lr is None else {"lr": self.embedding_lr}
-            groups.append({"params": [tuned], **lr})
-        return groups
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuses weights that belong to other vectors: the ids would point to other words."""
-        theirs = checkpoint.get("hyper_parameters", {}).get("vectors")
-        if theirs != (ours := self.hparams["vectors"]):
-            raise UserError(
-                f"the checkpoint was trained on vectors with fingerprint {theirs}, but these have {ours}: "
-                "set data.glove as in its run folder's config.yaml"
-            )
+        return tuned_apart(self.net, self.net.embedding, self.embedding_lr)

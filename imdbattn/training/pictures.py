@@ -76,6 +76,14 @@ def draw_writer_run(module: SequenceWriter, corpus: PairCorpus, cfg: Mapping[str
         log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
 
 
+def draw_guesser_run(module: Any, corpus: Corpus, cfg: Mapping[str, Any], folder: Path) -> None:
+    """The learning curves of pretraining. A failure is only a warning."""
+    try:
+        draw_curves(folder, "masked words")
+    except Exception as error:
+        log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
+
+
 def draw_curves(folder: Path, *items: str) -> None:
     """Writes learning_curves.png, where the run has kept curves. items: what its data are called, if not reviews."""
     if (file := folder / "metrics.csv").exists():

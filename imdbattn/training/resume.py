@@ -76,7 +76,9 @@ def pinned(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
         return None if path is None else str(Path(path).expanduser().resolve())
 
     here: dict[str, Any] = {"source": source}
+    if data.get("unlabelled") not in (None, "hub"):
+        here["unlabelled"] = absolute(data["unlabelled"])
     here |= {name: absolute(data[name]) for name in ("path", "cache_dir") if name in data}
     if "glove" in data:
         here["glove"] = {"path": absolute(data["glove"]["path"])}
-    return overlay(dict(settings), {"data": here})
+    return overlay(dict(settings), {"data": here, "init": absolute(settings.get("init"))})

@@ -1,16 +1,16 @@
-"""The two tasks: what differs between classifying reviews and writing sequences; all else of a run is the same."""
+"""The tasks: what differs between classifying reviews, writing sequences and guessing words; all else is the same."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from imdbattn.data.prepare import prepare
+from imdbattn.data.prepare import prepare, prepare_unlabelled
 from imdbattn.seq2seq import pairs
 from imdbattn.training import build
 from imdbattn.training.data import BatchData
 from imdbattn.training.module import Learner
-from imdbattn.training.pictures import draw_run, draw_writer_run
+from imdbattn.training.pictures import draw_guesser_run, draw_run, draw_writer_run
 from imdbattn.training.run_folder import link_texts, write_table
 
 Settings = Mapping[str, Any]
@@ -46,6 +46,14 @@ TASKS = {
             path, {"row": corpus.splits[split].rows, "text": corpus.splits[split].texts}
         ),
         draw_writer_run,
+    ),
+    "masked_words": Task(
+        prepare_unlabelled,
+        build.build_data,
+        build.new_guesser,
+        lambda cfg, checkpoint, corpus: build.trained_guesser(cfg, checkpoint, corpus.glove),
+        lambda corpus, split, path: link_texts(corpus.texts(split), path),
+        draw_guesser_run,
     ),
 }
 
