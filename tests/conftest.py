@@ -92,12 +92,17 @@ def shell(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(small, settings, tmp_path_factory):
-    """trained("residual"): run folder and metrics of a rung trained on the small world, once in a session."""
+    """trained("residual"): run folder and metrics of a rung trained on the small world, once in a session.
+
+    trained("pretrained") goes on from an encoder that is pretrained there first.
+    """
     from imdbattn.training.fit import fit
 
     runs: dict[tuple[str, ...], tuple[Path, dict]] = {}
 
     def train(rung: str, *overrides: str) -> tuple[Path, dict]:
+        if rung == "pretrained" and "task=masked_words" not in overrides:
+            overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')[0]}", *overrides)
         if (key := (rung, *overrides)) not in runs:
             folder = tmp_path_factory.mktemp(rung)
             runs[key] = (

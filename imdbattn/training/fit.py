@@ -197,7 +197,8 @@ def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:
 
 def score_facts(name: str, scores: Any) -> dict[str, Any]:
     prefix = f"{name}_" if name else ""
-    return {prefix + key: value for key, value in {**scores.values(), "reviews": getattr(scores, "answers", len(scores.rows_N))}.items()}
+    count = getattr(scores, "answers", len(scores.rows_N))
+    return {prefix + key: value for key, value in {**scores.values(), "reviews": count}.items()}
 
 
 def report(metrics: Mapping[str, Any], folder: Path) -> None:
