@@ -179,7 +179,12 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus) -> ReviewClassifier:
     tuned_R, start = seen_words(cfg, corpus), {}
     if cfg.get("init"):
         start = pretrained_encoder(cfg["init"], corpus.glove)
-        tuned_R = slot_V.nonzero()[:, 0] if (slot_V := start.get("embedding.slot_V")) is not None else None
+        slot_V = start.get("embedding.slot_V")
+        if (slot_V is None) != (tuned_R is None):
+            raise UserError(
+                f"init={cfg['init']} has another model.embedding.trainable than this model: train both alike"
+            )
+        tuned_R = None if slot_V is None else slot_V.nonzero()[:, 0]  # with the words of data.unlabelled
     phrases = folds_N = None
     if asked := cfg["model"].get("phrases"):
         train = corpus.splits["train"]

@@ -66,6 +66,11 @@ def open_settings(cfg: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
     """Settings of the run that `cfg` names, changed by this call's, and its best checkpoint. Raises UserError."""
     theirs, checkpoint = open_run(cfg["run"])
     task, file, keys = theirs.get("task", "reviews"), checkpoint.parents[1] / "config.yaml", flat(theirs)
+    if task == "masked_words":
+        raise UserError(
+            f"run={cfg['run']} is a run of task=masked_words, which labels no reviews: train a classifier that starts "
+            f"from it, model=pretrained init={cfg['run']}"
+        )
     if task not in NEEDED_OF_TASK:
         raise UserError(f"{file} has task={task}, which is none of {', '.join(NEEDED_OF_TASK)}: train again")
     needed = [*NEEDED, *NEEDED_OF_TASK[task]]

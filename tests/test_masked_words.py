@@ -1,0 +1,217 @@
+"""Pretraining by masked words: what is guessed, from what, and what goes on into a classifier."""
+
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from imdbattn.data.prepare import prepare, prepare_unlabelled
+from imdbattn.data.ragged import ragged
+from imdbattn.errors import UserError
+from imdbattn.nn.masked import MaskedWords
+from imdbattn.training.build import new_module
+from imdbattn.training.fit import fit
+from imdbattn.training.masked import drawn
+from imdbattn.training.score import label_texts, score_run
+
+from .nets import WORDS, net
+
+PLAIN = ("model.phrases=null", "model.channels=null")
+GUESSED = torch.arange(3, 3 + WORDS, 2)  # every other word may be masked
+
+
+def guesser(settings) -> MaskedWords:
+    encoder = net(settings, "pretrained", *PLAIN)
+    return MaskedWords(encoder, GUESSED, torch.ones_like(GUESSED), 3 + WORDS).eval()
+
+
+def batch_of(reviews):
+    return ragged(reviews).batch(torch.arange(len(reviews)))
+
+
+REVIEWS = st.lists(st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=9), min_size=1, max_size=5)
+
+
+def test_a_masked_word_cannot_be_seen_but_its_neighbours_can(settings):
+    """Another word in its place changes nothing but which word is to be guessed; another neighbour does."""
+    model = guesser(settings)
+
+    @given(REVIEWS, st.data())
+    @examples(max_examples=25, deadline=None)
+    def holds(reviews, data):
+        batch = batch_of(reviews)
+        masked = torch.zeros_like(batch.tokens_BT, dtype=torch.bool)
+        masked[0, 0] = True
+        batch.tokens_BT[0, 0] = GUESSED[0]
+        with torch.no_grad():
+            before, word = model(batch.tokens_BT, batch.lengths_B, batch.positions_BT, masked)
+            batch.tokens_BT[0, 0] = GUESSED[-1]
+            after, other = model(batch.tokens_BT, batch.lengths_B, batch.positions_BT, masked)
+        assert (word.item(), other.item()) == (0, len(GUESSED) - 1)
+        torch.testing.assert_close(before, after, atol=0, rtol=0)
+        if batch.lengths_B[0] > 1:
+            batch.tokens_BT[0, 1] = 3 + (batch.tokens_BT[0, 1] - 3 + 1) % WORDS
+            with torch.no_grad():
+                moved, _ = model(batch.tokens_BT, batch.lengths_B, batch.positions_BT, masked)
+            assert (moved - before).abs().max() > 1e-6
+
+    holds()
+
+
+def test_only_frequent_words_are_masked(settings):
+    maskable = guesser(settings).maskable(torch.arange(3 + WORDS))
+    assert maskable.nonzero()[:, 0].tolist() == GUESSED.tolist()
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4, unique=True), st.integers(1, 40))
+@examples(max_examples=50, deadline=None)
+def test_a_reviews_masks_in_evaluation_are_its_own(rows, length):
+    """Whatever batch it is in, at whatever padding: the loss is the same at each evaluation."""
+    positions = torch.arange(length).expand(len(rows), -1)
+    together = drawn(torch.tensor(rows), positions, 0.15)
+    for place, row in enumerate(rows):
+        assert together[place].tolist() == drawn(torch.tensor([row]), positions[:1], 0.15)[0].tolist()
+
+
+def test_the_share_of_masked_words_is_the_one_asked_for():
+    masked = drawn(torch.arange(2000), torch.arange(200).expand(2000, -1), 0.15)
+    assert abs(masked.float().mean().item() - 0.15) < 0.002
+    assert masked.float().mean(0).std() < 0.02  # no place is masked oftener than others
+    assert masked.float().mean(1).std() < 0.05  # and no review
+
+
+@pytest.fixture(scope="module")
+def pretrained(trained):
+    return trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
+
+
+def test_it_learns_to_guess_and_scores_validation_alone(pretrained, settings, small):
+    folder, metrics = pretrained
+    assert metrics["items"] == "masked words"
+    assert not [key for key in metrics if key.startswith("test_") and key not in ("test_set", "test_fingerprint")]
+    said = pq.read_table(folder / "validation_predictions.parquet").to_pydict()
+    assert sum(said["masked"]) == metrics["val_reviews"]
+    assert np.isclose(sum(said["losses"]) / sum(said["masked"]), metrics["val_loss"], rtol=1e-5)
+    longer = fit(settings(*small, "task=masked_words", "trainer.max_epochs=12"), folder.parent / "longer")
+    assert longer["val_loss"] < metrics["val_loss"]
+
+
+def test_its_encoder_is_where_the_classifier_starts(pretrained, settings, small):
+    folder, _ = pretrained
+    weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    cfg = settings(*small, "model=pretrained", f"init={folder}")
+    own = new_module(cfg, prepare(cfg["data"])).net.state_dict()
+    parts = ("embedding.", "resize.", "convolution.", "layers.")
+    shared = [name for name in own if name.startswith(parts)]
+    assert len(shared) > 10
+    for name in shared:
+        torch.testing.assert_close(own[name], weights[f"net.encoder.{name}"], atol=0, rtol=0)
+    fresh = new_module(settings(*small, "model=pretrained", "init=null"), prepare(cfg["data"])).net.state_dict()
+    assert any(not torch.equal(own[name], fresh[name]) for name in shared)
+
+
+def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_path):
+    folder, metrics = trained("pretrained")
+    shutil.copytree(folder, tmp_path / "run")
+    config = tmp_path / "run" / "config.yaml"
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(line if not line.startswith("init:") else "init: /nowhere\n" for line in lines))
+    found = score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
+    assert found["accuracy"] == metrics["test_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["init=nowhere"], "nowhere is not a folder with a pretrained encoder: train one, task=masked_words"),
+        (["init={mean}"], "is a run of task=reviews: train one, task=masked_words"),
+        (["init={pretrained}", "model.width=12"], "is of another shape than this model's: train both with the same"),
+        (["init={pretrained}", "model.embedding.trainable=false"], "has another model.embedding.trainable than"),
+        (["init={pretrained}", "data.glove.path={other}"], "was trained on vectors with fingerprint"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused_in_one_line(
+    overrides, words, pretrained, trained, settings, small, world, tmp_path
+):
+    lines = (world / "glove.txt").read_text().splitlines()
+    (tmp_path / "other.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    names = {"mean": trained("mean")[0], "pretrained": pretrained[0], "other": tmp_path / "other.txt"}
+    cfg = settings(*small, "model=pretrained", *(override.format(**names) for override in overrides))
+    with pytest.raises(UserError) as error:
+        fit(cfg, tmp_path / "run")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_pretraining_is_no_classifier(pretrained, settings):
+    folder, _ = pretrained
+    for config, call in (("predict", lambda cfg: label_texts(cfg, ["good"])), ("evaluate", score_run)):
+        with pytest.raises(UserError, match=f"{folder} is a run of task=masked_words, which labels no reviews"):
+            call(settings(f"run={folder}", config=config))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["data.unlabelled=hub"], "data.unlabelled has no meaning without task=masked_words"),
+        (["task=masked_words", "init=runs/x"], "init has no meaning with task=masked_words"),
+        (["task=masked_words", "masked.share=1"], "masked.share=1 must be a number from 0 to 1 (exclusive)"),
+        (["task=masked_words", "masked.words=1"], "masked.words=1 must be a whole number of at least 2"),
+    ],
+)
+def test_settings_without_meaning_are_refused(settings, overrides, words):
+    with pytest.raises(UserError) as error:
+        settings(*overrides)
+    assert words in str(error.value)
+
+
+def write_unlabelled(folder):
+    """aclImdb's layout, with a text twice: in the folder, and as lines of a file."""
+    unsup = folder / "aclImdb" / "train" / "unsup"
+    unsup.mkdir(parents=True)
+    texts = [f"a lovely story number {i} of a dull film" for i in range(12)]
+    for number, text in enumerate(texts):
+        (unsup / f"{number}_0.txt").write_text(text)
+    (folder / "reviews.txt").write_text("\n\n".join(texts) + "\n")
+    return texts
+
+
+def test_reviews_without_labels_join_training_and_no_held_out_text_does(settings, small, world, tmp_path):
+    texts = write_unlabelled(tmp_path)
+    cfg = settings(*small, "task=masked_words")["data"]
+    plain = prepare_unlabelled(cfg)
+    held_out = pq.read_table(plain.texts("validation"))["text"][0].as_py()
+    with (tmp_path / "reviews.txt").open("a") as file:
+        file.write(held_out + "\n")
+    for where in (tmp_path / "aclImdb", tmp_path / "aclImdb" / "train" / "unsup", tmp_path / "reviews.txt"):
+        more = prepare_unlabelled(cfg | {"unlabelled": str(where)})
+        before, after = plain.splits["train"], more.splits["train"]
+        assert len(after) == len(before) + len(texts)
+        assert torch.equal(after.ids[: len(before.ids)], before.ids)
+        assert len(set(after.rows.tolist())) == len(after)
+        assert torch.equal(more.splits["validation"].ids, plain.splits["validation"].ids)
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("nowhere", "does not exist: give hub, a folder of .txt files, or a .txt file"),
+        ("empty", "holds no reviews"),
+        ("latin.txt", "is not UTF-8 at byte 4"),
+        ("nulls.txt", "has a null byte"),
+    ],
+)
+def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(settings, small, tmp_path, where, words):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 \xe9\n"[:3] + b"f\xe9\n")
+    (tmp_path / "nulls.txt").write_bytes(b"good\0film\n")
+    cfg = settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
+    with pytest.raises(UserError) as error:
+        prepare_unlabelled(cfg["data"])
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
