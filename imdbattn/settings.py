@@ -48,6 +48,7 @@ BEYOND = (  # conf/model, with trained vectors and what training reviews say of 
     "log_counts_mean",
     "tuned",
     "convolved",
+    "bigrams",
     "log_counts",
     "wide",
     "pretrained",

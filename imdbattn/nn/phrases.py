@@ -4,7 +4,7 @@ Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Class
 
 Shape suffixes: B reviews, T positions, W words in front of a word, O phrases that end at a word (of 1, 2 .. W + 1
 words), P known phrases and one row 0 for all others, K folds, C columns of log-count ratios, D width, M words of the
-training set, N its reviews.
+training set, N its reviews, H rows of a hashed table.
 """
 
 import torch
@@ -135,6 +135,30 @@ def count_phrases(
     return Phrases(
         keys_P, F.pad(log_count_ratios(whole_CP), none_first), rows, before_MW.shape[-1] + 1, out_of_fold_KPC
     )
+
+
+class PhraseVectors(nn.Module):
+    """A learned vector for each known phrase of two words or more, added to the word that it ends at.
+
+    buckets: H, rows of the table; phrases share them (Weinberger et al. 2009; fastText does so, Joulin et al. 2017).
+    dropout: share of the phrases that are left out in training, for the rarest are soon known by heart.
+    """
+
+    def __init__(self, width: int, phrases: Phrases, buckets: int = 65536, dropout: float = 0.5):
+        super().__init__()
+        if buckets < 1 or not 0 <= dropout < 1:
+            raise ValueError(f"buckets={buckets} must be at least 1 and dropout={dropout} from 0 to below 1")
+        self.table_HD = nn.Parameter(torch.zeros(buckets, width))
+        self.dropout = dropout
+
+    def forward(self, phrases_BTO: Tensor, phrases: Phrases, fold_B: Tensor | None = None) -> Tensor:
+        """Which phrases end at each word, (B, T, O) -> the sum of their vectors, (B, T, D)."""
+        longer_BTO = phrases_BTO[..., 1:]
+        share_BTO = (longer_BTO > 0).to(self.table_HD.dtype)
+        if self.training:
+            share_BTO = F.dropout(share_BTO, self.dropout)
+        vectors_BTOD = F.embedding(longer_BTO % len(self.table_HD), self.table_HD)
+        return (vectors_BTOD * share_BTO[..., None]).sum(2)
 
 
 class LogCounts(nn.Module):

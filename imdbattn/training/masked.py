@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.ragged import Batch
-from imdbattn.training.module import Learner, tuned_apart
+from imdbattn.training.module import Learner, tables_apart
 
 
 @dataclass(frozen=True)
@@ -75,4 +75,4 @@ class WordGuesser(Learner):
         return Guesses(*shown)
 
     def groups(self) -> list[dict[str, Any]]:
-        return tuned_apart(self.net, self.net.encoder.embedding, self.embedding_lr)  # type: ignore[union-attr]
+        return tables_apart(self.net, self.embedding_lr)

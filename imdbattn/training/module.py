@@ -69,17 +69,21 @@ def from_all(trainer: L.Trainer, mine: Any) -> list[Any]:
     return everyone
 
 
-def tuned_apart(net: nn.Module, embedding: Any, lr: float | None) -> list[dict[str, Any]]:
-    """Parameter groups: all of the net that train, but for tuned vectors, which have a learning rate of their own.
+TABLES = ("offset_RD", "table_HD")  # parameters of which a batch touches few rows: words' and phrases' vectors
+
+
+def tables_apart(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
+    """Parameter groups: all of the net that train, but for tables of vectors, which have a learning rate of their own.
 
     lr: theirs; None takes the optimiser's.
     """
-    tuned = getattr(embedding, "offset_RD", None)
-    rest = [p for p in net.parameters() if p is not tuned and p.requires_grad]
-    groups: list[dict[str, Any]] = [{"params": rest}]
-    if tuned is not None:
-        groups.append({"params": [tuned], **({} if lr is None else {"lr": lr})})
-    return groups
+    groups: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
+    for name, parameter in net.named_parameters():
+        if parameter.requires_grad:
+            groups[name.rpartition(".")[2] in TABLES].append(parameter)
+    rest, tables = groups
+    found: list[dict[str, Any]] = [{"params": rest}]
+    return [*found, {"params": tables, **({} if lr is None else {"lr": lr})}] if tables else found
 
 
 class Learner(L.LightningModule):
@@ -248,4 +252,4 @@ class ReviewClassifier(Learner):
         return Scores(*shown)
 
     def groups(self) -> list[dict[str, Any]]:
-        return tuned_apart(self.net, self.net.embedding, self.embedding_lr)
+        return tables_apart(self.net, self.embedding_lr)
