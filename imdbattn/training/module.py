@@ -230,6 +230,7 @@ class ReviewClassifier(Learner):
         super().__init__(*args, **more)
         self.embedding_lr = embedding_lr
         self.register_buffer("folds_N", folds_N, persistent=False)
+        self._ddp_params_and_buffers_to_ignore.append("folds_N")
 
     def forward(self, batch: Batch, record: list[Tensor] | None = None) -> Tensor:
         inputs = batch.tokens_BT, batch.lengths_B, batch.positions_BT, record
