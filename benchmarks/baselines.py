@@ -90,12 +90,12 @@ def mean_vectors(task: Task) -> Features:
     return {name: scaler.transform(mean_ND) for name, mean_ND in means.items()}
 
 
-def bigrams(task: Task, vectorizer: str, **options: Any) -> Features:
-    """(N, F), sparse: words and pairs of neighbours that occur in training, as scikit-learn's `vectorizer` counts."""
+def phrases(task: Task, vectorizer: str, longest: int = 2, **options: Any) -> Features:
+    """(N, F), sparse: phrases of 1 to `longest` words that occur in training, as scikit-learn's `vectorizer` counts."""
     from sklearn.feature_extraction import text
 
     by_spaces = {"tokenizer": str.split, "token_pattern": None, "lowercase": False}
-    counter = getattr(text, vectorizer)(ngram_range=(1, 2), dtype=np.float32, **by_spaces, **options)
+    counter = getattr(text, vectorizer)(ngram_range=(1, longest), dtype=np.float32, **by_spaces, **options)
     return {"train": counter.fit_transform(task.words["train"])} | {
         name: counter.transform(task.words[name]) for name in ("validation", "test")
     }
@@ -109,7 +109,12 @@ def logistic(features: Features, task: Task, c: float, seed: int) -> Model:
     from sklearn.linear_model import LogisticRegression
 
     fitted = LogisticRegression(C=c, max_iter=1000).fit(features["train"], task.labels_N("train"))
-    return Model(fitted.predict_log_proba, fitted.coef_.size + fitted.intercept_.size)
+
+    def logits_NC(features_NF: Any) -> np.ndarray:
+        scores = fitted.decision_function(features_NF)  # of two classes the second's alone
+        return np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
+
+    return Model(logits_NC, fitted.coef_.size + fitted.intercept_.size)
 
 
 def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.25) -> Model:
@@ -120,9 +125,7 @@ def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.
     """
     from sklearn.svm import LinearSVC
 
-    if (classes := len(task.corpus.label_names)) != 2:
-        raise UserError(f"nb_svm tells two labels apart, and these reviews have {classes}: leave it out with --only")
-    labels_N = task.labels_N("train")
+    labels_N = two_labels_N(task, "nb_svm")
     ratio_F = log_count_ratio(features["train"], labels_N)
     svm = LinearSVC(C=c, fit_intercept=False, random_state=seed)
     weights_F = svm.fit(features["train"].multiply(ratio_F).tocsr(), labels_N).coef_[0]
@@ -135,6 +138,20 @@ def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.
         return np.stack([np.zeros_like(logit_N), logit_N], axis=1)
 
     return Model(logits_NC, len(weights_F))
+
+
+def nb_logistic(features: Features, task: Task, c: float, seed: int) -> Model:
+    """Logistic regression on the same features: binary, times their log-count ratio;"""
+    ratio_F = log_count_ratio(features["train"], two_labels_N(task, "nb_lr"))
+    fitted = logistic({"train": features["train"].multiply(ratio_F).tocsr()}, task, c, seed)
+    return Model(lambda features_NF: fitted.logits_NC(features_NF.multiply(ratio_F).tocsr()), fitted.parameters)
+
+
+def two_labels_N(task: Task, name: str) -> np.ndarray:
+    """The labels of training. Raises UserError where there are more than two, for log-count ratios tell two apart."""
+    if (classes := len(task.corpus.label_names)) != 2:
+        raise UserError(f"{name} tells two labels apart, and these reviews have {classes}: leave it out with --only")
+    return task.labels_N("train")
 
 
 def log_count_ratio(binary_NF: Any, labels_N: np.ndarray, alpha: float = 1.0) -> np.ndarray:
@@ -195,10 +212,16 @@ def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
 BASELINES = {
     "mean_glove": Baseline(mean_vectors, logistic, "C", (0.01, 0.1, 1.0, 10.0)),
     "tfidf": Baseline(
-        partial(bigrams, vectorizer="TfidfVectorizer", sublinear_tf=True, min_df=2), logistic, "C", (3.0, 10.0, 30.0)
+        partial(phrases, vectorizer="TfidfVectorizer", sublinear_tf=True, min_df=2), logistic, "C", (3.0, 10.0, 30.0)
     ),
     "nb_svm": Baseline(
-        partial(bigrams, vectorizer="CountVectorizer", binary=True), nb_svm, "C", (0.001, 0.01, 0.1, 1.0)
+        partial(phrases, vectorizer="CountVectorizer", binary=True), nb_svm, "C", (0.001, 0.01, 0.1, 1.0)
+    ),
+    "nb_svm_trigrams": Baseline(
+        partial(phrases, vectorizer="CountVectorizer", longest=3, binary=True), nb_svm, "C", (0.001, 0.003, 0.01, 0.1)
+    ),
+    "nb_lr": Baseline(
+        partial(phrases, vectorizer="CountVectorizer", binary=True), nb_logistic, "C", (0.003, 0.01, 0.03, 0.1, 1.0)
     ),
     "fasttext": Baseline(lambda task: task.words, fasttext, "epochs", (5, 10, 25)),
 }

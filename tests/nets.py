@@ -1,6 +1,8 @@
 """Every rung as an untrained net over random vectors, from its own YAML."""
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,17 +23,16 @@ def vectors() -> Glove:
     return Glove(folder=None, fingerprint="0" * 16, vectors=table, mean_D=mean, std_D=std)
 
 
-def reviews(seed: int = 0, count: int = 200, words: int = WORDS) -> Ragged:
-    """Random reviews of three classes, of so few words that phrases occur again."""
+def reviews(seed: int = 0, count: int = 2000, longest: int = 100, classes: int = 3, words: int = WORDS) -> Ragged:
+    """Random reviews; by default so many that all pairs of words occur again, and one triple in thirteen."""
     rng = np.random.default_rng(seed)
-    ids = [rng.integers(3, 3 + words, rng.integers(0, 12)).tolist() for _ in range(count)]
-    return ragged(ids, rng.integers(0, 3, count))
+    ids = [rng.integers(3, 3 + words, rng.integers(0, longest + 1)).tolist() for _ in range(count)]
+    return ragged(ids, rng.integers(0, classes, count))
 
 
-def phrases(asked, classes: int) -> Phrases:
-    few = reviews()
-    few.labels.clamp_(max=classes - 1)
-    return phrases_of(asked, few, classes, 3 + WORDS)
+def phrases(asked: Mapping[str, Any], classes: int) -> Phrases:
+    """Those of random reviews that `model.phrases` asks for."""
+    return phrases_of(asked, reviews(classes=classes), classes, 3 + WORDS)
 
 
 def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -> torch.nn.Module:

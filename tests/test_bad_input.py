@@ -47,9 +47,9 @@ class Place:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
-    def run(self) -> Path:
+    def run(self, rung: str = "mean") -> Path:
         """A copy of a finished run."""
-        return shutil.copytree(self.trained("mean")[0], self.folder / "run", dirs_exist_ok=True)
+        return shutil.copytree(self.trained(rung)[0], self.folder / "run", dirs_exist_ok=True)
 
 
 def left_in(*folders: Path) -> dict[Path, int]:
@@ -153,11 +153,11 @@ def flipped(pattern: str) -> Arguments:
     return make
 
 
-def broken(change: Callable[[Path], object] | None = None, *more: str) -> Arguments:
+def broken(change: Callable[[Path], object] | None = None, *more: str, rung: str = "mean") -> Arguments:
     """A copy of a finished run, changed."""
 
     def make(place: Place) -> list[str]:
-        run = place.run()
+        run = place.run(rung)
         if change:
             change(run)
         return [f"run={run}", *more]
@@ -186,6 +186,10 @@ def repack(change: Callable[[dict], dict]) -> Callable[[Path], object]:
 
 def other_version(content: dict) -> dict:
     return content | {"state_dict": {f"model.{name}": value for name, value in content["state_dict"].items()}}
+
+
+def without_phrases(content: dict) -> dict:
+    return content | {"state_dict": {k: v for k, v in content["state_dict"].items() if "phrases" not in k}}
 
 
 def shuffled(place: Place) -> list[str]:
@@ -261,6 +265,40 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
             "trainer.enable_progress_bar=no please": "true or false",
         }.items()
     },
+    **{
+        value: (typed("model=log_counts", value), rf"{re.escape(value)} must be a whole number of at least {least}")
+        for value, least in {
+            "model.phrases.longest=4": "1 and at most 3",
+            "model.phrases.longest=0": "1 and at most 3",
+            "model.phrases.longest=null": "1 and at most 3",
+            "model.phrases.min_reviews=0": "1",
+            "model.phrases.min_reviews=1.5": "1",
+            "model.phrases.folds=1": "2",
+            "model.phrases.folds=all": "2",
+            "model.convolution.kernel=0": "1",
+        }.items()
+    },
+    "a kernel without a middle": (
+        typed("model=convolved", "model.convolution.kernel=2"),
+        r"model=convolved: model\.convolution\.kernel=2 must be an odd number of at least 1",
+    ),
+    "channels without phrases": (
+        typed("model=log_counts", "model.phrases=null"),
+        r"model=log_counts: model\.channels\.log_counts needs model\.phrases",
+    ),
+    "a number for phrases": (
+        typed("model=log_counts", "model.phrases=3"),
+        r"model\.phrases=3 must hold settings, as model\.phrases\.longest is one",
+    ),
+    "half the settings of phrases": (
+        typed("model=log_counts", "~model.phrases.folds"),
+        r"model\.phrases\.folds",
+    ),
+    "phrases without their length": (typed("model=mean", "model.phrases={folds: 5}"), r"model\.phrases\.longest"),
+    "a channel that is none": (
+        typed("model=log_counts", "model.channels.log_counts._target_=torch.nn.functional.relu"),
+        r"relu is no Module",
+    ),
     "a value for a group": (typed("optim=adam"), r"optim=adam must hold settings, as optim\.lr is one"),
     "a value for a group in a group": (
         typed("data.glove=50"),
@@ -580,6 +618,37 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         "predict",
         broken(rewrite("config.yaml", lambda content: content.replace(b"layers: 0", b"layers: 1")), "text=good"),
         r"best\.ckpt cannot be loaded: ",
+    ),
+    "phrases that are not in the checkpoint": (
+        "predict",
+        broken(repack(without_phrases), "text=good", rung="log_counts_mean"),
+        r"best\.ckpt cannot be loaded: .*net\.phrases\.keys_P.*; train again",
+    ),
+    "phrases that only the checkpoint knows": (
+        "predict",
+        broken(
+            rewrite("config.yaml", lambda content: re.sub(rb"  phrases:\n(    .*\n)+", b"  phrases: null\n", content)),
+            "text=good",
+            rung="log_counts_mean",
+        ),
+        r"model\.channels\.log_counts needs model\.phrases",
+    ),
+    "phrases of another length": (
+        "evaluate",
+        broken(
+            rewrite("config.yaml", lambda content: content.replace(b"longest: 3", b"longest: 2")),
+            rung="log_counts_mean",
+        ),
+        r"best\.ckpt cannot be loaded: .*size mismatch",
+    ),
+    "half a run's settings of phrases": (
+        "predict",
+        broken(
+            rewrite("config.yaml", lambda content: content.replace(b"    longest: 3\n", b"")),
+            "text=good",
+            rung="log_counts_mean",
+        ),
+        r"model\.phrases\.longest",
     ),
     "other vectors": ("predict", shuffled, r"vectors with fingerprint .*: set data\.glove as in"),
     "broken settings of a run": (

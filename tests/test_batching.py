@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data.batching import Batches, EvalBatches, TrainBatches
 from imdbattn.data.ragged import ragged, read_places
+from imdbattn.nn import phrases
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 
@@ -71,15 +72,56 @@ def test_word_dropout_takes_out_its_share_and_leaves_the_order(reviews, share, s
         assert batch.tokens_BT[row, :length].tolist() == [review[place] for place in positions]
 
 
+@given(
+    st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8),
+    st.none() | st.integers(1, 40),
+    st.sampled_from([0.0, 1.0]) | st.floats(0, 1),
+    st.sampled_from([0.0, 0.3, 0.8]),
+    st.integers(0, 4),
+    st.integers(1, 16),
+)
+@examples(max_examples=150, deadline=None)
+def test_the_words_in_front_are_those_of_the_review_whatever_is_taken_out(
+    reviews, max_tokens, head_share, share, before, multiple
+):
+    """Of a word behind the gap of a truncated review, too; where a review starts none is in front."""
+    order = torch.arange(len(reviews)).flip(0)
+    batch = ragged(reviews).batch(order, max_tokens, head_share, share, 7, multiple, before)
+    assert batch.before_BTW.shape == (*batch.tokens_BT.shape, before)
+    for row, review in enumerate(reviews[::-1]):
+        length = int(batch.lengths_B[row])
+        places = read_places(len(review), max_tokens, head_share)
+        read = [places[position] for position in batch.positions_BT[row, :length]]
+        assert batch.tokens_BT[row, :length].tolist() == [review[place] for place in read]
+        expected = [[review[place - back] if place >= back else 0 for back in range(1, before + 1)] for place in read]
+        assert batch.before_BTW[row, :length].tolist() == expected
+        assert batch.before_BTW[row, length:].eq(0).all()
+
+
+@given(st.lists(st.lists(st.integers(3, 99), max_size=12), min_size=1, max_size=8), st.integers(0, 4))
+@examples(max_examples=60, deadline=None)
+def test_of_whole_reviews_a_net_finds_the_same_words_in_front(reviews, before):
+    whole = ragged(reviews)
+    batch = whole.batch(torch.arange(len(reviews)), before=before)
+    word_BT = torch.arange(batch.tokens_BT.shape[1]) < batch.lengths_B[:, None]
+    found_BTW = phrases.before(batch.tokens_BT, before)
+    assert found_BTW.shape == batch.before_BTW.shape
+    assert found_BTW[word_BT].equal(batch.before_BTW[word_BT])
+    flat, review = whole.words(before)
+    assert flat.equal(batch.before_BTW[word_BT])
+    assert review.tolist() == [number for number, ids in enumerate(reviews) for _ in ids]
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_ranks_together_see_the_batch_of_one_process(ranks):
     reviews = ragged([[3] * length for length in range(1, 60)])
     item = (7, np.arange(10, 30))
-    whole = Batches(reviews, 40, 0.75, 0.5)[item]
-    parts = [Batches(reviews, 40, 0.75, 0.5, rank, ranks)[item] for rank in range(ranks)]
+    whole = Batches(reviews, 40, 0.75, 0.5, before=2)[item]
+    parts = [Batches(reviews, 40, 0.75, 0.5, rank, ranks, before=2)[item] for rank in range(ranks)]
     assert all(part.reviews == whole.reviews == 20 for part in parts)
     for rank, part in enumerate(parts):
         assert part.positions_BT.tolist() == whole.positions_BT[rank::ranks].tolist()
+        assert part.before_BTW.tolist() == whole.before_BTW[rank::ranks].tolist()
 
 
 def test_imdb_like_lengths_pad_less_than_two_percent():

@@ -10,10 +10,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.seq2seq.vocabulary import Vocabulary
-from imdbattn.settings import RULES, RUNGS, WRITER_RULES, WRITERS, conf_dir, digest, flat, has_plugin
+from imdbattn.settings import BEYOND, RULES, RUNGS, WRITER_RULES, WRITERS, conf_dir, digest, flat, has_plugin
 from imdbattn.training.build import build_encoder_decoder, build_net, build_trainer, make
 
-from .nets import net, vectors
+from .nets import net, phrases, vectors
 
 FILES = sorted(file.relative_to(conf_dir()) for file in conf_dir().rglob("*.yaml"))
 PAIRS = ("reverse", "translation")  # conf/data of encoder-decoders
@@ -22,7 +22,7 @@ CHOICES = [
     for file in FILES
     if file.parent.name in ("data", "debug", "logger", "task", "trainer")
 ]
-CHOICES += [[f"model={rung}"] for rung in RUNGS]
+CHOICES += [[f"model={rung}"] for rung in (*RUNGS, *BEYOND)]
 CHOICES += [["task=seq2seq", f"model={writer}", f"data={data}"] for writer in WRITERS for data in PAIRS]
 EXPERIMENTS = [file.stem for file in FILES if file.parent.name == "experiment"]
 LETTERS = Vocabulary.count(["ABC"])
@@ -63,9 +63,12 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment):
     params = OmegaConf.load(conf_dir() / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
     assert [key for key in params if key == "seed"]
     parse = OverridesParser.create().parse_override
+    varied = [parse(f"{key}={values}") for key, values in params.items()]
     values = [
-        [f"{key}={value}" for value in parse(f"{key}={values}").sweep_string_iterator()]
-        for key, values in params.items()
+        [f"{one.key_or_group}={value}" for value in one.sweep_string_iterator()]
+        if one.is_sweep_override()
+        else [one.input_line]
+        for one in varied
     ]
     digests = set()
     jobs = list(itertools.product(*values))
@@ -74,7 +77,8 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment):
         if cfg["task"] == "seq2seq":
             build_encoder_decoder(cfg["model"], LETTERS, LETTERS)
         else:
-            build_net(cfg["model"], vectors(), 2, None)
+            known = phrases(asked, 2) if (asked := cfg["model"]["phrases"]) else None
+            build_net(cfg["model"], vectors(), 2, None, known)
         digests.add((digest(cfg), cfg["seed"]))
     assert len(digests) == len(jobs) > 1, "two jobs would share a folder"
 
@@ -86,14 +90,14 @@ def test_the_ladders_experiment_has_every_rung_in_its_order():
 
 def test_every_rung_follows_the_one_it_adds_a_line_to(settings):
     """model.after, by which comparisons find neighbours, is the file that the rung inherits from."""
-    for rung in (*RUNGS, *WRITERS):
+    for rung in (*RUNGS, *BEYOND, *WRITERS):
         parents = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [None])
         task = ["task=seq2seq"] * (rung in WRITERS)
         assert settings(*task, f"model={rung}")["model"]["after"] == parents[0], rung
 
 
 def test_every_rung_has_its_file():
-    assert {file.stem for file in FILES if file.parent.name == "model"} == {*RUNGS, *WRITERS}
+    assert {file.stem for file in FILES if file.parent.name == "model"} == {*RUNGS, *BEYOND, *WRITERS}
 
 
 @pytest.mark.parametrize("rung", RUNGS)
@@ -106,6 +110,36 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
     assert type(model.positions).__name__ == position
     pooling = {"learned_query": "LearnedQueryPooling", "text_query": "TextQueryPooling"}.get(rung)
     assert type(model.pooling).__name__ == (pooling or ("ClsPooling" if cls else "MeanPooling"))
+
+
+@pytest.mark.parametrize(
+    ("rung", "layers", "convolved", "channels"),
+    [
+        ("tuned_mean", 0, False, []),
+        ("tuned", 1, False, []),
+        ("convolved", 1, True, []),
+        ("log_counts", 1, True, ["log_counts"]),
+        ("log_counts_mean", 0, False, ["log_counts"]),
+        ("bigrams", 1, True, ["bigrams"]),
+        ("wide", 1, True, ["log_counts"]),
+        ("pretrained", 1, True, ["log_counts"]),
+    ],
+)
+def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, layers, convolved, channels):
+    model = net(settings, rung)
+    assert [type(layer).__name__ for layer in model.layers] == ["ResidualLayer"] * layers
+    assert type(model.convolution).__name__ == ("Convolution" if convolved else "NoneType")
+    assert list(model.channels) == channels
+    kinds = {"log_counts": "LogCounts", "vectors": "PhraseVectors"}
+    assert all(type(part).__name__ == kinds[name] for name, part in model.channels.items())
+    assert (model.phrases is not None) == bool(channels)
+    assert model.embedding.offset_RD.requires_grad, "trainable vectors"
+    assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", "MeanPooling"]
+
+
+def test_every_rung_beyond_the_ladder_is_looked_at():
+    (marked,) = test_every_rung_beyond_the_ladder_builds_the_model_it_names.pytestmark
+    assert {row[0] for row in marked.args[1]} == set(BEYOND)
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -175,6 +209,7 @@ REPEATED = {  # overrides of keys that another file explains
 
 def test_every_rule_is_about_a_setting_that_exists(settings):
     known = set()
-    for choice in (["model=residual_learned"], ["task=seq2seq"], ["task=seq2seq", "data=translation"]):
+    tasks = (["model=log_counts"], ["task=masked_words"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
+    for choice in (["model=residual_learned"], *tasks):
         known |= set(flat(settings(*choice)))
     assert known >= {*RULES, *WRITER_RULES}

@@ -17,7 +17,7 @@ from imdbattn.nn.attention import (
     fits_in_pieces,
     padding_mask,
 )
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.settings import BEYOND, RUNGS, words_before
 from imdbattn.training import cpu
 from imdbattn.training.build import build_module, build_trainer, compile_net
 from imdbattn.training.fit import fit
@@ -130,7 +130,9 @@ def test_the_check_tells_bfloat16_from_float32(onednn):
 def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, monkeypatch):
     # Tensors of the device "meta" have no values: whatever reads one on the host raises.
     cfg = settings(f"model={rung}", "model.embedding.trainable=true")
-    module = build_module(cfg, net(settings, rung, "model.embedding.trainable=true"), vectors(), ["neg", "pos", "so"])
+    folds_N = torch.zeros(len(reviews), dtype=torch.int64)
+    built = net(settings, rung, "model.embedding.trainable=true")
+    module = build_module(cfg, built, vectors(), ["neg", "pos", "so"], folds_N)
     module.to("meta").train()
     whole = ragged(reviews)
     assert len(whole.lengths) == len(reviews)  # read once, before
@@ -139,7 +141,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
     rand = torch.rand  # has no generator for this device
     monkeypatch.setattr(torch, "rand", lambda shape, generator, device: rand(shape, device=device))
-    batch = Batches(there, 512, 0.75, 0.5, multiple=16)[0, np.arange(20)]
+    batch = Batches(there, 512, 0.75, 0.5, multiple=16, before=words_before(cfg))[0, np.arange(20)]
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta
     module._trainer = type("Trainer", (), {"world_size": 1})()
@@ -159,7 +161,9 @@ def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 def test_every_rung_trains_in_the_gpus_precision(settings, small, rung, tmp_path):
-    cfg = settings(*small, f"model={rung}", "trainer.precision=bf16-mixed", "trainer.max_steps=2", "test=false")
+    cfg = settings(
+        *small, f"model={rung}", "trainer.precision=bf16-mixed", "trainer.max_steps=2", "test=false", "init=null"
+    )
     assert fit(cfg, tmp_path)["steps"] == 2
 
 

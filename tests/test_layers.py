@@ -1,9 +1,13 @@
 """The layers are the exercise's formulas, term by term."""
 
+import pytest
 import torch
 
+from imdbattn.errors import UserError
 from imdbattn.nn.attention import padding_mask
-from imdbattn.nn.layers import PlainLayer, ResidualLayer
+from imdbattn.nn.layers import Convolution, PlainLayer, ResidualLayer
+
+from .nets import net
 
 MASK = padding_mask(torch.tensor([5, 2]), 5)
 
@@ -35,6 +39,38 @@ def test_self_attention_is_the_softmax_over_keys_of_scaled_products():
     torch.testing.assert_close(f(x, padding_mask(torch.tensor([3]), 3))[0], weights @ value)
 
 
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_a_convolution_adds_what_each_word_and_its_neighbours_say(kernel):
+    """x + ReLU(bias + the sum over neighbours of weight times x); where none is, nothing is added."""
+    torch.manual_seed(0)
+    layer, x = Convolution(4, kernel), torch.randn(2, 5, 4)
+    weight, bias = layer.conv.weight, layer.conv.bias
+    found = layer(x, MASK)
+    for review, length in enumerate((5, 2)):
+        for place in range(length):
+            total = bias
+            for step in range(kernel):
+                neighbour = place + step - kernel // 2
+                if 0 <= neighbour < length:
+                    total = total + weight[:, :, step] @ x[review, neighbour]
+            torch.testing.assert_close(found[review, place], x[review, place] + torch.relu(total))
+
+
+def test_a_convolution_does_not_read_the_padding():
+    torch.manual_seed(0)
+    layer, x = Convolution(4, 3), torch.randn(2, 5, 4)
+    other = torch.where(MASK[..., None], x, 100 * torch.randn(2, 5, 4))
+    torch.testing.assert_close(layer(other, MASK)[MASK], layer(x, MASK)[MASK], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", [2, 4, 0, -1])
+def test_a_kernel_without_a_middle_is_refused(settings, kernel):
+    with pytest.raises(ValueError, match=rf"model\.convolution\.kernel={kernel} must be an odd number of at least 1"):
+        Convolution(4, kernel)
+    with pytest.raises(UserError, match=rf"model\.convolution\.kernel={kernel} must be"):
+        net(settings, "convolved", f"model.convolution.kernel={kernel}")
+
+
 def test_all_layers_are_trained():
     """The layers of a stack are registered: a Python list of them would leave them untrained."""
     from torch import nn
@@ -45,7 +81,8 @@ def test_all_layers_are_trained():
     from imdbattn.nn.positions import NoPositions
 
     vectors = torch.randn(9, 4)
-    model = Classifier(Embedding(vectors, torch.zeros(4), torch.ones(4)), 2, NoPositions, ResidualLayer, MeanPooling, 3)
+    embedding = Embedding(vectors, torch.zeros(4), torch.ones(4))
+    model = Classifier(embedding, 2, positions=NoPositions, layer=ResidualLayer, pooling=MeanPooling, layers=3)
     model(torch.randint(3, 9, (2, 5)), torch.tensor([5, 2])).sum().backward()
     for layer in model.layers:
         assert all(parameter.grad is not None for parameter in layer.parameters())

@@ -102,6 +102,7 @@ CASES = {
         50,
         ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2"),
     ),
+    "phrases of folds, a convolution, vectors that train": (31, ("model=log_counts",)),
     "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
     "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
     "validations that epochs do not matter to": (

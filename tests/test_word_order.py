@@ -1,4 +1,4 @@
-"""Promise 2: without positions the ladder is blind to word order; with positions it is not."""
+"""Promise 2: without positions or neighbours a rung is blind to word order; with them it is not."""
 
 import pytest
 import torch
@@ -8,10 +8,14 @@ from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
 from imdbattn.nn.positions import Learned, Sinusoidal, sinusoids
-from imdbattn.settings import RUNGS
+from imdbattn.settings import BEYOND, RUNGS
 
 from .conftest import POSITIONAL
 from .nets import WORDS, net
+
+# Rungs that read a word with those beside it
+NEIGHBOURS = ("convolved", "bigrams", "log_counts", "log_counts_mean", "wide", "pretrained")
+SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
 
 
 def score(model, review: list[int]) -> torch.Tensor:
@@ -20,9 +24,15 @@ def score(model, review: list[int]) -> torch.Tensor:
         return model(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
 
 
-@pytest.mark.parametrize("rung", [rung for rung in RUNGS if rung not in POSITIONAL])
-def test_without_positions_shuffling_changes_nothing(settings, rung):
-    model = net(settings, rung)
+@pytest.mark.parametrize(
+    ("rung", "overrides"),
+    [
+        *((rung, ()) for rung in (*RUNGS, *BEYOND) if rung not in SEES_ORDER),
+        ("log_counts_mean", ("model.phrases.longest=1",)),  # its phrases alone tell the order, not its words
+    ],
+)
+def test_without_positions_or_neighbours_shuffling_changes_nothing(settings, rung, overrides):
+    model = net(settings, rung, *overrides)
 
     @given(st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=15), st.randoms(use_true_random=False))
     @examples(max_examples=25, deadline=None)
@@ -33,8 +43,8 @@ def test_without_positions_shuffling_changes_nothing(settings, rung):
     holds()
 
 
-@pytest.mark.parametrize("rung", POSITIONAL)
-def test_with_positions_order_counts(settings, rung):
+@pytest.mark.parametrize("rung", SEES_ORDER)
+def test_with_positions_or_neighbours_order_counts(settings, rung):
     model = net(settings, rung)
     review = list(range(3, 15))
     assert (score(model, review) - score(model, review[::-1])).abs().max() > 1e-3

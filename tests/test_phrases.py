@@ -1,0 +1,394 @@
+"""Phrases are told apart, counted as the paper says, and never say to a review what its own label said to them.
+
+Shape suffixes: B reviews of a batch, T positions, N reviews, M words of all reviews, W words in front of a word, O
+phrases that end at a word, P known phrases and row 0, K folds, C classes or columns.
+"""
+
+import csv
+import math
+import random
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from torch import Tensor
+
+from imdbattn.data.prepare import load_vectors, prepare
+from imdbattn.data.ragged import Ragged, ragged
+from imdbattn.errors import UserError
+from imdbattn.nn.phrases import (
+    LogCounts,
+    Phrases,
+    PhraseVectors,
+    count_phrases,
+    folds_of,
+    log_count_ratios,
+    phrase_keys,
+)
+from imdbattn.training.build import build_module, new_module, phrases_of, trained_module
+from imdbattn.training.fit import fit
+from imdbattn.training.module import ReviewClassifier
+from imdbattn.training.score import label_texts, open_settings, score_run
+
+from .conftest import BAD, FILLER, GOOD
+from .nets import WORDS, net, reviews, vectors
+
+FOLDS, ROWS = 4, 12  # ROWS: ids there are
+Phrase = tuple[int, ...]  # ids in the order in which they are read
+
+WORD = st.integers(1, ROWS - 1).filter(lambda word: word != 2)  # 1 is <unk>; no text holds 0, <pad>, or 2, <cls>
+TEXT = st.lists(WORD, max_size=12)
+TEXTS = st.lists(TEXT, min_size=1, max_size=20)
+
+
+def labelled(texts: list[list[int]], classes: int) -> Ragged:
+    """Each class in turn: so folds are the same when all labels of one are moved round."""
+    return ragged(texts, torch.arange(len(texts)).numpy() % classes)
+
+
+def counted(data: Ragged, classes: int, longest: int = 3, least: int = 2, folds: int = FOLDS) -> Phrases:
+    before_MW, review_M = data.words(longest - 1)
+    return count_phrases(data.ids.long(), before_MW, review_M, data.labels, classes, ROWS, least, folds)
+
+
+# --- by hand, in sets of tuples ---------------------------------------------------------------------------------------
+
+
+def phrases_in(text: list[int], longest: int) -> set[Phrase]:
+    windows = {tuple(text[at : at + size]) for size in range(1, longest + 1) for at in range(len(text) - size + 1)}
+    return {phrase for phrase in windows if min(phrase) >= 3}
+
+
+def known_by_hand(texts: list[list[int]], longest: int, least: int) -> list[Phrase]:
+    """The known phrases, in the order of their rows from 1 on: short ones first."""
+    times = Counter(phrase for text in texts for phrase in phrases_in(text, longest))
+    return sorted((phrase for phrase, count in times.items() if count >= least), key=lambda p: (len(p), p))
+
+
+def ratios_by_hand(known: list[Phrase], shown: list[tuple[set[Phrase], int]], classes: int) -> list[list[float]]:
+    """r = log((p / |p|_1) / (q / |q|_1)), p = 1 + sum of f over a class, q over the others (the paper's eq. 1)."""
+
+    def shares(inside: set[int]) -> list[float]:
+        counts = [1 + sum(phrase in found and label in inside for found, label in shown) for phrase in known]
+        return [count / sum(counts) for count in counts]
+
+    every = set(range(classes))
+    columns = [
+        [math.log(p / q) for p, q in zip(shares({label}), shares(every - {label}), strict=True)]
+        for label in (range(classes) if classes > 2 else [1])
+    ]
+    return [[0.0] * len(columns), *map(list, zip(*columns, strict=True))]
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.data())
+@examples(max_examples=200, deadline=None)
+def test_phrases_have_one_number_each_and_longer_ones_larger_numbers(data):
+    most = 2**21 - 1  # as many ids as three words of a phrase may have
+    rows = data.draw(st.sampled_from([4, 5, 6, 64, 400_004, most]))
+    word = st.one_of(st.integers(0, min(6, rows - 1)), st.integers(max(0, rows - 4), rows - 1))
+    triples = torch.tensor(data.draw(st.lists(st.tuples(word, word, word), min_size=1, max_size=60)))
+    keys_MO = phrase_keys(triples[:, 0], triples[:, 1:], rows)
+    phrase_of, key_of = dict[int, Phrase](), dict[Phrase, int]()
+    for triple, keys in zip(triples.tolist(), keys_MO.tolist(), strict=True):
+        for size, key in enumerate(keys, 1):
+            phrase = tuple(triple[:size])
+            assert (key == -1) == (min(phrase) < 3)
+            if key != -1:
+                assert key >= 0
+                assert phrase_of.setdefault(key, phrase) == phrase
+                assert key_of.setdefault(phrase, key) == key
+    ordered = [phrase_of[key] for key in sorted(phrase_of)]
+    assert ordered == sorted(ordered, key=len), "ascending from length to length"
+
+
+def test_every_phrase_of_a_small_vocabulary_has_a_number_of_its_own():
+    rows = 7
+    triples = torch.cartesian_prod(*3 * [torch.arange(3, rows)])
+    keys_MO = phrase_keys(triples[:, 0], triples[:, 1:], rows)
+    assert len(keys_MO.unique()) == 4 + 4**2 + 4**3
+
+
+@pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
+def test_more_words_than_numbers_are_refused(longest, rows):
+    asked = {"longest": longest, "min_reviews": 1, "folds": 2}
+    with pytest.raises(UserError, match=rf"model\.phrases\.longest={longest} is too long .* set it to {longest - 1}$"):
+        phrases_of(asked, ragged([[3]]), 2, rows)
+    phrases_of(asked, ragged([[3]]), 2, rows - 1)
+
+
+# --- what is known, and where it stands -------------------------------------------------------------------------------
+
+
+@given(TEXTS, TEXTS, st.integers(1, 3), st.integers(1, 4))
+@examples(max_examples=150, deadline=None)
+def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, longest, least):
+    known = known_by_hand(train, longest, least)
+    row = {phrase: number for number, phrase in enumerate(known, 1)}
+    phrases = counted(labelled(train, 2), 2, longest, least)
+    assert len(phrases.keys_P) == len(known)
+    batch = ragged(texts).batch(torch.arange(len(texts)), before=longest - 1)
+    for before_BTW in (None, batch.before_BTW):
+        found_BTO = phrases(batch.tokens_BT, before_BTW)
+        assert found_BTO.shape == (*batch.tokens_BT.shape, longest)
+        for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
+            expected = [
+                [row.get(tuple(text[end - size : end]), 0) if size <= end else 0 for size in range(1, longest + 1)]
+                for end in range(1, len(text) + 1)
+            ]
+            assert found_TO[: len(text)] == expected
+            assert not any(map(any, found_TO[len(text) :])), "padding is no phrase"
+
+
+def test_reviews_are_counted_and_not_how_often_they_say_it():
+    data = labelled([[3, 3, 3, 3], [4, 3], [4, 5]], 2)
+    assert counted(data, 2, 1, least=2).keys_P.tolist() == [3, 4]
+    assert counted(data, 2, 2, least=2).keys_P.tolist() == [3, 4]  # 3 3 is in one review only, three times
+    once, often = (labelled([[3, 4], [4], [3, 5], [5], text, [3, 4]], 2) for text in ([3, 4], [3, 4, 3, 4, 3, 4]))
+    assert counted(once, 2, 1).log_counts_PC.equal(counted(often, 2, 1).log_counts_PC)
+
+
+def test_words_that_have_no_vector_are_in_no_phrase():
+    texts = 4 * [[3, 1, 4, 5]]
+    phrases = counted(labelled(texts, 2), 2)
+    by_hand = [(3,), (4,), (5,), (4, 5)]
+    assert known_by_hand(texts, 3, 2) == by_hand
+    assert len(phrases.keys_P) == len(by_hand)
+    batch = ragged([[3, 1, 4, 5], [1, 1]]).batch(torch.arange(2))
+    assert phrases(batch.tokens_BT).tolist() == [
+        [[1, 0, 0], [0, 0, 0], [2, 0, 0], [3, 4, 0]],
+        [[0, 0, 0]] * 4,
+    ]
+
+
+# --- log-count ratios -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_ratios_are_the_papers_of_the_whole_set_and_of_all_but_each_fold(classes):
+    @given(TEXTS.filter(lambda texts: len(texts) >= classes), st.integers(1, 3), st.integers(1, 3), st.integers(2, 5))
+    @examples(max_examples=60, deadline=None)
+    def holds(texts, longest, least, folds):
+        data = labelled(texts, classes)
+        phrases = counted(data, classes, longest, least, folds)
+        known, labels = known_by_hand(texts, longest, least), data.labels.tolist()
+        shown = [(phrases_in(text, longest), label) for text, label in zip(texts, labels, strict=True)]
+        fold_of = folds_of(data.labels, folds).tolist()
+
+        def same(found_PC: Tensor, kept: list) -> None:
+            expected = torch.tensor(ratios_by_hand(known, kept, classes))
+            torch.testing.assert_close(found_PC, expected, atol=1e-5, rtol=1e-5)
+
+        same(phrases.log_counts_PC, shown)
+        assert phrases.out_of_fold_KPC.shape[0] == folds
+        for fold, found_PC in enumerate(phrases.out_of_fold_KPC):
+            same(found_PC, [one for one, other in zip(shown, fold_of, strict=True) if other != fold])
+
+    holds()
+
+
+def test_the_ratio_of_a_count_worked_out_on_paper():
+    """good in 3 positive reviews and 1 negative, bad in 0 and 2: p = 4, 1 of 5; q = 2, 3 of 5."""
+    ratios_PC = log_count_ratios(torch.tensor([[1, 2], [3, 0]]))
+    torch.testing.assert_close(ratios_PC, torch.tensor([[math.log(2.0)], [math.log(1 / 3)]]))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_an_unknown_phrase_leans_to_no_class(classes):
+    phrases = counted(labelled([[3, 4], [4, 5], [3, 5]] * 8, classes), classes)
+    assert phrases.log_counts_PC[0].eq(0).all()
+    assert phrases.out_of_fold_KPC[:, 0].eq(0).all()
+    none_BTO = phrases(torch.tensor([[1, 11, 0]]))
+    assert none_BTO.eq(0).all()
+    for fold_B in (None, torch.tensor([2])):
+        assert phrases.ratios(none_BTO, fold_B).eq(0).all()
+    channel = LogCounts(8, phrases)
+    assert channel(none_BTO, phrases).eq(0).all(), "and adds nothing to the words"
+
+
+def test_nothing_known_is_no_mistake():
+    phrases = counted(labelled([[3], [4], [1, 1], []], 2), 2)
+    assert len(phrases.keys_P) == 0
+    assert phrases.ratios(phrases(torch.tensor([[3, 4, 5]])), torch.tensor([1])).eq(0).all()
+    assert len(counted(labelled([[], []], 2), 2).keys_P) == 0
+
+
+# --- vectors of phrases ----------------------------------------------------------------------------------------------
+
+
+def test_a_phrase_of_several_words_adds_its_own_vector_where_it_ends():
+    """Of those that share a row, the same; of a word alone and of an unknown phrase, none."""
+    torch.manual_seed(0)
+    phrases = counted(labelled([[3, 4, 5], [3, 4, 5], [6, 7]], 2), 2)
+    known = [(3,), (4,), (5,), (3, 4), (4, 5), (3, 4, 5)]
+    assert known_by_hand([[3, 4, 5], [3, 4, 5], [6, 7]], 3, 2) == known
+    channel = PhraseVectors(8, phrases, buckets=4).eval()
+    assert channel.table_HD.eq(0).all(), "at the start it says nothing"
+    torch.nn.init.normal_(channel.table_HD)
+    vector_of = {phrase: channel.table_HD[number % 4] for number, phrase in enumerate(known, 1)}
+    found_TD = channel(phrases(torch.tensor([[3, 4, 5, 7, 3]])), phrases)[0]
+    none = torch.zeros(8)
+    expected = [none, vector_of[3, 4], vector_of[4, 5] + vector_of[3, 4, 5], none, none]
+    torch.testing.assert_close(found_TD, torch.stack(expected))
+
+
+def test_phrases_are_left_out_in_training_only_and_their_sum_stays_on_average():
+    torch.manual_seed(0)
+    phrases = counted(labelled([[3, 4], [3, 4]], 2), 2, longest=2)
+    channel = PhraseVectors(8, phrases, dropout=0.75)
+    torch.nn.init.ones_(channel.table_HD)
+    found_BTO = phrases(torch.tensor([[3, 4]] * 4000))
+    whole_B = channel.eval()(found_BTO, phrases)[:, 1, 0]
+    assert whole_B.eq(1).all()
+    kept_B = channel.train()(found_BTO, phrases)[:, 1, 0]
+    assert kept_B.unique().tolist() == [0, 4]
+    assert abs(kept_B.mean() - 1) < 0.1
+
+
+@pytest.mark.parametrize("wrong", ["buckets=0", "dropout=1.0", "dropout=-0.1"])
+def test_a_table_of_nothing_is_refused(settings, wrong):
+    with pytest.raises(UserError, match=rf"model=bigrams: .*{wrong} "):
+        net(settings, "bigrams", f"model.channels.bigrams.{wrong}")
+
+
+# --- folds ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 12))
+@examples(max_examples=200, deadline=None)
+def test_folds_are_consecutive_blocks_of_each_class_and_of_equal_size(labels, folds):
+    fold_N = folds_of(torch.tensor(labels), folds)
+    for label in set(labels):
+        mine = fold_N[torch.tensor(labels) == label]
+        assert mine.diff().ge(0).all(), "consecutive"
+        sizes = mine.bincount(minlength=folds)
+        assert len(sizes) == folds
+        assert sizes.max() - sizes.min() <= 1
+
+
+def moved_round(data: Ragged, inside_N: Tensor, classes: int) -> Ragged:
+    """The same reviews; the labels of some are another class each."""
+    labels_N = torch.where(inside_N, (data.labels + 1) % classes, data.labels)
+    return Ragged(data.ids, data.offsets, labels_N, data.rows)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("fold", range(FOLDS))
+def test_a_reviews_label_has_no_part_in_the_ratios_it_is_trained_with(classes, fold):
+    """Other labels of one fold: not a bit of what its own reviews see changes, and all that the others see does."""
+    drawn = reviews(seed=fold, count=30 * classes * FOLDS, longest=12, words=ROWS - 3)
+    data = Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % classes, drawn.rows)
+    fold_N = folds_of(data.labels, FOLDS)
+    other = moved_round(data, fold_N == fold, classes)
+    assert folds_of(other.labels, FOLDS).equal(fold_N), "the test's own premise"
+    before, after = counted(data, classes), counted(other, classes)
+    assert after.keys_P.equal(before.keys_P)
+    for number in range(FOLDS):
+        same = after.out_of_fold_KPC[number].equal(before.out_of_fold_KPC[number])
+        assert same == (number == fold)
+    assert not after.log_counts_PC.equal(before.log_counts_PC)
+
+
+@given(st.lists(TEXT, min_size=16, max_size=16), st.integers(0, FOLDS - 1), st.sampled_from([2, 4]))
+@examples(max_examples=60, deadline=None)
+def test_no_label_of_a_fold_is_in_its_ratios_whatever_the_reviews(texts, fold, classes):
+    data = labelled(texts, classes)
+    other = moved_round(data, folds_of(data.labels, FOLDS) == fold, classes)
+    tables = (counted(each, classes, least=1).out_of_fold_KPC[fold] for each in (data, other))
+    assert torch.equal(*tables)
+
+
+# --- whose ratios a review is read with -------------------------------------------------------------------------------
+
+
+def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewClassifier:
+    """The rung over the phrases of these training reviews, its weights always the same ones."""
+    cfg = settings(f"model={rung}")
+    model = net(settings, rung, classes=classes)
+    model.phrases = phrases_of(cfg["model"]["phrases"], data, classes, 3 + WORDS)
+    folds_N = folds_of(data.labels, cfg["model"]["phrases"]["folds"])
+    return build_module(cfg, model, vectors(), [str(number) for number in range(classes)], folds_N)
+
+
+RUNGS_WITH_PHRASES = ("log_counts", "log_counts_mean")
+
+
+@pytest.fixture(scope="module")
+def read() -> Ragged:
+    drawn = reviews(seed=1, count=400, longest=30)
+    return Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % 2, drawn.rows)
+
+
+@pytest.mark.parametrize("rung", RUNGS_WITH_PHRASES)
+def test_training_reads_each_review_without_its_fold_and_evaluation_with_the_whole_set(settings, read, rung):
+    module = module_for(settings, rung, read)
+    rows_B = torch.tensor([399, 3, 250, 0, 120])
+    batch = read.batch(rows_B, before=2)
+    inputs = batch.tokens_BT, batch.lengths_B, batch.positions_BT, None, batch.before_BTW
+    with torch.no_grad():
+        whole_BC, out_of_fold_BC = module.net(*inputs), module.net(*inputs, module.folds_N[rows_B])
+        assert module.train()(batch).equal(out_of_fold_BC)
+        assert module.eval()(batch).equal(whole_BC)
+        assert (whole_BC - out_of_fold_BC).abs().amax(1).gt(1e-4).all()
+        assert module.show(batch)[-1].equal(whole_BC)
+
+
+@pytest.mark.parametrize("rung", RUNGS_WITH_PHRASES)
+def test_what_is_learned_from_a_review_does_not_know_its_label(settings, read, rung):
+    """Its logits in training, bit for bit, whatever the labels of its fold are; those of all others change."""
+    fold_N = folds_of(read.labels, 10)
+    batch = read.batch(torch.arange(len(read)), before=2)
+    filled_B = batch.lengths_B > 2
+    logits = []
+    with torch.no_grad():
+        for data in (read, moved_round(read, fold_N == 7, 2)):
+            module = module_for(settings, rung, data).train()
+            assert module.folds_N.equal(fold_N)
+            logits.append(module(batch))
+    same_B = logits[0].eq(logits[1]).all(1)
+    assert same_B[fold_N == 7].all()
+    assert not same_B[filled_B & (fold_N != 7)].any()
+
+
+@pytest.mark.parametrize("rung", RUNGS_WITH_PHRASES)
+def test_a_loaded_checkpoint_reads_with_the_whole_sets_ratios(trained, settings, rung):
+    folder, metrics = trained(rung)
+    cfg = settings(f"run={folder}", "trainer=cpu", config="evaluate")
+    assert score_run(cfg)["loss"] == metrics["test_loss"]
+
+    theirs, checkpoint = open_settings(cfg)
+    loaded = trained_module(theirs, checkpoint, load_vectors(theirs["data"]))
+    fresh = new_module(theirs, corpus := prepare(theirs["data"]))
+    assert loaded.net.phrases.keys_P.equal(fresh.net.phrases.keys_P)
+    assert loaded.net.phrases.log_counts_PC.equal(fresh.net.phrases.log_counts_PC)
+    assert loaded.net.phrases.out_of_fold_KPC is loaded.folds_N is None
+    assert fresh.folds_N.equal(folds_of(corpus.splits["train"].labels, theirs["model"]["phrases"]["folds"]))
+    kept = torch.load(checkpoint, weights_only=True)["state_dict"]
+    assert {name for name in kept if "phrases" in name} == {"net.phrases.keys_P", "net.phrases.log_counts_PC"}
+    assert not any("fold" in name for name in kept)
+
+
+# --- three classes ----------------------------------------------------------------------------------------------------
+
+
+def test_three_classes_train(small, settings, tmp_path):
+    draw, labels = random.Random(0), ("bad", "good", "mixed")
+    with (tmp_path / "three.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("text", "label"))
+        for number in range(300):
+            told = (draw.choices(BAD, k=4), draw.choices(GOOD, k=4), draw.choices(BAD, k=2) + draw.choices(GOOD, k=2))
+            text = draw.choices(FILLER, k=draw.randint(2, 20)) + told[number % 3]
+            draw.shuffle(text)
+            writer.writerow((f"{' '.join(text)} r{number}", labels[number % 3]))
+    cfg = settings(*small, "model=log_counts", f"data.path={tmp_path}/three.csv", "trainer.max_epochs=8")
+    metrics = fit(cfg, tmp_path / "run")
+    assert metrics["test_accuracy"] > 0.6
+    predict = settings(f"run={tmp_path}/run", config="predict")
+    found, _ = label_texts(predict, ["good great lovely fine", "bad poor dull bad"])
+    assert [one.label for one in found] == ["good", "bad"]
