@@ -85,7 +85,7 @@ FIRST_PID = "IMDBATTN_FIRST_PID"  # environment variable: the process that start
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # what else may stand in them, others say
 OPTIONAL = ("model.phrases", "model.convolution")  # groups of settings that may be null
-PHRASES = {"longest", "min_reviews", "folds"}  # what model.phrases holds, where it is not null
+PHRASES = ("longest", "min_reviews", "folds")  # what model.phrases holds, where it is not null
 WHERE = ("data.path", "data.source", "data.glove.path", "data.glove.source")  # what was found there has fingerprints
 
 
@@ -488,10 +488,9 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
         obey(settings, WRITER_RULES)
         return settings
     phrases = settings["model"].get("phrases")
-    if lacking := PHRASES - (phrases or {}).keys() if phrases is not None else None:
-        raise UserError(
-            f"model.phrases lacks {min(lacking)}: give {', '.join(sorted(PHRASES))}, or null for no phrases"
-        )
+    for key in PHRASES if phrases is not None else ():
+        if key not in phrases:
+            raise UserError(f"model.phrases.{key} is missing: give {', '.join(PHRASES)}, or null for none")
     positions = settings["model"]["positions"]
     if data["validation_share"] + data["test_share"] >= 1:
         raise UserError(

@@ -130,7 +130,7 @@ def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, 
     assert [type(layer).__name__ for layer in model.layers] == ["ResidualLayer"] * layers
     assert type(model.convolution).__name__ == ("Convolution" if convolved else "NoneType")
     assert list(model.channels) == channels
-    kinds = {"log_counts": "LogCounts", "vectors": "PhraseVectors"}
+    kinds = {"log_counts": "LogCounts", "bigrams": "PhraseVectors"}
     assert all(type(part).__name__ == kinds[name] for name, part in model.channels.items())
     assert (model.phrases is not None) == bool(channels)
     assert model.embedding.offset_RD.requires_grad, "trainable vectors"

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 TRUSTED = {
     torch.nn.Module: ("imdbattn.nn.", "imdbattn.seq2seq.", "torch.nn."),
-    torch.optim.Optimizer: ("torch.optim.",),
+    torch.optim.Optimizer: ("torch.optim.", "imdbattn.training.optim."),
     L.Trainer: ("lightning.",),
 }
 

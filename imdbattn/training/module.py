@@ -75,7 +75,7 @@ TABLES = ("offset_RD", "table_HD")  # parameters of which a batch touches few ro
 def tables_apart(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
     """Parameter groups: all of the net that train, but for tables of vectors, which have a learning rate of their own.
 
-    lr: theirs; None takes the optimiser's.
+    lr: theirs; None takes the optimiser's. LazyAdamW moves only the rows that a batch has used; others know no `lazy`.
     """
     groups: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
     for name, parameter in net.named_parameters():
@@ -83,7 +83,7 @@ def tables_apart(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
             groups[name.rpartition(".")[2] in TABLES].append(parameter)
     rest, tables = groups
     found: list[dict[str, Any]] = [{"params": rest}]
-    return [*found, {"params": tables, **({} if lr is None else {"lr": lr})}] if tables else found
+    return [*found, {"params": tables, "lazy": True, **({} if lr is None else {"lr": lr})}] if tables else found
 
 
 class Learner(L.LightningModule):

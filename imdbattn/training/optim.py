@@ -1,0 +1,49 @@
+"""An optimiser for models with large tables of vectors, of which a batch uses few rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class LazyAdamW(torch.optim.AdamW):
+    """AdamW, but in groups with `lazy: True` only rows that have a gradient move, and only their averages change.
+
+    As torch.optim.SparseAdam does, for dense gradients, which can be clipped and averaged over processes. Plain Adam
+    goes on moving a row for some ten steps after the one in which its word occurred, about ten times as far in all, and
+    so learns rare words by heart.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step. `closure` computes the loss and the gradients, if they are not there yet."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        lazy = [(group, p, p.grad) for group in self.param_groups if group.get("lazy") for p in group["params"]]
+        for _, parameter, _ in lazy:
+            parameter.grad = None  # which AdamW passes over
+        super().step()
+        for group, parameter, gradient in lazy:
+            parameter.grad = gradient
+            if gradient is not None:
+                self.move_rows(group, parameter, gradient)
+        return loss
+
+    def move_rows(self, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Adam (Kingma and Ba 2015, algorithm 1) with decoupled weight decay, on rows whose gradient is not zero."""
+        state, (beta1, beta2) = self.state[parameter], group["betas"]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        state["step"] += 1
+        step, lr = state["step"].item(), float(group["lr"])
+        rows = gradient.any(1).nonzero()[:, 0]
+        g = gradient[rows]
+        mean = state["exp_avg"][rows].lerp_(g, 1 - beta1)
+        square = state["exp_avg_sq"][rows].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        state["exp_avg"][rows], state["exp_avg_sq"][rows] = mean, square
+        root = (square / (1 - beta2**step)).sqrt_().add_(group["eps"])
+        moved = parameter[rows].mul_(1 - lr * group["weight_decay"])
+        parameter[rows] = moved.addcdiv_(mean, root, value=-lr / (1 - beta1**step))

@@ -1,0 +1,106 @@
+"""Vectors of words that a batch does not use stay where they are; others move as torch's SparseAdam moves them."""
+
+import pytest
+import torch
+
+from imdbattn.training.module import tables_apart
+from imdbattn.training.optim import LazyAdamW
+
+from .nets import net
+
+ROWS, WIDTH = 12, 4
+
+
+def gradients(steps: int, seed: int = 0) -> list[torch.Tensor]:
+    """Of tables of which each step uses a third of the rows."""
+    draw = torch.Generator().manual_seed(seed)
+    used = [(torch.rand(ROWS, 1, generator=draw) < 0.33).float() for _ in range(steps)]
+    return [torch.randn(ROWS, WIDTH, generator=draw) * rows for rows in used]
+
+
+def trained(optimizer, parameter, steps, sparse=False) -> torch.Tensor:
+    for gradient in steps:
+        parameter.grad = gradient.to_sparse(1) if sparse else gradient.clone()
+        optimizer.step()
+    return parameter.detach()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_table_moves_as_sparse_adam_moves_it(fused):
+    start = torch.randn(ROWS, WIDTH)
+    ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    groups = [{"params": [torch.nn.Parameter(torch.ones(3))]}, {"params": [ours], "lazy": True, "lr": 0.01}]
+    steps = gradients(20)
+    found = trained(LazyAdamW(groups, weight_decay=0.0, fused=fused), ours, steps)
+    expected = trained(torch.optim.SparseAdam([theirs], lr=0.01), theirs, steps, sparse=True)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    assert (found - start).abs().max() > 0.01
+
+
+def test_rows_that_no_batch_uses_stay_bit_for_bit():
+    table = torch.nn.Parameter(torch.randn(ROWS, WIDTH))
+    optimizer = LazyAdamW([{"params": [table], "lazy": True}], lr=0.1, weight_decay=0.5)
+    before = table.detach().clone()
+    steps = gradients(2)
+    trained(optimizer, table, steps[:1])
+    still = steps[0].eq(0).all(1)
+    assert still.any()
+    assert not still.all()
+    assert torch.equal(table[still], before[still])
+    between = table.detach().clone()
+    trained(optimizer, table, steps[1:])  # averages of the first step move nothing in the second
+    still = steps[1].eq(0).all(1)
+    assert torch.equal(table[still], between[still])
+
+
+def test_other_groups_move_as_adamw_moves_them():
+    ours, theirs = (torch.nn.Parameter(torch.ones(ROWS, WIDTH)) for _ in range(2))
+    steps = gradients(10)
+    settings = {"lr": 0.02, "weight_decay": 0.1}
+    lazy = {"params": [torch.nn.Parameter(torch.zeros(2, 2))], "lazy": True}
+    found = trained(LazyAdamW([{"params": [ours]}, lazy], **settings), ours, steps)
+    assert torch.equal(found, trained(torch.optim.AdamW([theirs], **settings), theirs, steps))
+
+
+def test_a_closure_is_run_first_and_the_gradient_is_left_in_its_place():
+    table = torch.nn.Parameter(torch.ones(ROWS, WIDTH))
+    optimizer = LazyAdamW([{"params": [table], "lazy": True}], lr=0.1, weight_decay=0.0)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (table[:2] ** 2).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 2 * WIDTH
+    assert table.grad[:2].eq(2).all()
+    assert (table[:2] < 1).all()
+    assert table[2:].eq(1).all()
+
+
+def test_its_state_goes_through_a_checkpoint(tmp_path):
+    def new():
+        table = torch.nn.Parameter(torch.ones(ROWS, WIDTH))
+        return table, LazyAdamW([{"params": [table], "lazy": True}], lr=0.1, fused=True)
+
+    steps = gradients(8)
+    table, optimizer = new()
+    whole = trained(optimizer, table, steps).clone()
+    table, optimizer = new()
+    trained(optimizer, table, steps[:4])
+    torch.save((table.detach(), optimizer.state_dict()), tmp_path / "state")
+    values, state = torch.load(tmp_path / "state", weights_only=True)
+    table, optimizer = new()
+    table.data.copy_(values)
+    optimizer.load_state_dict(state)
+    assert torch.equal(trained(optimizer, table, steps[4:]), whole)
+
+
+def test_tables_of_words_and_phrases_are_the_lazy_ones(settings):
+    for rung, tables in (("bigrams", 2), ("tuned_mean", 1), ("residual", 0)):
+        model = net(settings, rung)
+        groups = tables_apart(model, 0.5)
+        assert len(groups) == 1 + bool(tables)
+        assert [len(group["params"]) for group in groups if group.get("lazy")] == [tables] * bool(tables)
+        assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+        assert all(group["lr"] == 0.5 for group in groups if group.get("lazy"))
