@@ -141,7 +141,7 @@ def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.
 
 
 def nb_logistic(features: Features, task: Task, c: float, seed: int) -> Model:
-    """Logistic regression on the same features: binary, times their log-count ratio;"""
+    """Logistic regression on the same features: binary, times their log-count ratio."""
     ratio_F = log_count_ratio(features["train"], two_labels_N(task, "nb_lr"))
     fitted = logistic({"train": features["train"].multiply(ratio_F).tocsr()}, task, c, seed)
     return Model(lambda features_NF: fitted.logits_NC(features_NF.multiply(ratio_F).tocsr()), fitted.parameters)

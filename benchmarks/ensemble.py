@@ -8,7 +8,6 @@ Shape suffixes: M members, N reviews of a split, C classes.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 from omegaconf import OmegaConf
 
-from imdbattn.analysis.runs import FINGERPRINT, Run, read_run, shown
+from imdbattn.analysis.runs import FINGERPRINT, REVIEWS, Run, read_run, shown
 from imdbattn.data.cache import make_folder, write_atomically
 from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES
@@ -52,7 +51,11 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
     """Writes the run folder, metrics.json last, and returns that. Raises UserError for runs that don't fit together."""
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} is not empty: choose another --folder")
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise UserError("a run is named twice, and would count twice: name each once")
     runs = [read_run(folder) for folder in folders]
+    if other := [run for run in runs if run.items != REVIEWS]:
+        raise UserError(f"{shown(other[0].folder)} is no classifier: it has no probabilities to average")
     for run in runs[1:]:
         for key in SAME:
             if run.metrics.get(key) != runs[0].metrics.get(key):
@@ -94,7 +97,7 @@ def main() -> None:
         if len(chosen.runs) < 2:
             raise UserError("an ensemble has two members at least: name more runs")
         metrics = ensemble(chosen.runs, chosen.folder, chosen.name, chosen.seed)
-    except (UserError, OSError, json.JSONDecodeError) as error:
+    except (UserError, OSError, ValueError, KeyError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     accuracies = f"{100 * metrics['val_accuracy']:.2f} % on validation, {100 * metrics['test_accuracy']:.2f} % on test"

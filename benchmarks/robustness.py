@@ -498,7 +498,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(markdown(found), end="")
         if chosen.out:
             write(found, chosen.out)
-    except UserError as error:
+    except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -86,7 +86,13 @@ SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the swe
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # what else may stand in them, others say
 OPTIONAL = ("model.phrases", "model.convolution")  # groups of settings that may be null
 PHRASES = ("longest", "min_reviews", "folds")  # what model.phrases holds, where it is not null
-WHERE = ("data.path", "data.source", "data.glove.path", "data.glove.source")  # what was found there has fingerprints
+WHERE = (
+    "init",
+    "data.path",
+    "data.source",
+    "data.glove.path",
+    "data.glove.source",
+)  # what was found there has fingerprints
 
 
 def conf_dir() -> Path:
@@ -346,6 +352,14 @@ def names(value: Any) -> bool:
     return isinstance(value, list) and 1 < len(value) == len({str(name) for name in value})
 
 
+def part(value: Any) -> bool:
+    return isinstance(value, dict) and "_target_" in value
+
+
+def parts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(part, value.values()))
+
+
 YES_OR_NO: Rule = ("true or false", lambda v: isinstance(v, bool))
 TEXT: Rule = ("text of at least one character", lambda v: isinstance(v, str) and bool(v.strip()))
 RULES = {
@@ -386,6 +400,8 @@ RULES = {
     "data.languages": ("a list of two different names, such as [en,fr]", lambda v: names(v) and len(v) == 2),
     "model.embedding.trainable": YES_OR_NO,
     "model.embedding.standardize": YES_OR_NO,
+    "model.channels": maybe(("settings of parts by name, each with a _target_", parts)),
+    "model.convolution": maybe(("settings of a part, with a _target_", part)),
     "model.phrases.longest": whole(1, 3),
     "model.phrases.min_reviews": whole(1),
     "model.phrases.folds": whole(2),
@@ -505,7 +521,7 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
 def words_before(settings: Mapping[str, Any]) -> int:
     """How many words in front of each token the model reads with it: those of its longest phrase."""
     phrases = settings["model"].get("phrases")  # runs of earlier versions have none
-    return phrases["longest"] - 1 if phrases else 0
+    return phrases["longest"] - 1 if phrases and settings.get("task") != "masked_words" else 0
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -13,7 +13,7 @@ from imdbattn.settings import FIRST_PID, SWEEP_PID, checked, command, in_sweep, 
 from imdbattn.training.resume import begun_before, resumed
 
 
-@command("train", "data.path", "data.glove.path", "data.cache_dir", "resume")
+@command("train", "data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")
 def main(cfg: DictConfig) -> float:
     """Returns the best validation accuracy, which Hydra's sweepers maximise or ignore."""
     if in_sweep():

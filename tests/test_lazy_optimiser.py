@@ -104,3 +104,9 @@ def test_tables_of_words_and_phrases_are_the_lazy_ones(settings):
         assert [len(group["params"]) for group in groups if group.get("lazy")] == [tables] * bool(tables)
         assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
         assert all(group["lr"] == 0.5 for group in groups if group.get("lazy"))
+
+
+@pytest.mark.parametrize("name", ["amsgrad", "maximize", "differentiable"])
+def test_what_rows_are_not_moved_by_is_refused(name):
+    with pytest.raises(ValueError, match=f"LazyAdamW knows no {name}"):
+        LazyAdamW([{"params": [torch.nn.Parameter(torch.ones(2, 2))], "lazy": True}], **{name: True})

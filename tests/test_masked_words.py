@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from imdbattn.analysis.runs import find_runs, variants
 from imdbattn.data.prepare import prepare, prepare_unlabelled
 from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
@@ -128,10 +129,20 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["init=nowhere"], "nowhere is not a folder with a pretrained encoder: train one, task=masked_words"),
+        (["init=nowhere"], "nowhere is no folder with a pretrained encoder: train one, task=masked_words"),
         (["init={mean}"], "is a run of task=reviews: train one, task=masked_words"),
-        (["init={pretrained}", "model.width=12"], "is of another shape than this model's: train both with the same"),
-        (["init={pretrained}", "model.embedding.trainable=false"], "has another model.embedding.trainable than"),
+        (["init={pretrained}", "model.width=12"], "has model.width=100, and this model 12: train both alike"),
+        (["init={pretrained}", "model.layers=3"], "has model.layers=1, and this model 3: train both alike"),
+        (["init={pretrained}", "model.layer.heads=1"], "has model.layer.heads=4, and this model 1"),
+        (
+            ["init={pretrained}", "data.validation_share=0.4"],
+            "was trained beside another validation split, and may",
+        ),
+        (["init={unfinished}"], "is no folder with a pretrained encoder"),
+        (
+            ["init={pretrained}", "model.embedding.trainable=false"],
+            "has model.embedding.trainable=True, and this",
+        ),
         (["init={pretrained}", "data.glove.path={other}"], "was trained on vectors with fingerprint"),
     ],
 )
@@ -140,7 +151,10 @@ def test_a_start_that_does_not_fit_is_refused_in_one_line(
 ):
     lines = (world / "glove.txt").read_text().splitlines()
     (tmp_path / "other.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    unfinished = shutil.copytree(pretrained[0], tmp_path / "unfinished")
+    (unfinished / "metrics.json").unlink()
     names = {"mean": trained("mean")[0], "pretrained": pretrained[0], "other": tmp_path / "other.txt"}
+    names["unfinished"] = unfinished
     cfg = settings(*small, "model=pretrained", *(override.format(**names) for override in overrides))
     with pytest.raises(UserError) as error:
         fit(cfg, tmp_path / "run")
@@ -187,7 +201,7 @@ def test_reviews_without_labels_join_training_and_no_held_out_text_does(settings
     plain = prepare_unlabelled(cfg)
     held_out = pq.read_table(plain.texts("validation"))["text"][0].as_py()
     with (tmp_path / "reviews.txt").open("a") as file:
-        file.write(held_out + "\n")
+        file.write(f"  {held_out} \n")  # however it is spaced
     for where in (tmp_path / "aclImdb", tmp_path / "aclImdb" / "train" / "unsup", tmp_path / "reviews.txt"):
         more = prepare_unlabelled(cfg | {"unlabelled": str(where)})
         before, after = plain.splits["train"], more.splits["train"]
@@ -195,19 +209,27 @@ def test_reviews_without_labels_join_training_and_no_held_out_text_does(settings
         assert torch.equal(after.ids[: len(before.ids)], before.ids)
         assert len(set(after.rows.tolist())) == len(after)
         assert torch.equal(more.splits["validation"].ids, plain.splits["validation"].ids)
+        assert more.fingerprints != plain.fingerprints, "going on with other reviews is refused"
+        assert more.source_key != plain.source_key
 
 
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ("nowhere", "does not exist: give hub, a folder of .txt files, or a .txt file"),
+        ("nowhere", "is neither hub, nor a folder of .txt files, nor a .txt file"),
         ("empty", "holds no reviews"),
+        ("table.csv", "is neither hub, nor a folder of .txt files, nor a .txt file"),
+        ("halves", "has reviews of its splits, but no train/unsup"),
+        ("links", "gone.txt cannot be read (No such file or directory)"),
         ("latin.txt", "is not UTF-8 at byte 4"),
         ("nulls.txt", "has a null byte"),
     ],
 )
 def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(settings, small, tmp_path, where, words):
-    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "halves/test/pos", "links"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "links" / "gone.txt").symlink_to(tmp_path / "gone")
+    (tmp_path / "table.csv").write_text("text\nA film.\n")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 \xe9\n"[:3] + b"f\xe9\n")
     (tmp_path / "nulls.txt").write_bytes(b"good\0film\n")
     cfg = settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
@@ -215,3 +237,47 @@ def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(settings, small,
         prepare_unlabelled(cfg["data"])
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_label_smoothing_is_of_the_training_loss_alone(settings, small, tmp_path):
+    same = ("trainer.max_epochs=1", "optim.lr=0", "embedding_lr=0")
+    losses = [
+        fit(settings(*small, "task=masked_words", *same, f"label_smoothing={share}"), tmp_path / str(share))["val_loss"]
+        for share in (0.0, 0.3)
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_masks_that_hide_nothing_are_refused(settings, small, tmp_path):
+    with pytest.raises(UserError, match=r"masked\.share=1e-09 masks no word of these reviews: raise it"):
+        fit(settings(*small, "task=masked_words", "masked.share=0.000000001"), tmp_path)
+
+
+def test_a_stopped_classifier_goes_on_without_its_start(settings, small, pretrained, tmp_path):
+    """Its weights are its own by then."""
+    start = shutil.copytree(pretrained[0], tmp_path / "start")
+    cfg = settings(*small, "model=pretrained", f"init={start}", "trainer.max_epochs=2")
+    whole = fit(cfg, tmp_path / "whole")
+    fit(cfg, tmp_path / "again")
+    shutil.rmtree(start)
+    (tmp_path / "again" / "metrics.json").unlink()
+    again = fit(cfg, tmp_path / "again", resume=True)
+    assert {key: again[key] for key in ("val_loss", "test_loss", "start")} == {
+        key: whole[key] for key in ("val_loss", "test_loss", "start")
+    }
+
+
+def test_seeds_of_one_pretraining_are_one_row_wherever_it_lies(settings, small, pretrained, tmp_path):
+    for seed in (1, 2):
+        start = shutil.copytree(pretrained[0], tmp_path / f"start{seed}")
+        cfg = settings(*small, "model=pretrained", f"init={start}", f"seed={seed}", "trainer.max_epochs=1")
+        fit(cfg, tmp_path / "runs" / str(seed))
+    fresh = settings(*small, "model=pretrained", "init=null", "trainer.max_epochs=1")
+    fit(fresh, tmp_path / "runs" / "fresh")
+    found, _ = find_runs([tmp_path / "runs"])
+    assert sorted(len(one.runs) for one in variants(found)) == [1, 2]
+
+
+def test_pretraining_has_no_place_in_a_comparison(pretrained):
+    with pytest.raises(UserError, match="pretraining: it guesses words"):
+        find_runs([pretrained[0]])

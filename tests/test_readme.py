@@ -95,7 +95,8 @@ def test_make_targets_exist():
 
 def test_every_setting_that_readme_names_exists(settings):
     known = {*flat(settings("model=residual_learned")), *flat(settings("task=seq2seq", "data=reverse"))}
-    known |= {*flat(settings("task=seq2seq", "data=translation")), "data.probe"}
+    known |= {*flat(settings("task=seq2seq", "data=translation")), "data.probe", *flat(settings("model=bigrams"))}
+    known |= {*flat(settings("model=wide")), *flat(settings("task=masked_words"))}
     for setting in set(re.findall(r"`((?:data|model|trainer|logger|optim)\.[a-z_.]+)[=`]", README)):
         assert any(within(key, setting) for key in known), setting
 

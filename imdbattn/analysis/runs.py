@@ -60,6 +60,7 @@ class Run:
     def shared(self) -> dict[str, Any]:
         """Flat settings that its other seeds have too, with the fingerprints of its data; null is as good as absent."""
         data = {key: self.metrics.get(name) for key, name in zip(PRINTS, FINGERPRINT.values(), strict=True)}
+        data["start"] = self.metrics.get("start")  # settings of the pretraining that it starts from
         return {key: value for key, value in (variant(self.settings) | data).items() if value is not None}
 
     def has(self, split: str) -> bool:

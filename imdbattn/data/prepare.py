@@ -92,7 +92,7 @@ def prepare_unlabelled(cfg: dict) -> Texts:
     """
     corpus = prepare(cfg)
     if cfg.get("unlabelled"):
-        held_out = {text for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
+        held_out = {plain(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
         source = unlabelled_source(cfg["unlabelled"], cfg["encoding_errors"])
         identity = [FORMAT, "unlabelled", source.key, signature(cfg["tokenizer"]), corpus.glove.fingerprint]
         identity += [corpus.fingerprints["validation"], corpus.fingerprints["test"]]
@@ -101,15 +101,25 @@ def prepare_unlabelled(cfg: dict) -> Texts:
         def build(folder: Path) -> None:
             reviews = source.load()
             split = reviews.splits["train"]
-            kept = [place for place, text in enumerate(split.texts) if text not in held_out]
+            kept = [place for place, text in enumerate(split.texts) if plain(text) not in held_out]
             left = Reviews({"train": split.take(np.array(kept, dtype=int))}, [], dropped=len(split) - len(kept))
             write(folder, left, source, Tokenizer(cfg["tokenizer"], corpus.glove.words))
 
         folder = build_once(cache_root(cfg["cache_dir"]) / "tokens" / key, build)
         check_seal(folder)
-        both = corpus.splits["train"].joined(read_split(folder / "train.arrow"))
-        corpus = replace(corpus, splits=corpus.splits | {"train": both})
+        more = json.loads((folder / "meta.json").read_text())["fingerprints"]["train"]
+        corpus = replace(
+            corpus,
+            splits=corpus.splits | {"train": corpus.splits["train"].joined(read_split(folder / "train.arrow"))},
+            fingerprints=corpus.fingerprints | {"unlabelled": more},
+            source_key=sha256(f"{corpus.source_key} {more}".encode()).hexdigest()[:16],
+        )
     return Texts(**vars(corpus))
+
+
+def plain(text: str) -> str:
+    """A text as it is compared: however its words are spaced."""
+    return " ".join(text.split())
 
 
 def read_texts(file: Path) -> list[str]:

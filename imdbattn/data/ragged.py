@@ -116,7 +116,8 @@ class Ragged:
     def words(self, before: int) -> tuple[Tensor, Tensor]:
         """Of each token of all reviews the `before` words in front of it, (tokens, before), and its review."""
         review = torch.arange(len(self)).repeat_interleave(self.lengths).to(self.ids.device)
-        return self.before(torch.arange(len(self.ids)), self.offsets[review], before), review
+        places = torch.arange(len(self.ids), device=self.ids.device)
+        return self.before(places, self.offsets[review], before), review
 
     @staticmethod
     def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:

@@ -317,11 +317,16 @@ def unlabelled_source(where: str, encoding_errors: str) -> Source:
     if where == "hub":
         return hub_unlabelled()
     path = Path(os.path.expanduser(where))
-    if not os.path.exists(path):
-        raise UserError(f"data.unlabelled={where} does not exist: give hub, a folder of .txt files, or a .txt file")
     root = next((place for place in (path / "train" / "unsup", path) if place.is_dir()), path)
+    if not (root.is_dir() or (os.path.isfile(path) and path.suffix == ".txt")):
+        raise UserError(f"data.unlabelled={where} is neither hub, nor a folder of .txt files, nor a .txt file")
+    if root == path and any((path / split).is_dir() for split in SPLITS):
+        raise UserError(f"data.unlabelled={where} has reviews of its splits, but no train/unsup: give a folder without")
     files = [root] if root.is_file() else sorted(root.rglob("*.txt"), key=lambda f: (f.parent, natural(f.stem)))
-    state = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    try:
+        state = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read ({error.strerror}): take it away") from error
 
     def load() -> Reviews:
         read = [read_text(file, encoding_errors) for file in files]

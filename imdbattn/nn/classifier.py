@@ -51,6 +51,8 @@ class Classifier(nn.Module):
         self.embedding = embedding
         self.resize = nn.Identity() if width == embedded else nn.Linear(embedded, width)
         self.phrases = phrases
+        if phrases is not None and not channels:
+            raise ValueError("model.phrases is of no use without model.channels: set it to null")
         self.channels = nn.ModuleDict()
         for name, part in (channels or {}).items():
             if phrases is None:

@@ -131,7 +131,7 @@ def count_phrases(
     keys_P, counts_KCP = torch.cat(found), torch.cat(counted, -1)  # ascending: a longer phrase has a larger number
     whole_CP = counts_KCP.sum(0)
     none_first = (0, 0, 1, 0)  # row 0
-    out_of_fold_KPC = F.pad(log_count_ratios(whole_CP - counts_KCP), none_first)
+    out_of_fold_KPC = torch.stack([F.pad(log_count_ratios(whole_CP - part_CP), none_first) for part_CP in counts_KCP])
     return Phrases(
         keys_P, F.pad(log_count_ratios(whole_CP), none_first), rows, before_MW.shape[-1] + 1, out_of_fold_KPC
     )
@@ -146,8 +146,10 @@ class PhraseVectors(nn.Module):
 
     def __init__(self, width: int, phrases: Phrases, buckets: int = 65536, dropout: float = 0.5):
         super().__init__()
-        if buckets < 1 or not 0 <= dropout < 1:
-            raise ValueError(f"buckets={buckets} must be at least 1 and dropout={dropout} from 0 to below 1")
+        if type(buckets) is not int or buckets < 1 or not 0 <= dropout < 1:
+            raise ValueError(f"buckets={buckets} must be a whole number above 0, dropout={dropout} from 0 to below 1")
+        if phrases.longest < 2:
+            raise ValueError("PhraseVectors are of phrases of two words or more: set model.phrases.longest=2")
         self.table_HD = nn.Parameter(torch.zeros(buckets, width))
         self.dropout = dropout
 

@@ -1,5 +1,6 @@
 """From settings to objects. The only module that calls Hydra's `instantiate`."""
 
+import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from hydra.utils import get_object, instantiate
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 
+from imdbattn.analysis.runs import FINGERPRINT
 from imdbattn.data.glove import Glove
 from imdbattn.data.prepare import Corpus
 from imdbattn.data.ragged import Ragged, as_tensor
@@ -23,18 +25,20 @@ from imdbattn.nn.phrases import Phrases, count_phrases, folds_of
 from imdbattn.seq2seq.model import EncoderDecoder
 from imdbattn.seq2seq.pairs import PairCorpus
 from imdbattn.seq2seq.vocabulary import Vocabulary
-from imdbattn.settings import words_before
+from imdbattn.settings import digest, shown, without, words_before
 from imdbattn.training.callbacks import Progress
 from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.data import PairData, ReviewData
 from imdbattn.training.keeper import WholeFiles
 from imdbattn.training.masked import WordGuesser
 from imdbattn.training.module import Learner, ReviewClassifier
+from imdbattn.training.resume import finished
 from imdbattn.training.run_folder import open_run
 from imdbattn.training.sequences import SequenceWriter
 
 log = logging.getLogger(__name__)
 
+ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # settings that pretraining shares
 TRUSTED = {
     torch.nn.Module: ("imdbattn.nn.", "imdbattn.seq2seq.", "torch.nn."),
     torch.optim.Optimizer: ("torch.optim.", "imdbattn.training.optim."),
@@ -118,7 +122,7 @@ def build_net(
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, tuned_R)
     try:
         return make(parts, f"model={model['name']}", torch.nn.Module)(embedding, classes, phrases)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # the last for tables too large
         raise UserError(f"model={model['name']}: {reason(error)}") from error
 
 
@@ -155,9 +159,14 @@ def learner(kind: Any, cfg: Mapping[str, Any], net: torch.nn.Module, facts: Mapp
 
 
 def build_module(
-    cfg: Mapping[str, Any], net: torch.nn.Module, glove: Glove, labels: list[str], folds_N: torch.Tensor | None = None
+    cfg: Mapping[str, Any],
+    net: torch.nn.Module,
+    glove: Glove,
+    labels: list[str],
+    folds_N: torch.Tensor | None = None,
+    start: str | None = None,
 ) -> ReviewClassifier:
-    facts = {"vectors": glove.fingerprint, "labels": labels}
+    facts = {"vectors": glove.fingerprint, "labels": labels} | ({"start": start} if start else {})
     return learner(ReviewClassifier, cfg, net, facts, embedding_lr=cfg["embedding_lr"], folds_N=folds_N)
 
 
@@ -174,16 +183,21 @@ def seen_words(cfg: Mapping[str, Any], corpus: Corpus) -> torch.Tensor | None:
     return seen[seen >= FIRST_WORD].long()
 
 
-def new_module(cfg: Mapping[str, Any], corpus: Corpus) -> ReviewClassifier:
-    """An untrained module for a corpus, or one whose encoder is that of the run `init`."""
-    tuned_R, start = seen_words(cfg, corpus), {}
+def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Path | None = None) -> ReviewClassifier:
+    """An untrained module for a corpus, or one whose encoder is that of the run `init`.
+
+    begun: a checkpoint of this run, whose weights will follow: then the start is not needed any more.
+    """
+    tuned_R, name_of_start = seen_words(cfg, corpus), None
+    start: dict[str, torch.Tensor] = {}
     if cfg.get("init"):
-        start = pretrained_encoder(cfg["init"], corpus.glove)
-        slot_V = start.get("embedding.slot_V")
-        if (slot_V is None) != (tuned_R is None):
-            raise UserError(
-                f"init={cfg['init']} has another model.embedding.trainable than this model: train both alike"
-            )
+        if begun is None:
+            start, name_of_start = pretrained_encoder(cfg, corpus)
+            slot_V = start.get("embedding.slot_V")
+        else:
+            content = torch.load(begun, map_location="cpu", weights_only=True)
+            slot_V = content["state_dict"].get("net.embedding.slot_V")
+            name_of_start = content["hyper_parameters"].get("start")
         tuned_R = None if slot_V is None else slot_V.nonzero()[:, 0]  # with the words of data.unlabelled
     phrases = folds_N = None
     if asked := cfg["model"].get("phrases"):
@@ -191,41 +205,50 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus) -> ReviewClassifier:
         folds_N = folds_of(train.labels, asked["folds"])
         phrases = phrases_of(asked, train, len(corpus.label_names), len(corpus.glove.vectors))
     net = build_net(cfg["model"], corpus.glove, len(corpus.label_names), tuned_R, phrases)
-    own = net.state_dict()
-    for name, weight in start.items():
-        if name not in own or own[name].shape != weight.shape:
-            raise UserError(
-                f"init={cfg['init']}: its encoder's {name} is of another shape than this model's: train both with the "
-                "same model settings, or set init=null"
-            )
     net.load_state_dict(start, strict=False)
-    return build_module(cfg, net, corpus.glove, corpus.label_names, folds_N)
+    return build_module(cfg, net, corpus.glove, corpus.label_names, folds_N, name_of_start)
 
 
-def pretrained_encoder(run: str, glove: Glove) -> dict[str, torch.Tensor]:
-    """The weights of the encoder of a finished run of task=masked_words, by their names in a classifier.
+def pretrained_encoder(cfg: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str, torch.Tensor], str]:
+    """The encoder of the run `init`, by its weights' names in a classifier, and six hex digits of that run's settings.
 
-    Raises UserError where there is none, or it belongs to other vectors.
+    Raises UserError where it is no finished run of task=masked_words, has another encoder or other vectors, or may have
+    read reviews that this run validates or tests with.
     """
-    way_out = "train one, task=masked_words hydra.run.dir=runs/masked_words, or set init=null"
-    if not Path(run).is_dir():
-        raise UserError(f"init={run} is not a folder with a pretrained encoder: {way_out}")
+    run, way_out = cfg["init"], "train one, task=masked_words hydra.run.dir=runs/masked_words, or set init=null"
+    folder = Path(run)
+    if not finished(folder):
+        raise UserError(f"init={run} is no folder with a pretrained encoder: {way_out}")
     settings, checkpoint = open_run(run)
     if settings.get("task") != "masked_words":
         raise UserError(f"init={run} is a run of task={settings.get('task', 'reviews')}: {way_out}")
+    theirs, ours = ({k: m.get(k) for k in ENCODER} for m in (settings["model"], cfg["model"]))
+    mine, there = without(ours, "layer.dropout"), without(theirs, "layer.dropout")
+    for key in sorted({*mine, *there}):
+        if mine.get(key) != there.get(key):
+            different = f"model.{key}={shown(there.get(key))}, and this model {shown(mine.get(key))}"
+            raise UserError(f"init={run} has {different}: train both alike")
     try:
+        metrics = json.loads((folder / "metrics.json").read_text())
         content = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        weights, theirs = content["state_dict"], content["hyper_parameters"]["vectors"]
+        weights, vectors = content["state_dict"], content["hyper_parameters"]["vectors"]
+        held_out = {split: metrics[name] for split, name in FINGERPRINT.items()}
     except Exception as error:
-        raise UserError(f"init={run}: {checkpoint} cannot be loaded ({reason(error)[:300]}): {way_out}") from error
-    if theirs != glove.fingerprint:
+        raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {way_out}") from error
+    if vectors != corpus.glove.fingerprint:
         raise UserError(
-            f"init={run} was trained on vectors with fingerprint {theirs}, but these have {glove.fingerprint}: set "
-            "data.glove as in its config.yaml"
+            f"init={run} was trained on vectors with fingerprint {vectors}, but these have {corpus.glove.fingerprint}: "
+            "set data.glove as in its config.yaml"
         )
-    encoder, unused = "net.encoder.", ("head.", "pooling.")
-    names = {name: name.removeprefix(encoder) for name in weights if name.startswith(encoder)}
-    return {short: weights[name] for name, short in names.items() if not short.startswith(unused)}
+    for split, found in held_out.items():
+        if found != corpus.fingerprints[split]:
+            raise UserError(
+                f"init={run} was trained beside another {split} split, and may have read reviews of this one: train "
+                "both on the same data"
+            )
+    prefix, unused = "net.encoder.", ("head.", "pooling.")
+    names = {name: name.removeprefix(prefix) for name in weights if name.startswith(prefix)}
+    return {short: weights[name] for name, short in names.items() if not short.startswith(unused)}, digest(settings)
 
 
 def build_guesser(
@@ -238,7 +261,7 @@ def build_guesser(
     return learner(WordGuesser, cfg, net, {"vectors": glove.fingerprint}, **more)
 
 
-def new_guesser(cfg: Mapping[str, Any], corpus: Corpus) -> WordGuesser:
+def new_guesser(cfg: Mapping[str, Any], corpus: Corpus, begun: Path | None = None) -> WordGuesser:
     """An untrained one; the most frequent words of the training texts are masked and guessed."""
     counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
     counts_V[:FIRST_WORD] = 0
@@ -271,7 +294,7 @@ def phrases_of(asked: Mapping[str, Any], train: Ragged, classes: int, rows: int)
     return count_phrases(train.ids.long(), *counted)
 
 
-def new_writer(cfg: Mapping[str, Any], corpus: PairCorpus) -> SequenceWriter:
+def new_writer(cfg: Mapping[str, Any], corpus: PairCorpus, begun: Path | None = None) -> SequenceWriter:
     """The same for pairs."""
     return build_writer(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
 

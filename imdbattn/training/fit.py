@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     corpus = task.prepare(cfg["data"])
     cfg = pinned(cfg, corpus.source)
     data = task.data(cfg, corpus)
-    module = task.new(cfg, corpus)
+    last = folder / "checkpoints" / "last.ckpt"
+    module = task.new(cfg, corpus, last if resume and zipfile.is_zipfile(last) else None)
     if cfg["compile"]:
         compile_net(module.net, cfg["compile"])
 
@@ -136,6 +138,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
             "train_seconds": throughput.seconds,
             "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
             "tokens_per_s": throughput.rate,
+            **{name: module.hparams[name] for name in ("start",) if name in module.hparams},
         }
         if not best.best_model_path and not cfg["trainer"]["fast_dev_run"]:  # stopped before the first validation
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.ragged import Batch
+from imdbattn.errors import UserError
 from imdbattn.training.module import Learner, tables_apart
 
 
@@ -46,22 +47,25 @@ def drawn(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
 
 
 class WordGuesser(Learner):
-    """Trains nn.masked.MaskedWords. share: of the words that are masked. For the rest see Learner."""
+    """Trains nn.masked.MaskedWords. share: of the words that are masked. For the rest see Learner.
+
+    A step's loss is the mean over its masked words; of several processes the mean of theirs.
+    """
 
     def __init__(self, *args: Any, share: float, embedding_lr: float | None = None, **more: Any):
         super().__init__(*args, **more)
         self.share, self.embedding_lr = share, embedding_lr
 
-    def guess(self, batch: Batch, masked_BT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def guess(self, batch: Batch, masked_BT: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Of each masked word (M,): its loss, whether it is guessed, and the place in B of its review."""
-        words_BT = torch.arange(batch.tokens_BT.shape[1], device=self.device) < batch.lengths_B[:, None]
-        masked_BT = masked_BT & words_BT & self.net.maskable(batch.tokens_BT)  # type: ignore[operator]
+        masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)  # type: ignore[operator]
         logits_MG, words_M = self.net(batch.tokens_BT, batch.lengths_B, batch.positions_BT, masked_BT)
-        losses_M = F.cross_entropy(logits_MG.float(), words_M, reduction="none", label_smoothing=self.label_smoothing)
+        losses_M = F.cross_entropy(logits_MG.float(), words_M, reduction="none", label_smoothing=smoothing)
         return losses_M, logits_MG.detach().argmax(1) == words_M, masked_BT.nonzero()[:, 0]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        losses_M, right_M, _ = self.guess(batch, torch.rand(batch.tokens_BT.shape, device=self.device) < self.share)
+        masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < self.share
+        losses_M, right_M, _ = self.guess(batch, masked_BT, self.label_smoothing)
         self.note(losses_M, right_M, len(losses_M))
         return losses_M.sum() / max(len(losses_M), 1)
 
@@ -72,7 +76,10 @@ class WordGuesser(Learner):
         return batch.rows_B, *(zeros_B.index_add_(0, of_M, values_M) for zeros_B, values_M in counted)
 
     def read_scores(self, shown: tuple[Tensor, ...]) -> Guesses:
-        return Guesses(*shown)
+        guesses = Guesses(*shown)
+        if not guesses.answers:
+            raise UserError(f"masked.share={self.share} masks no word of these reviews: raise it")
+        return guesses
 
     def groups(self) -> list[dict[str, Any]]:
         return tables_apart(self.net, self.embedding_lr)

@@ -14,6 +14,13 @@ class LazyAdamW(torch.optim.AdamW):
     so learns rare words by heart.
     """
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Raises ValueError for a table with settings that rows are not moved by."""
+        for name in ("amsgrad", "maximize", "differentiable"):
+            if param_group.get("lazy") and param_group.get(name, self.defaults[name]):
+                raise ValueError(f"LazyAdamW knows no {name}: leave it away, or take torch.optim.AdamW")
+        super().add_param_group(param_group)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step. `closure` computes the loss and the gradients, if they are not there yet."""

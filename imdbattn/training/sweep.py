@@ -340,7 +340,7 @@ def start(config: DictConfig) -> FileLock:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through the finally clauses
     (sweep / LOG).write_text("")
     data = config.data
-    if config.task == "reviews" and data.source == "auto" and not data.path:
+    if config.task != "seq2seq" and data.source == "auto" and not data.path:
         from imdbattn.data.sources import find_source
 
         find_source(OmegaConf.to_container(data, resolve=False))  # type: ignore[arg-type]
