@@ -41,7 +41,7 @@ class Guesses:
 
 def drawn(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
     """(B, T) bool, True for `share` of the words: a review's own, in any batch, at each evaluation."""
-    mixed_BT = (rows_B[:, None] * 1_000_003 + positions_BT) * 2_654_435_761 % 2**32
+    mixed_BT = (rows_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
     mixed_BT = (mixed_BT ^ (mixed_BT >> 15)) * 2_246_822_519 % 2**32
     return mixed_BT < share * 2**32
 
