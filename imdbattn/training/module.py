@@ -233,11 +233,11 @@ class ReviewClassifier(Learner):
         self._ddp_params_and_buffers_to_ignore.append("folds_N")
 
     def forward(self, batch: Batch, record: list[Tensor] | None = None) -> Tensor:
-        inputs = batch.tokens_BT, batch.lengths_B, batch.positions_BT, record
-        if getattr(self.net, "phrases", None) is None:
-            return self.net(*inputs)
-        folds_B = self.folds_N[batch.rows_B] if self.training and self.folds_N is not None else None
-        return self.net(*inputs, batch.before_BTW, folds_B)
+        more: dict[str, Any] = {} if record is None else {"record": record}
+        if getattr(self.net, "phrases", None) is not None:
+            folds_B = self.folds_N[batch.rows_B] if self.training and self.folds_N is not None else None
+            more |= {"before_BTW": batch.before_BTW, "fold_B": folds_B}
+        return self.net(batch.tokens_BT, batch.lengths_B, batch.positions_BT, **more)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits_BC = self(batch)
