@@ -317,6 +317,8 @@ def classifiers(folders: Iterable[str | Path], split: str) -> tuple[list[Run], d
             raise UserError(
                 f"{shown(run.folder)} has {len(run.metrics['labels'])} labels: give runs of two, blame and praise"
             )
+        if run.metrics["labels"][0].lower().startswith("pos"):  # the pairs would be judged upside down
+            raise UserError(f"{shown(run.folder)} has praise as its first label: train with data.label_names=[neg,pos]")
     models = [run for run in runs if (run.folder / "checkpoints" / "best.ckpt").exists()]
     for run in runs:
         if run not in models:

@@ -324,7 +324,11 @@ def test_wrong_input_ends_in_one_line(seeds, tmp_path, capsys):
 
 
 def test_runs_of_other_labels_or_none_are_refused(seeds, tmp_path):
-    for facts, message in (({"items": "strings"}, "writes strings"), ({"labels": ["a", "b", "c"]}, "has 3 labels")):
+    for facts, message in (
+        ({"items": "strings"}, "writes strings"),
+        ({"labels": ["a", "b", "c"]}, "has 3 labels"),
+        ({"labels": ["pos", "neg"]}, "has praise as its first label"),
+    ):
         folder = tmp_path / message.replace(" ", "_")
         shutil.copytree(seeds[0], folder)
         file = folder / "metrics.json"
