@@ -28,7 +28,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from imdbattn.data.cache import write_atomically
+from imdbattn.data.cache import make_folder, write_atomically
 from imdbattn.data.prepare import Corpus, prepare
 from imdbattn.data.ragged import as_tensor
 from imdbattn.data.sources import cut, find_source
@@ -279,21 +279,34 @@ def run(cfg: Mapping[str, Any], task: Task, folder: Path) -> dict[str, Any]:
         **score_facts("val", scores["validation"]),
         **score_facts("test", scores["test"]),
     }
-    write(folder, cfg, task.corpus, scores, metrics)
+    corpus = task.corpus
+    scored = {name: (found, corpus.splits[name].rows, corpus.texts(name)) for name, found in scores.items()}
+    write(folder, cfg, scored, metrics, ("scikit-learn", FASTTEXT))
     return metrics
 
 
-def write(folder: Path, cfg: Mapping[str, Any], corpus: Corpus, scores: dict[str, Scores], metrics: dict) -> None:
-    """The run folder, metrics.json last."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write(
+    folder: Path,
+    cfg: Mapping[str, Any],
+    scored: Mapping[str, tuple[Scores, np.ndarray, Path]],
+    metrics: Mapping[str, Any],
+    packages: Sequence[str] = (),
+) -> None:
+    """The run folder, metrics.json last.
+
+    scored: of each split the scores, the reviews' rows in their source, and the file with their texts.
+    packages: whose versions belong to the result, beside those of every run.
+    """
+    make_folder(folder, "choose another --folder")
     (folder / "metrics.json").unlink(missing_ok=True)  # of an earlier run into the same folder
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
     found = environment()
-    found["versions"] |= {package: version(package) for package in ("scikit-learn", FASTTEXT)}
+    found["versions"] |= {package: version(package) for package in packages}
     write_json(folder / "environment.json", found)
-    for split, (predictions, texts) in SPLIT_FILES.items():
-        write_predictions(folder / predictions, scores[split], corpus.splits[split].rows)
-        link_texts(corpus.texts(split), folder / texts)
+    for split, (scores, rows_N, source) in scored.items():
+        predictions, texts = SPLIT_FILES[split]
+        write_predictions(folder / predictions, scores, rows_N)
+        link_texts(source, folder / texts)
     write_json(folder / "metrics.json", metrics)
 
 

@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
 
+from benchmarks import baselines
 from imdbattn.analysis.runs import FINGERPRINT, REVIEWS, Run, read_run, shown
-from imdbattn.data.cache import make_folder, write_atomically
 from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES
 from imdbattn.training.fit import score_facts
 from imdbattn.training.module import Scores
-from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
 
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())  # of metrics.json, in all members
 
@@ -76,13 +74,8 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
     }
     kinds = sorted({member.rpartition("-s")[0] for member in members})  # of its seeds, which are one row of a table
     cfg = {"seed": seed, "model": {"name": name, "after": None, "members": kinds}, "data": runs[0].settings["data"]}
-    make_folder(out, "choose another --folder")
-    write_atomically(out / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg)))
-    write_json(out / "environment.json", environment())
-    for split, (predictions, texts) in SPLIT_FILES.items():
-        write_predictions(out / predictions, found[split][0], found[split][1])
-        link_texts(runs[0].folder / texts, out / texts)
-    write_json(out / "metrics.json", metrics)
+    scored = {split: (*found[split], runs[0].folder / texts) for split, (_, texts) in SPLIT_FILES.items()}
+    baselines.write(out, cfg, scored, metrics)
     return metrics
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -51,12 +52,10 @@ def prepare(cfg: dict, uncut: bool = False) -> Corpus:
     uncut: no split is made where the source has none, and one file is a test set as a whole (for scoring).
     Raises UserError for anything that cannot be read.
     """
-    root = cache_root(cfg["cache_dir"])
     glove = load_vectors(cfg)
     source = find_source(cfg)
     shares = None if uncut else (cfg["validation_share"], cfg["test_share"])
     identity = [FORMAT, source.name, source.key, shares, signature(cfg["tokenizer"]), glove.fingerprint]
-    key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
 
     def build(folder: Path) -> None:
         import pyarrow as pa
@@ -67,14 +66,20 @@ def prepare(cfg: dict, uncut: bool = False) -> Corpus:
         reviews = uncut_reviews(reviews, source) if shares is None else cut(reviews, source, *shares)
         write(folder, reviews, source, Tokenizer(cfg["tokenizer"], glove.words))
 
-    folder = build_once(root / "tokens" / key, build)
-    check_seal(folder)
-    meta = json.loads((folder / "meta.json").read_text())
+    folder, meta = cached(cfg, identity, build)
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
     for name, split in splits.items():
         if empty := int((split.lengths == 0).sum()):
             log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
     return Corpus(splits, glove, **meta, folder=folder)
+
+
+def cached(cfg: dict, identity: list[Any], build: Callable[[Path], None]) -> tuple[Path, dict[str, Any]]:
+    """The cache entry of that identity, built where there is none, and its meta.json. Raises UserError if damaged."""
+    key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
+    folder = build_once(cache_root(cfg["cache_dir"]) / "tokens" / key, build)
+    check_seal(folder)
+    return folder, json.loads((folder / "meta.json").read_text())
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,6 @@ def prepare_unlabelled(cfg: dict) -> Texts:
         source = unlabelled_source(cfg["unlabelled"], cfg["encoding_errors"])
         identity = [FORMAT, "unlabelled", source.key, signature(cfg["tokenizer"]), corpus.glove.fingerprint]
         identity += [corpus.fingerprints["validation"], corpus.fingerprints["test"]]
-        key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
 
         def build(folder: Path) -> None:
             reviews = source.load()
@@ -105,9 +109,8 @@ def prepare_unlabelled(cfg: dict) -> Texts:
             left = Reviews({"train": split.take(np.array(kept, dtype=int))}, [], dropped=len(split) - len(kept))
             write(folder, left, source, Tokenizer(cfg["tokenizer"], corpus.glove.words))
 
-        folder = build_once(cache_root(cfg["cache_dir"]) / "tokens" / key, build)
-        check_seal(folder)
-        more = json.loads((folder / "meta.json").read_text())["fingerprints"]["train"]
+        folder, meta = cached(cfg, identity, build)
+        more = meta["fingerprints"]["train"]
         corpus = replace(
             corpus,
             splits=corpus.splits | {"train": corpus.splits["train"].joined(read_split(folder / "train.arrow"))},

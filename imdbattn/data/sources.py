@@ -199,18 +199,22 @@ def hub_is_near(timeout: float) -> bool:
     return found
 
 
-def hub_source() -> Source:
-    """Both official halves from the Hugging Face hub, by the library `datasets`."""
+def from_hub(split: str, asked: str, way_out: str) -> Any:
+    """A split of IMDB, by the library `datasets`. Raises UserError naming what was asked for where it cannot be had."""
     import datasets
 
     datasets.disable_progress_bars()
     try:
-        parts = {name: datasets.load_dataset(HUB_NAME, split=name, revision=HUB_REVISION) for name in ("train", "test")}
+        return datasets.load_dataset(HUB_NAME, split=split, revision=HUB_REVISION)
     except Exception as error:  # the hub's client has a dozen kinds
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"data.source=hub: {HUB_NAME} cannot be had ({reason}); data.source=packaged needs no hub"
-        ) from error
+        raise UserError(f"{asked}: {HUB_NAME} cannot be had ({reason}); {way_out}") from error
+
+
+def hub_source() -> Source:
+    """Both official halves from the Hugging Face hub, by the library `datasets`."""
+    way_out = "data.source=packaged needs no hub"
+    parts = {name: from_hub(name, "data.source=hub", way_out) for name in ("train", "test")}
 
     def load() -> Reviews:
         splits = {
@@ -340,14 +344,7 @@ def unlabelled_source(where: str, encoding_errors: str) -> Source:
 
 def hub_unlabelled() -> Source:
     """IMDB's 50,000 reviews without labels, by the library `datasets`."""
-    import datasets
-
-    datasets.disable_progress_bars()
-    try:
-        part = datasets.load_dataset(HUB_NAME, split="unsupervised", revision=HUB_REVISION)
-    except Exception as error:  # the hub's client has a dozen kinds
-        reason = in_line(str(error)) or type(error).__name__
-        raise UserError(f"data.unlabelled=hub: {HUB_NAME} cannot be had ({reason}); give a folder, or null") from error
+    part = from_hub("unsupervised", "data.unlabelled=hub", "give a folder, or null")
     return Source("hub", "IMDB without labels (hub)", part._fingerprint, lambda: unlabelled(list(part["text"][:])))
 
 

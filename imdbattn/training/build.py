@@ -153,7 +153,7 @@ def build_encoder_decoder(model: Mapping[str, Any], source: Vocabulary, target: 
 
 def learner(kind: Any, cfg: Mapping[str, Any], net: torch.nn.Module, facts: Mapping[str, Any], **more: Any) -> Any:
     """A Lightning module of the given kind around a net; `facts` go into its checkpoints, beside the settings."""
-    rest = {name: cfg[name] for name in ("warmup", "decay", "label_smoothing")}
+    rest = {name: cfg[name] for name in ("warmup", "decay", "label_smoothing", "embedding_lr")}
     optimizer = make(cfg["optim"], "optim", torch.optim.Optimizer)
     return kind(net, optimizer, {"config": dict(cfg), **facts}, **rest, **more)
 
@@ -167,7 +167,7 @@ def build_module(
     start: str | None = None,
 ) -> ReviewClassifier:
     facts = {"vectors": glove.fingerprint, "labels": labels} | ({"start": start} if start else {})
-    return learner(ReviewClassifier, cfg, net, facts, embedding_lr=cfg["embedding_lr"], folds_N=folds_N)
+    return learner(ReviewClassifier, cfg, net, facts, folds_N=folds_N)
 
 
 def build_writer(cfg: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> SequenceWriter:
@@ -183,6 +183,12 @@ def seen_words(cfg: Mapping[str, Any], corpus: Corpus) -> torch.Tensor | None:
     return seen[seen >= FIRST_WORD].long()
 
 
+def words_tuned(weights: Mapping[str, torch.Tensor], embedding: str) -> torch.Tensor | None:
+    """Ids of the words whose vectors train in a net of these weights, None where none do. embedding: its name there."""
+    slot_V = weights.get(f"{embedding}.slot_V")
+    return None if slot_V is None else slot_V.nonzero()[:, 0]
+
+
 def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Path | None = None) -> ReviewClassifier:
     """An untrained module for a corpus, or one whose encoder is that of the run `init`.
 
@@ -193,12 +199,11 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Path | None = None
     if cfg.get("init"):
         if begun is None:
             start, name_of_start = pretrained_encoder(cfg, corpus)
-            slot_V = start.get("embedding.slot_V")
+            tuned_R = words_tuned(start, "embedding")  # with the words of data.unlabelled
         else:
             content = torch.load(begun, map_location="cpu", weights_only=True)
-            slot_V = content["state_dict"].get("net.embedding.slot_V")
+            tuned_R = words_tuned(content["state_dict"], "net.embedding")
             name_of_start = content["hyper_parameters"].get("start")
-        tuned_R = None if slot_V is None else slot_V.nonzero()[:, 0]  # with the words of data.unlabelled
     phrases = folds_N = None
     if asked := cfg["model"].get("phrases"):
         train = corpus.splits["train"]
@@ -257,8 +262,7 @@ def build_guesser(
     """The encoder that the `model` settings describe, without what labels say of phrases, and its guessing head."""
     encoder = build_net({**cfg["model"], "phrases": None, "channels": {}}, glove, 2, tuned_R)
     net = MaskedWords(encoder, guessed_G, counts_G, len(glove.vectors))  # type: ignore[arg-type]
-    more = {"embedding_lr": cfg["embedding_lr"], "share": cfg["masked"]["share"]}
-    return learner(WordGuesser, cfg, net, {"vectors": glove.fingerprint}, **more)
+    return learner(WordGuesser, cfg, net, {"vectors": glove.fingerprint}, share=cfg["masked"]["share"])
 
 
 def new_guesser(cfg: Mapping[str, Any], corpus: Corpus, begun: Path | None = None) -> WordGuesser:
@@ -274,9 +278,8 @@ def trained_guesser(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> W
     """That of a finished run, in evaluation mode."""
 
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> WordGuesser:
-        slot_V = weights.get("net.encoder.embedding.slot_V")
         guessed_G = weights["net.guessed_G"]
-        tuned_R = None if slot_V is None else slot_V.nonzero()[:, 0]
+        tuned_R = words_tuned(weights, "net.encoder.embedding")
         return build_guesser(cfg, glove, tuned_R, guessed_G, torch.ones_like(guessed_G))
 
     return loaded(checkpoint, module)
@@ -307,12 +310,11 @@ def trained_module(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> Re
     """
 
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
-        slot_V = weights.get("net.embedding.slot_V")
-        phrases, kept = None, "net.phrases."
+        phrases = None
         if asked := cfg["model"].get("phrases"):
-            tables = weights[kept + "keys_P"], weights[kept + "log_counts_PC"]
+            tables = weights["net.phrases.keys_P"], weights["net.phrases.log_counts_PC"]
             phrases = Phrases(*tables, rows=len(glove.vectors), longest=asked["longest"])
-        tuned_R = None if slot_V is None else slot_V.nonzero()[:, 0]
+        tuned_R = words_tuned(weights, "net.embedding")
         net = build_net(cfg["model"], glove, len(facts["labels"]), tuned_R, phrases)
         return build_module(cfg, net, glove, facts["labels"])
 

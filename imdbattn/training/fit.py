@@ -138,8 +138,9 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
             "train_seconds": throughput.seconds,
             "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
             "tokens_per_s": throughput.rate,
-            **{name: module.hparams[name] for name in ("start",) if name in module.hparams},
         }
+        if "start" in module.hparams:
+            metrics["start"] = module.hparams["start"]
         if not best.best_model_path and not cfg["trainer"]["fast_dev_run"]:  # stopped before the first validation
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
         if best.best_model_path:

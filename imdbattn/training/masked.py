@@ -12,7 +12,7 @@ from torch import Tensor
 
 from imdbattn.data.ragged import Batch
 from imdbattn.errors import UserError
-from imdbattn.training.module import Learner, tables_apart
+from imdbattn.training.module import Learner
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class WordGuesser(Learner):
     A step's loss is the mean over its masked words; of several processes the mean of theirs.
     """
 
-    def __init__(self, *args: Any, share: float, embedding_lr: float | None = None, **more: Any):
+    def __init__(self, *args: Any, share: float, **more: Any):
         super().__init__(*args, **more)
-        self.share, self.embedding_lr = share, embedding_lr
+        self.share = share
 
     def guess(self, batch: Batch, masked_BT: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Of each masked word (M,): its loss, whether it is guessed, and the place in B of its review."""
@@ -80,6 +80,3 @@ class WordGuesser(Learner):
         if not guesses.answers:
             raise UserError(f"masked.share={self.share} masks no word of these reviews: raise it")
         return guesses
-
-    def groups(self) -> list[dict[str, Any]]:
-        return tables_apart(self.net, self.embedding_lr)

@@ -96,6 +96,7 @@ class Learner(L.LightningModule):
         warmup: share of all steps in which the learning rate rises from 0.
         decay: how it falls after that: "cosine", "linear" or "none".
         label_smoothing: of the training loss (Szegedy et al. 2016, section 7).
+        embedding_lr: learning rate of tables of vectors, if the net has any; None takes the optimiser's own.
     """
 
     scores: Any  # of the last validation or test, each item once: what `read_scores` made of it
@@ -108,12 +109,13 @@ class Learner(L.LightningModule):
         warmup: float = 0.0,
         decay: str = "none",
         label_smoothing: float = 0.0,
+        embedding_lr: float | None = None,
     ):
         super().__init__()
         self.net = net
         self.make_optimizer = optimizer
         self.warmup, self.decay = warmup, decay
-        self.label_smoothing = label_smoothing
+        self.label_smoothing, self.embedding_lr = label_smoothing, embedding_lr
         self.save_hyperparameters(facts, logger=False)
         # Our buffers are constants, alike in all processes; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
@@ -184,7 +186,7 @@ class Learner(L.LightningModule):
 
     def groups(self) -> list[dict[str, Any]]:
         """The optimiser's parameter groups."""
-        return [{"params": list(self.net.parameters())}]
+        return tables_apart(self.net, self.embedding_lr)
 
     def configure_optimizers(self) -> Any:
         try:
@@ -219,16 +221,14 @@ class ReviewClassifier(Learner):
     """Trains and scores a classifier.
 
     net: nn.classifier.Classifier, or anything called with (tokens_BT, lengths_B, positions_BT) for logits (B, C).
-    embedding_lr: learning rate of tuned vectors; None takes the optimiser's own.
     folds_N: the fold that each training review is in, for a net with phrases (nn/phrases).
     facts: with the labels and the vectors' fingerprint. For the rest see Learner.
     """
 
     folds_N: Tensor | None
 
-    def __init__(self, *args: Any, embedding_lr: float | None = None, folds_N: Tensor | None = None, **more: Any):
+    def __init__(self, *args: Any, folds_N: Tensor | None = None, **more: Any):
         super().__init__(*args, **more)
-        self.embedding_lr = embedding_lr
         self.register_buffer("folds_N", folds_N, persistent=False)
         self._ddp_params_and_buffers_to_ignore.append("folds_N")
 
@@ -251,6 +251,3 @@ class ReviewClassifier(Learner):
 
     def read_scores(self, shown: tuple[Tensor, ...]) -> Scores:
         return Scores(*shown)
-
-    def groups(self) -> list[dict[str, Any]]:
-        return tables_apart(self.net, self.embedding_lr)

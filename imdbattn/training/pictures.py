@@ -6,7 +6,8 @@ Shape suffixes: T positions, D width, S draws, K keys, W widths that were measur
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,20 +42,27 @@ WIDTHS = [2**power for power in range(2, 11)]  # 4 to 1024
 WORDS = 30  # that the review has at least which a run's own picture shows
 
 
+@contextmanager
+def never_fatal() -> Iterator[None]:
+    """A picture that cannot be drawn is a warning: the run has its results."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
+
+
 def draw_run(module: ReviewClassifier, corpus: Corpus, cfg: Mapping[str, Any], folder: Path) -> None:
     """Draws learning curves, positions and the attention to one review into pictures/ of a run that has just ended.
 
     The review is the shortest of at least thirty words of the last split that was scored. A failure is only a warning.
     """
-    try:
+    with never_fatal():
         draw_curves(folder)
         if not isinstance(module.net.positions, NoPositions):
             draw_positions(module.net, cfg, folder / "pictures")
         reader = Reader(cfg, module.eval(), Tokenizer(cfg["data"]["tokenizer"], corpus.glove.words))
         text = chosen_text(corpus, "test" if cfg["test"] else "validation")
         draw_attention(reader.explain(text), folder / "pictures")
-    except Exception as error:
-        log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
 
 
 def draw_writer_run(module: SequenceWriter, corpus: PairCorpus, cfg: Mapping[str, Any], folder: Path) -> None:
@@ -62,7 +70,7 @@ def draw_writer_run(module: SequenceWriter, corpus: PairCorpus, cfg: Mapping[str
 
     It is one that was written rightly, if there is any. A failure is only a warning.
     """
-    try:
+    with never_fatal():
         draw_curves(folder, corpus.items)
         split = corpus.splits["test" if cfg["test"] else "validation"]
         outputs: Outputs = module.scores
@@ -72,16 +80,12 @@ def draw_writer_run(module: SequenceWriter, corpus: PairCorpus, cfg: Mapping[str
         chosen = int(outputs.rows_N[place])  # they are not all of the split where trainer.limit_test_batches is set
         (found,) = Writer(cfg, module.eval()).write([split.texts[chosen]])
         draw_alignment(replace(found, reference=split.references[chosen][0]), folder / "pictures")
-    except Exception as error:
-        log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
 
 
 def draw_guesser_run(module: Any, corpus: Corpus, cfg: Mapping[str, Any], folder: Path) -> None:
     """The learning curves of pretraining. A failure is only a warning."""
-    try:
+    with never_fatal():
         draw_curves(folder, "masked words")
-    except Exception as error:
-        log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
 
 
 def draw_curves(folder: Path, *items: str) -> None:

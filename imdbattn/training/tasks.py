@@ -16,6 +16,10 @@ from imdbattn.training.run_folder import link_texts, write_table
 Settings = Mapping[str, Any]
 
 
+def keep_reviews(corpus: Any, split: str, path: Path) -> None:
+    link_texts(corpus.texts(split), path)
+
+
 @dataclass(frozen=True)
 class Task:
     """How a run's parts are made from its settings."""
@@ -34,7 +38,7 @@ TASKS = {
         build.build_data,
         build.new_module,
         lambda cfg, checkpoint, corpus: build.trained_module(cfg, checkpoint, corpus.glove),
-        lambda corpus, split, path: link_texts(corpus.texts(split), path),
+        keep_reviews,
         draw_run,
     ),
     "seq2seq": Task(
@@ -52,7 +56,7 @@ TASKS = {
         build.build_data,
         build.new_guesser,
         lambda cfg, checkpoint, corpus: build.trained_guesser(cfg, checkpoint, corpus.glove),
-        lambda corpus, split, path: link_texts(corpus.texts(split), path),
+        keep_reviews,
         draw_guesser_run,
     ),
 }
