@@ -362,6 +362,7 @@ def parts(value: Any) -> bool:
 
 YES_OR_NO: Rule = ("true or false", lambda v: isinstance(v, bool))
 TEXT: Rule = ("text of at least one character", lambda v: isinstance(v, str) and bool(v.strip()))
+BELOW_ONE: Rule = ("a number from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1)
 RULES = {
     "task": one_of("reviews", "seq2seq", "masked_words"),
     "seed": whole(0, 2**32 - 1),
@@ -388,7 +389,7 @@ RULES = {
     "data.batch_tokens": whole(1),
     "data.eval_batch_tokens": whole(1),
     "data.pad_to": whole(1),
-    "data.word_dropout": ("a number from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1),
+    "data.word_dropout": BELOW_ONE,
     "data.glove.dim": whole(1),
     "data.glove.path": maybe(TEXT),
     "data.seed": whole(0),
@@ -400,6 +401,7 @@ RULES = {
     "data.languages": ("a list of two different names, such as [en,fr]", lambda v: names(v) and len(v) == 2),
     "model.embedding.trainable": YES_OR_NO,
     "model.embedding.standardize": YES_OR_NO,
+    "model.embedding.mixout": BELOW_ONE,
     "model.channels": maybe(("settings of parts by name, each with a _target_", parts)),
     "model.convolution": maybe(("settings of a part, with a _target_", part)),
     "model.phrases.longest": whole(1, 3),

@@ -254,6 +254,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
             "data.text_column=null": "text of at least one character",
             "model.layers=-1": "a whole number of at least 0",
             "model.embedding.trainable=yes please": "true or false",
+            "model.embedding.mixout=1": "a number from 0 to below 1",
             "logger.name=paper": "one of wandb, tensorboard, csv, none",
             "trainer.max_epochs=0": "a whole number of at least 1, or null",
             "trainer.max_epochs=many": "a whole number of at least 1, or null",

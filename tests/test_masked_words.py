@@ -116,6 +116,12 @@ def test_its_encoder_is_where_the_classifier_starts(pretrained, settings, small)
     assert any(not torch.equal(own[name], fresh[name]) for name in shared)
 
 
+def test_what_drops_in_training_need_not_be_alike(pretrained, settings, small):
+    cfg = settings(*small, "model=pretrained", f"init={pretrained[0]}", "model.layer.dropout=0.2")
+    assert settings("task=masked_words")["model"]["embedding"]["mixout"] == 0 < cfg["model"]["embedding"]["mixout"]
+    new_module(cfg, prepare(cfg["data"]))
+
+
 def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_path):
     folder, metrics = trained("pretrained")
     shutil.copytree(folder, tmp_path / "run")

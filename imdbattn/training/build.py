@@ -119,7 +119,8 @@ def build_net(
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model["embedding"]["standardize"]:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
-    embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, tuned_R)
+    mixout = model["embedding"].get("mixout", 0.0)  # runs of earlier versions have none
+    embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, tuned_R, mixout)
     try:
         return make(parts, f"model={model['name']}", torch.nn.Module)(embedding, classes, phrases)
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # the last for tables too large
@@ -228,7 +229,7 @@ def pretrained_encoder(cfg: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str
     if settings.get("task") != "masked_words":
         raise UserError(f"init={run} is a run of task={settings.get('task', 'reviews')}: {way_out}")
     theirs, ours = ({k: m.get(k) for k in ENCODER} for m in (settings["model"], cfg["model"]))
-    mine, there = without(ours, "layer.dropout"), without(theirs, "layer.dropout")
+    mine, there = (without(encoder, "layer.dropout", "embedding.mixout") for encoder in (ours, theirs))
     for key in sorted({*mine, *there}):
         if mine.get(key) != there.get(key):
             different = f"model.{key}={shown(there.get(key))}, and this model {shown(mine.get(key))}"

@@ -1,0 +1,83 @@
+"""Mixout: in training some words are read with GloVe's own vectors, all their occurrences in a review alike."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imdbattn.nn.embedding import Embedding
+
+from .nets import net
+
+WORDS, WIDTH = 400, 3
+GLOVE = torch.randn(3 + WORDS, WIDTH, generator=torch.Generator().manual_seed(0))
+GLOVE[:3] = 0
+
+
+def embedding(mixout: float, seed: int = 0) -> Embedding:
+    """Of words that are all tuned but for the last."""
+    torch.manual_seed(seed)
+    made = Embedding(GLOVE, torch.zeros(WIDTH), torch.ones(WIDTH), torch.arange(3, 2 + WORDS), mixout)
+    with torch.no_grad():
+        made.offset_RD[1:] = 100.0
+        made.unk_D.fill_(7.0)
+    return made
+
+
+def tuned(x_BTD: torch.Tensor, tokens_BT: torch.Tensor) -> torch.Tensor:
+    """(B, T) bool: which words were read with their offset; all others must be GloVe's."""
+    offset_BTD = x_BTD - GLOVE[tokens_BT]
+    read_BT = offset_BTD[..., 0] > 50
+    torch.testing.assert_close(offset_BTD, 100.0 * read_BT[..., None].expand_as(offset_BTD), atol=1e-4, rtol=0)
+    return read_BT
+
+
+@given(mixout=st.floats(0.05, 0.95), seed=st.integers(0, 2**32 - 1))
+def test_a_word_is_read_alike_wherever_it_stands_in_a_review(mixout, seed):
+    words = torch.arange(3, 2 + WORDS)
+    tokens_BT = torch.cat([words, words.flip(0)]).expand(5, -1)
+    read_BT = tuned(embedding(mixout, seed).train()(tokens_BT), tokens_BT)
+    assert torch.equal(read_BT[:, : len(words)], read_BT[:, len(words) :].flip(1))
+
+
+@pytest.mark.parametrize("mixout", [0.1, 0.5, 0.9])
+def test_its_share_of_the_words_is_read_with_glove_and_each_review_draws_its_own(mixout):
+    tokens_BT = torch.arange(3, 2 + WORDS).expand(50, -1)
+    part = embedding(mixout).train()
+    first, second = (tuned(part(tokens_BT), tokens_BT) for _ in range(2))
+    for read_BT in (first, second):
+        assert read_BT.float().mean().item() == pytest.approx(1 - mixout, abs=0.03)
+        assert read_BT.float().mean(0).std() < 0.15, "a word is left out in all reviews or in none"
+        # Of two words both are read as often as if each were drawn alone, over reviews and words.
+        both = (read_BT[:, :-1] & read_BT[:, 1:]).float().mean().item()
+        assert both == pytest.approx((1 - mixout) ** 2, abs=0.05)
+    assert (first != second).any(), "each batch draws anew"
+    assert len({tuple(row.tolist()) for row in first}) > 35, "reviews share a draw"
+
+
+def test_nothing_is_left_out_in_evaluation_or_without_mixout():
+    tokens_BT = torch.arange(3, 2 + WORDS).expand(2, -1)
+    assert tuned(embedding(0.5).eval()(tokens_BT), tokens_BT).all()
+    assert tuned(embedding(0.0).train()(tokens_BT), tokens_BT).all()
+
+
+def test_padding_unknown_words_and_words_that_are_not_tuned_stay_as_they_are():
+    x_BTD = embedding(0.5).train()(torch.tensor([[0, 1, 2 + WORDS]]).expand(20, -1))
+    assert x_BTD[:, 0].eq(0).all()
+    assert x_BTD[:, 1].eq(7).all()
+    assert torch.equal(x_BTD[:, 2], GLOVE[2 + WORDS].expand(20, -1))
+
+
+def test_what_is_not_read_is_not_trained():
+    part = embedding(0.5).train()
+    tokens_BT = torch.arange(3, 2 + WORDS)[None]
+    x_BTD = part(tokens_BT)
+    x_BTD.sum().backward()
+    (read_T,) = tuned(x_BTD.detach(), tokens_BT)
+    assert part.offset_RD.grad[1:].ne(0).all(1).equal(read_T)
+
+
+def test_rungs_with_tuned_vectors_inherit_it_and_earlier_runs_have_none(settings):
+    assert net(settings, "wide").embedding.mixout == net(settings, "tuned").embedding.mixout == 0.5
+    assert net(settings, "residual").embedding.mixout == 0
+    assert net(settings, "tuned", "~model.embedding.mixout").embedding.mixout == 0
