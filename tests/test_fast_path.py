@@ -140,7 +140,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     there.__dict__["lengths"] = whole.lengths
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
     rand = torch.rand  # has no generator for this device
-    monkeypatch.setattr(torch, "rand", lambda shape, generator, device: rand(shape, device=device))
+    monkeypatch.setattr(torch, "rand", lambda shape, generator=None, device=None: rand(shape, device=device))
     batch = Batches(there, 512, 0.75, 0.5, multiple=16, before=words_before(cfg))[0, np.arange(20)]
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta

@@ -307,9 +307,9 @@ def test_no_label_of_a_fold_is_in_its_ratios_whatever_the_reviews(texts, fold, c
 
 
 def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewClassifier:
-    """The rung over the phrases of these training reviews, its weights always the same ones."""
-    cfg = settings(f"model={rung}")
-    model = net(settings, rung, classes=classes)
+    """The rung over the phrases of these training reviews, its weights always the same ones, and nothing drawn."""
+    cfg = settings(f"model={rung}", "model.embedding.mixout=0")
+    model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
     model.phrases = phrases_of(cfg["model"]["phrases"], data, classes, 3 + WORDS)
     folds_N = folds_of(data.labels, cfg["model"]["phrases"]["folds"])
     return build_module(cfg, model, vectors(), [str(number) for number in range(classes)], folds_N)
