@@ -32,6 +32,7 @@ def scores(model, reviews: list[list[int]], order: list[int], padding: int = 0) 
 @pytest.mark.parametrize(("rung", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrides):
     model = net(settings, rung, *overrides)
+    exact_model = net(settings, rung, *overrides).double()
 
     @given(REVIEWS, st.randoms(use_true_random=False), st.integers(0, 9))
     @examples(max_examples=25, deadline=None)
@@ -41,6 +42,8 @@ def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrid
         # Logits of these weights reach hundreds: one near zero is a difference of such numbers, rounded as they are.
         exact = 1e-5 * max(1.0, alone.abs().max().item())
         torch.testing.assert_close(scores(model, reviews, order, padding), alone[order], atol=exact, rtol=1e-4)
+        alone = torch.cat([scores(exact_model, reviews, [row]) for row in range(len(reviews))])
+        torch.testing.assert_close(scores(exact_model, reviews, order, padding), alone[order], atol=1e-9, rtol=1e-9)
 
     holds()
 
