@@ -84,7 +84,7 @@ RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: which of a mac
 FIRST_PID = "IMDBATTN_FIRST_PID"  # environment variable: the process that started the others of a run
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # what else may stand in them, others say
-OPTIONAL = ("model.phrases", "model.convolution")  # groups of settings that may be null
+OPTIONAL = ("model.phrases", "model.convolution", "model.layer.distances")  # groups of settings that may be null
 PHRASES = ("longest", "min_reviews", "folds")  # what model.phrases holds, where it is not null
 WHERE = (
     "init",
@@ -352,6 +352,10 @@ def names(value: Any) -> bool:
     return isinstance(value, list) and 1 < len(value) == len({str(name) for name in value})
 
 
+def places(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(v is None or type(v) is int for v in value)
+
+
 def part(value: Any) -> bool:
     return isinstance(value, dict) and "_target_" in value
 
@@ -415,6 +419,10 @@ RULES = {
     "model.dropout": number(0, 1),
     "model.layer.heads": whole(1),
     "model.layer.dropout": number(0, 1),
+    "model.layer.distances": maybe(("settings of a part, with a _target_", part)),
+    "model.layer.distances.waves": whole(1),
+    "model.layer.distances.places": ("a list of whole numbers, or null for everywhere, such as [null,-1,1]", places),
+    "model.layer.distances.strength": number(0),
     "optim.lr": number(0),
     "optim.weight_decay": number(0),
     "embedding_lr": maybe(number(0)),

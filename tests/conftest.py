@@ -23,11 +23,11 @@ FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "a
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory) -> Path:
-    """A folder with glove.txt (8 dimensions) and reviews.csv (240 reviews, neg and pos)."""
+    """A folder with glove.txt (10 dimensions) and reviews.csv (240 reviews, neg and pos)."""
     folder = tmp_path_factory.mktemp("world")
     rng = np.random.default_rng(0)
     words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
-    lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=8))}\n" for word in words]
+    lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=10))}\n" for word in words]
     (folder / "glove.txt").write_text("".join(lines))
     draw = random.Random(0)
     with (folder / "reviews.csv").open("w", newline="") as file:
@@ -47,7 +47,7 @@ def small(world) -> list[str]:
     return [
         f"data.path={world}/reviews.csv",
         f"data.glove.path={world}/glove.txt",
-        "data.glove.dim=8",
+        "data.glove.dim=10",
         f"data.cache_dir={world}/cache",
         "data.batch_tokens=256",
         "logger=csv",

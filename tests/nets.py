@@ -12,7 +12,7 @@ from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.nn.phrases import Phrases
 from imdbattn.training.build import build_net, phrases_of
 
-WIDTH, WORDS = 8, 60
+WIDTH, WORDS = 10, 60
 
 
 @cache

@@ -57,6 +57,21 @@ def test_fused_and_plain_path_agree(score):
     torch.testing.assert_close(attention(q, k, v, mask), attention(q, k, v, mask, []))
 
 
+@pytest.mark.parametrize("score", SCORES)
+def test_products_of_more_columns_are_added_to_the_scores(score):
+    torch.manual_seed(0)
+    attention = Attention(score(6, 6))
+    q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6)
+    mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
+    more_query, more_key = torch.randn(2, 3, 4, 2), torch.randn(2, 1, 5, 2)  # keys that all heads share
+    expected = attention.score(q, k) + torch.einsum("bhqw,bkw->bhqk", more_query, more_key.squeeze(1))
+    expected = expected.masked_fill(~mask, -torch.inf).softmax(-1)
+    record = []
+    torch.testing.assert_close(attention(q, k, v, mask, None, (more_query, more_key)), expected @ v)
+    torch.testing.assert_close(attention(q, k, v, mask, record, (more_query, more_key)), expected @ v)
+    torch.testing.assert_close(record[0], expected)
+
+
 def test_scores_are_their_formulas():
     torch.manual_seed(0)
     q, k = torch.randn(3, 4), torch.randn(5, 4)

@@ -130,7 +130,7 @@ def pairs(content: str | bytes | None, *more: str) -> Arguments:
     return make
 
 
-GLOVE = b"".join(b"word%d 1 2 3 4 5 6 7 8\n" % n for n in range(40))
+GLOVE = b"".join(b"word%d 1 2 3 4 5 6 7 8 9 10\n" % n for n in range(40))
 
 
 def vectors(content: bytes, name: str = "v.txt") -> Arguments:
@@ -196,7 +196,7 @@ def shuffled(place: Place) -> list[str]:
     """The run's vectors in another order."""
     glove = Path(next(a.partition("=")[2] for a in place.small if a.startswith("data.glove.path=")))
     first, *rest = glove.read_text().splitlines(keepends=True)
-    return [f"run={place.run()}", "text=good", *vectors("".join([*rest, first]).encode())(place), "data.glove.dim=8"]
+    return [f"run={place.run()}", "text=good", *vectors("".join([*rest, first]).encode())(place), "data.glove.dim=10"]
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -279,6 +279,18 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
             "model.convolution.kernel=0": "1",
         }.items()
     },
+    **{
+        value: (typed("model=tuned", value), rf"{re.escape(value)} must be {rest}")
+        for value, rest in {
+            "model.layer.distances.waves=0": "a whole number of at least 1",
+            "model.layer.distances.strength=-1": "a number of at least 0",
+            "model.layer.distances.strength=much": "a number of at least 0",
+            "model.layer.distances.places=[]": "a list of whole numbers",
+            "model.layer.distances.places=[0.5]": "a list of whole numbers",
+            "model.layer.distances.places=1": "a list of whole numbers",
+            "model.layer.distances=8": "settings of a part, with a _target_, or null",
+        }.items()
+    },
     "a kernel without a middle": (
         typed("model=convolved", "model.convolution.kernel=2"),
         r"model=convolved: model\.convolution\.kernel=2 must be an odd number of at least 1",
@@ -313,7 +325,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     # parts
     "positions without end": (typed("model=residual_learned", "data.max_tokens=null"), r"data\.max_tokens"),
-    "heads that do not divide": (typed("model.layer.heads=3"), r"model\.layer\.heads=3 does not divide the width 8"),
+    "heads that do not divide": (typed("model.layer.heads=3"), r"model\.layer\.heads=3 does not divide the width 10"),
     "no model part": (typed("model.layer._target_=os.system"), r"os\.system is no Module of imdbattn\.nn\."),
     "a function": (typed("model.pooling._target_=torch.nn.functional.relu"), "relu is no Module"),
     "no optimiser": (typed("optim._target_=torch.load"), r"torch\.load is no Optimizer of torch\.optim\."),
@@ -451,9 +463,9 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "no such width": (typed("data.glove.path=null", "data.glove.dim=9"), r"data\.glove\.dim=9: choose one of 50, 100"),
     "another width": (
         vectors(b"a 1 2 3\n"),
-        r"line 1 is not a word and 8 numbers.*ends in 3.*change data\.glove\.dim=8",
+        r"line 1 is not a word and 10 numbers.*ends in 3.*change data\.glove\.dim=10",
     ),
-    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 8 numbers.*fetch the file again"),
+    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 10 numbers.*fetch the file again"),
     "spoilt vectors": (
         vectors(GLOVE.replace(b"word7 1", b"word7 x")),
         "line 8: 'x' is no finite float32: fetch the file",
@@ -462,9 +474,9 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         vectors(GLOVE.replace(b"word7 ", b"w\xe9 ")),
         r"line 8: 'w\\xe9' is not UTF-8: fetch the file",
     ),
-    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 nan\n"), "line 41: 'nan' is no finite float32"),
-    "a word twice": (vectors(GLOVE + b"word7 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' stands in line 8 already: remove"),
-    "a header": (vectors(b"40 8\n" + GLOVE), "line 1 is a header, '40 8', as word2vec writes it: remove the line"),
+    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41: 'nan' is no finite float32"),
+    "a word twice": (vectors(GLOVE + b"word7 0 9 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' stands in line 8 already: rem"),
+    "a header": (vectors(b"40 10\n" + GLOVE), "line 1 is a header, '40 10', as word2vec writes it: remove the line"),
     "no vectors": (vectors(b""), r"v\.txt is empty: give GloVe vectors \(data\.glove\.path\)"),
     "half a gz": (vectors(gzip.compress(GLOVE)[:-20], "v.gz"), r"v\.gz cannot be read .*: fetch it again"),
     "half a zip": (vectors(zipped("v.txt", GLOVE)[:-40], "v.zip"), r"v\.zip cannot be read .*: fetch it again"),

@@ -116,7 +116,7 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
     ("rung", "layers", "convolved", "channels"),
     [
         ("tuned_mean", 0, False, []),
-        ("tuned", 3, False, []),
+        ("tuned", 1, False, []),
         ("convolved", 1, True, []),
         ("log_counts", 1, True, ["log_counts"]),
         ("log_counts_mean", 0, False, ["log_counts"]),
@@ -129,6 +129,8 @@ def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, 
     model = net(settings, rung)
     assert [type(layer).__name__ for layer in model.layers] == ["ResidualLayer"] * layers
     assert type(model.convolution).__name__ == ("Convolution" if convolved else "NoneType")
+    distances = [type(layer.f.distances).__name__ for layer in model.layers]
+    assert distances == ["Distances" if rung == "tuned" else "NoneType"] * layers
     assert list(model.channels) == channels
     kinds = {"log_counts": "LogCounts", "bigrams": "PhraseVectors"}
     assert all(type(part).__name__ == kinds[name] for name, part in model.channels.items())
@@ -209,7 +211,7 @@ REPEATED = {  # overrides of keys that another file explains
 
 def test_every_rule_is_about_a_setting_that_exists(settings):
     known = set()
-    tasks = (["model=log_counts"], ["task=masked_words"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
-    for choice in (["model=residual_learned"], *tasks):
+    tasks = (["task=masked_words"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
+    for choice in (*([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts")), *tasks):
         known |= set(flat(settings(*choice)))
     assert known >= {*RULES, *WRITER_RULES}

@@ -15,10 +15,11 @@ from .nets import WORDS, net
 REVIEWS = st.lists(st.lists(st.integers(1, WORDS + 2).filter(lambda id: id != 2), max_size=12), min_size=1, max_size=6)
 VARIANTS = [
     *((rung, ()) for rung in (*RUNGS, *BEYOND)),
-    ("residual_pe_cls", ("model.layer.heads=4",)),
+    ("residual_pe_cls", ("model.layer.heads=5",)),
     ("residual_pe", ("model.layer.score._target_=imdbattn.nn.attention.Additive", "model.width=6")),
     ("base", ("model.layer.score._target_=imdbattn.nn.attention.Bilinear", "model.embedding.trainable=true")),
     ("learned_query", ("model.layers=2",)),
+    ("tuned", ("model.layers=2", "model.pooling._target_=imdbattn.nn.pooling.ClsPooling")),
 ]
 
 

@@ -7,14 +7,14 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
-from imdbattn.nn.positions import Learned, Sinusoidal, sinusoids
+from imdbattn.nn.positions import Distances, Learned, Sinusoidal, sinusoids
 from imdbattn.settings import BEYOND, RUNGS
 
 from .conftest import POSITIONAL
 from .nets import WORDS, net
 
 # Rungs that read a word with those beside it
-NEIGHBOURS = ("convolved", "bigrams", "log_counts", "log_counts_mean", "wide", "pretrained")
+NEIGHBOURS = ("tuned", "convolved", "bigrams", "log_counts", "log_counts_mean", "wide", "pretrained")
 SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
 
 
@@ -77,3 +77,79 @@ def test_positions_behind_the_table():
         Learned(4, 2)(torch.zeros(1, 3, 4), torch.arange(3)[None])
     with pytest.raises(ValueError, match=r"data\.max_tokens"):
         Learned(4, None)
+
+
+def added(distances: Distances, positions: list[int]) -> torch.Tensor:
+    """What is added to the scores (H, T, T) of words that stand at these positions."""
+    query_BHTW, key_B1TW = distances(torch.tensor([positions]))
+    return (query_BHTW @ key_B1TW.transpose(-2, -1))[0].detach()
+
+
+@pytest.mark.parametrize("waves", [1, 2, 8])
+def test_distances_are_a_fourier_series(waves):
+    torch.manual_seed(0)
+    distances, positions = Distances(3, waves), [-1, 0, 1, 2, 90, 2400]
+    a_HM, b_HM = (torch.nn.init.normal_(part).double() for part in (distances.cos_HM, distances.sin_HM))
+    found = added(distances, positions)
+    for i, query in enumerate(positions):
+        for j, key in enumerate(positions):
+            expected = torch.zeros(3, dtype=torch.float64)
+            for m in range(waves):
+                period = 2 * 64 ** (m / max(waves - 1, 1))
+                angle = torch.tensor(2 * torch.pi * (key - query) / period, dtype=torch.float64)
+                expected += a_HM[:, m] * angle.cos() + b_HM[:, m] * angle.sin()
+            torch.testing.assert_close(found[:, i, j].double(), expected, atol=1e-5, rtol=0)
+
+
+@given(st.lists(st.integers(-1, 4000), min_size=1, max_size=9), st.integers(0, 4000), st.integers(0, 99))
+@examples(max_examples=50, deadline=None)
+def test_only_the_distance_counts_not_where_in_the_review(positions, further, seed):
+    torch.manual_seed(seed)
+    distances = Distances(2)
+    torch.nn.init.normal_(distances.sin_HM)
+    torch.testing.assert_close(
+        added(distances, [position + further for position in positions]), added(distances, positions), atol=1e-4, rtol=0
+    )
+
+
+def test_heads_first_look_where_their_places_say():
+    scores_HTT = added(Distances(6, places=[None, -1, 1, -2, 0]), list(range(40)))
+    for head, place in enumerate([None, -1, 1, -2, 0, None]):
+        for i in range(2, 39):
+            weights_T = scores_HTT[head, i].softmax(0)
+            if place is None:
+                torch.testing.assert_close(weights_T, torch.full((40,), 1 / 40))
+            else:
+                assert weights_T[i + place] > 0.9
+    blind_HTT = added(Distances(2, places=[-1], strength=0), list(range(40)))
+    assert blind_HTT.eq(0).all()
+
+
+def test_a_dropped_neighbour_is_missed_not_replaced():
+    """Distances count the words of the review, also those that word dropout took out of the batch."""
+    scores_HTT = added(Distances(1, places=[-1]), [0, 1, 2, 5, 6])
+    weights_TT = scores_HTT[0].softmax(-1)
+    assert weights_TT[4, 3] > 0.9 > 0.5 > weights_TT[3, 2]
+
+
+def test_distances_behind_the_table_and_without_sense():
+    near, far = ([0, 1, 2, 40], [10**7, 10**7 + 1, 10**7 + 2, 10**7 + 40])
+    distances = Distances(2)
+    torch.testing.assert_close(added(distances, far), added(distances, near), atol=1e-4, rtol=0)
+    for wrong in ({"waves": 0}, {"places": []}):
+        with pytest.raises(ValueError, match=r"model\.layer\.distances: waves=.* at least 1, and places=.* not empty"):
+            Distances(2, **wrong)
+
+
+@pytest.mark.parametrize("rung", ["tuned", "residual"])
+@pytest.mark.parametrize("pooling", ["MeanPooling", "ClsPooling"])
+def test_cls_stands_in_front_of_the_first_word(settings, rung, pooling):
+    """A review that is read from its second word on is as far from <cls> as it stands."""
+    model = net(settings, rung, f"model.pooling._target_=imdbattn.nn.pooling.{pooling}")
+    tokens, lengths, positions = torch.arange(3, 9)[None], torch.tensor([6]), torch.arange(6)[None]
+    with torch.no_grad():
+        at_start, given_start = model(tokens, lengths), model(tokens, lengths, positions)
+        later = model(tokens, lengths, positions + 9)
+    torch.testing.assert_close(at_start, given_start, atol=0, rtol=0)
+    moved = (later - at_start).abs().max() > 1e-3
+    assert moved == (rung == "tuned" and pooling == "ClsPooling")

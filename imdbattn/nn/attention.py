@@ -176,6 +176,11 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[..., :width]
 
 
+def join(columns: Tensor, more: Tensor) -> Tensor:
+    """(..., T, d) and (..., T, W) -> (..., T, d + W); dimensions of size 1 of the second are repeated."""
+    return torch.cat([columns, more.expand(*columns.shape[:-1], -1)], -1)
+
+
 class Attention(nn.Module):
     """Weighted sum of values, weights = masked softmax of the scores over the keys.
 
@@ -194,17 +199,24 @@ class Attention(nn.Module):
         value: Tensor,
         mask: Tensor | None = None,
         record: list[Tensor] | None = None,
+        added: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
 
         mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query without any key gets 0.
         record: a list to which the weights (..., Q, K) are appended; None where nobody looks.
+        added: (..., Q, W) and (..., K, W), whose products are added to the scores.
         """
         if record is None and isinstance(self.score, Dot):
             query, scale = self.score.project(query), self.score.scale
+            if added is not None:  # one product gives both: more columns cost less than more scores
+                query, key, scale = join(query * scale, added[0]), join(key, added[1]), 1.0
             kernel = attention_in_pieces if fits_in_pieces(query, key, value) else fused_attention
             return kernel(query, key, value, mask, scale)
-        weights = masked_softmax(self.score(query, key), mask)
+        scores = self.score(query, key)
+        if added is not None:
+            scores = scores + added[0] @ added[1].transpose(-2, -1)
+        weights = masked_softmax(scores, mask)
         if record is not None:
             record.append(weights.detach())
         return weights @ value
@@ -216,23 +228,40 @@ class SelfAttention(nn.Module):
     Without the output projection W_O of that paper: on every rung the next thing is g, a Linear of the same shape.
     """
 
-    def __init__(self, width: int, heads: int = 1, score: Callable[[int, int], nn.Module] = ScaledDot):
+    def __init__(
+        self,
+        width: int,
+        heads: int = 1,
+        score: Callable[[int, int], nn.Module] = ScaledDot,
+        distances: Callable[[int], nn.Module] | None = None,
+    ):
         super().__init__()
         if heads < 1 or width % heads:
             raise ValueError(f"model.layer.heads={heads} does not divide the width {width}")
         self.heads = heads
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attention = Attention(score(width // heads, width // heads))
+        self.distances = distances(heads) if distances else None
 
-    def forward(self, x_BTD: Tensor, mask_BT: Tensor, record: list[Tensor] | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D); `mask_BT` is the padding mask, `record` receives the weights (B, H, T, T)."""
+    def forward(
+        self,
+        x_BTD: Tensor,
+        mask_BT: Tensor,
+        record: list[Tensor] | None = None,
+        positions_BT: Tensor | None = None,
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D); `mask_BT` is the padding mask, `record` receives the weights (B, H, T, T).
+
+        positions_BT: where each word stands, which only `distances` ask for.
+        """
 
         def split(x_BTD: Tensor) -> Tensor:
             return x_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
         q_BHTd, k_BHTd, v_BHTd = split(self.query(x_BTD)), split(self.key(x_BTD)), split(self.value(x_BTD))
         # (B, 1, 1, K) broadcasts over heads and queries; an expanded mask doubles the time on CPU.
-        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask_BT[:, None, None], record)
+        added = self.distances(positions_BT) if self.distances is not None else None
+        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask_BT[:, None, None], record, added)
         return y_BHTd.transpose(1, 2).flatten(2)
 
 

@@ -6,6 +6,7 @@ Shape suffixes: B reviews, T positions, D width, C classes, W words in front of 
 from collections.abc import Callable, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.nn.attention import padding_mask
@@ -100,8 +101,9 @@ class Classifier(nn.Module):
         if self.convolution is not None:
             x_BTD = self.convolution(x_BTD, mask_BT)
         x_BTD, mask_BT = self.pooling.prepend(self.positions(x_BTD, positions_BT), mask_BT)
+        positions_BT = F.pad(positions_BT, (x_BTD.shape[1] - positions_BT.shape[1], 0), value=-1)  # of <cls>
         for layer in self.layers:
-            x_BTD = layer(x_BTD, mask_BT, record)
+            x_BTD = layer(x_BTD, mask_BT, record, positions_BT)
         return x_BTD, mask_BT
 
     pooling: MeanPooling

@@ -15,7 +15,8 @@ class PlainLayer(nn.Module):
     """x <- g(f(x)), the exercise's base layer.
 
     heads: attention heads, a divisor of the width. score: a scoring function of nn/attention, called with the
-    query's and the key's width of one head. dropout: share of g's outputs set to zero in training.
+    query's and the key's width of one head. dropout: share of g's outputs set to zero in training. distances: called
+    with the heads, what the distance between two words adds to their scores (nn/positions); None is nothing.
     """
 
     skip = False  # whether x itself is added to what it attends to
@@ -26,14 +27,24 @@ class PlainLayer(nn.Module):
         heads: int = 1,
         score: Callable[[int, int], nn.Module] = ScaledDot,
         dropout: float = 0.0,
+        distances: Callable[[int], nn.Module] | None = None,
     ):
         super().__init__()
-        self.f = SelfAttention(width, heads, score)
+        self.f = SelfAttention(width, heads, score, distances)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
-    def forward(self, x_BTD: Tensor, mask_BT: Tensor, record: list[Tensor] | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D). `mask_BT`: True on words. `record` receives the attention weights (B, H, T, T)."""
-        return self.g(self.f(x_BTD, mask_BT, record))
+    def forward(
+        self,
+        x_BTD: Tensor,
+        mask_BT: Tensor,
+        record: list[Tensor] | None = None,
+        positions_BT: Tensor | None = None,
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D). `mask_BT`: True on words. `record` receives the attention weights (B, H, T, T).
+
+        positions_BT: where each word stands, which only `distances` ask for.
+        """
+        return self.g(self.f(x_BTD, mask_BT, record, positions_BT))
 
 
 class ResidualLayer(PlainLayer):
@@ -45,8 +56,14 @@ class ResidualLayer(PlainLayer):
         super().__init__(width, *args, **kwargs)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x_BTD: Tensor, mask_BT: Tensor, record: list[Tensor] | None = None) -> Tensor:
-        return self.g(x_BTD + self.f(self.norm(x_BTD), mask_BT, record))
+    def forward(
+        self,
+        x_BTD: Tensor,
+        mask_BT: Tensor,
+        record: list[Tensor] | None = None,
+        positions_BT: Tensor | None = None,
+    ) -> Tensor:
+        return self.g(x_BTD + self.f(self.norm(x_BTD), mask_BT, record, positions_BT))
 
 
 class Convolution(nn.Module):

@@ -1,7 +1,10 @@
-"""What tells the word order: nothing, sinusoids, or a learned table. Each adds to x0, the embedded words.
+"""What tells the word order. Nothing, sinusoids, or a learned table add to x0, the embedded words; distances to scores.
 
-Shape suffixes: B reviews, T positions, D width.
+Shape suffixes: B reviews, T positions, D width, H heads, M waves, W = 2M their cosines and sines.
 """
+
+import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -63,3 +66,50 @@ class Learned(nn.Module):
         if x_BTD.shape[1] > length:
             raise ValueError(f"a review of {x_BTD.shape[1]} tokens, but only {length} positions were learned")
         return x_BTD + self.table(positions_BT)
+
+
+class Distances(nn.Module):
+    """What the distance j - i from query i to key j adds to a head's score: sum_m a_m cos(w_m (j - i)) + b_m sin(...).
+
+    A Fourier series, learned for each head. Cosines and sines of a difference come apart into those of i and of j, so
+    it is a product of W more columns of query and key, not a T x T table (as rotary positions are: Su et al. 2021,
+    section 3.2). Words and distances have terms of their own in the score (Ke et al. 2021, section 3.1), and heads
+    start as a convolution: each looks at one place beside the query, or everywhere (d'Ascoli et al. 2021, section 3).
+
+    waves: M; their periods go from 2 to 128 words, evenly by ratio. places: where head h looks at first, places[h mod
+    len(places)]: 0 the word itself, -1 the one before, None all words alike. strength: of each wave at these places; 0
+    starts as if there were no distances. length: positions of the table, behind which it begins anew.
+    """
+
+    table_TW: Tensor
+
+    def __init__(
+        self,
+        heads: int,
+        waves: int = 8,
+        places: Sequence[int | None] = (None, -1, 1, -2, 0),
+        strength: float = 1.5,
+        length: int = 8192,
+    ):
+        super().__init__()
+        if waves < 1 or not places:
+            raise ValueError(f"model.layer.distances: waves={waves} must be at least 1, and places={places} not empty")
+        exponents_M = torch.arange(waves, dtype=torch.float64) / max(waves - 1, 1)
+        frequency_M = math.pi / 64**exponents_M
+        angle_TM = torch.arange(length, dtype=torch.float64)[:, None] * frequency_M
+        table_TW = torch.cat([angle_TM.cos(), angle_TM.sin()], -1).float()
+        self.register_buffer("table_TW", table_TW, persistent=False)
+        at = [places[head % len(places)] for head in range(heads)]
+        place_H1 = torch.tensor([place or 0 for place in at], dtype=torch.float64)[:, None]
+        strength_H1 = torch.tensor([0.0 if place is None else strength for place in at])[:, None]
+        angle_HM = place_H1 * frequency_M
+        self.cos_HM = nn.Parameter(strength_H1 * angle_HM.cos().float())
+        self.sin_HM = nn.Parameter(strength_H1 * angle_HM.sin().float())
+
+    def forward(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions (B, T) of at least -1 -> (B, H, T, W) of queries, (B, 1, T, W) of keys: the products are added."""
+        key_B1TW = self.table_TW[(positions_BT + 1) % len(self.table_TW)][:, None]
+        cos_B1TM, sin_B1TM = key_B1TW.chunk(2, -1)
+        a_H1M, b_H1M = self.cos_HM[:, None], self.sin_HM[:, None]
+        query_BHTW = torch.cat([a_H1M * cos_B1TM - b_H1M * sin_B1TM, a_H1M * sin_B1TM + b_H1M * cos_B1TM], -1)
+        return query_BHTW, key_B1TW
