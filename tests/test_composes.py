@@ -116,7 +116,7 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
     ("rung", "layers", "convolved", "channels"),
     [
         ("tuned_mean", 0, False, []),
-        ("tuned", 1, False, []),
+        ("tuned", 3, False, []),
         ("convolved", 1, True, []),
         ("log_counts", 1, True, ["log_counts"]),
         ("log_counts_mean", 0, False, ["log_counts"]),
