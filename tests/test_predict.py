@@ -32,7 +32,7 @@ def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
     assert len(found[3].words) == 512
 
 
-@pytest.mark.parametrize("rung", ["residual_pe", "learned_query"])
+@pytest.mark.parametrize("rung", ["residual_pe", "learned_query", "tuned"])
 def test_with_and_without_explanation_the_same_is_said(trained, settings, rung):
     folder, _ = trained(rung)
     texts = ["the film was great", "", "a dull story of it"] * 30

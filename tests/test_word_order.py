@@ -141,15 +141,24 @@ def test_distances_behind_the_table_and_without_sense():
             Distances(2, **wrong)
 
 
-@pytest.mark.parametrize("rung", ["tuned", "residual"])
-@pytest.mark.parametrize("pooling", ["MeanPooling", "ClsPooling"])
-def test_cls_stands_in_front_of_the_first_word(settings, rung, pooling):
-    """A review that is read from its second word on is as far from <cls> as it stands."""
-    model = net(settings, rung, f"model.pooling._target_=imdbattn.nn.pooling.{pooling}")
-    tokens, lengths, positions = torch.arange(3, 9)[None], torch.tensor([6]), torch.arange(6)[None]
+def test_layers_are_told_where_words_stand_and_cls_stands_in_front_of_them(settings):
+    told = []
+    model = net(settings, "tuned", "model.pooling._target_=imdbattn.nn.pooling.ClsPooling")
+    for layer in model.layers:
+        layer.f.distances.register_forward_pre_hook(lambda _, inputs: told.append(inputs[0].tolist()))
+    tokens, lengths, positions = torch.arange(3, 6)[None], torch.tensor([3]), torch.tensor([[0, 4, 9]])
+    model(tokens, lengths, positions)
+    assert told == [[[-1, 0, 4, 9]]] * 3
+    told.clear()
+    model(tokens, lengths)
+    assert told == [[[-1, 0, 1, 2]]] * 3
+
+
+@pytest.mark.parametrize(("rung", "counts"), [("tuned", True), ("residual", False)])
+def test_a_gap_between_words_counts_where_distances_do(settings, rung, counts):
+    model = net(settings, rung)
+    tokens, lengths = torch.arange(3, 9)[None], torch.tensor([6])
+    whole, gap = torch.arange(6)[None], torch.tensor([[0, 1, 2, 7, 8, 9]])
     with torch.no_grad():
-        at_start, given_start = model(tokens, lengths), model(tokens, lengths, positions)
-        later = model(tokens, lengths, positions + 9)
-    torch.testing.assert_close(at_start, given_start, atol=0, rtol=0)
-    moved = (later - at_start).abs().max() > 1e-3
-    assert moved == (rung == "tuned" and pooling == "ClsPooling")
+        moved = (model(tokens, lengths, gap) - model(tokens, lengths, whole)).abs().max() > 1e-3
+    assert moved == counts
