@@ -86,7 +86,7 @@ def added(distances: Distances, positions: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("waves", [1, 2, 8])
-def test_distances_are_a_fourier_series(waves):
+def test_distances_add_a_sum_of_waves(waves):
     torch.manual_seed(0)
     distances, positions = Distances(3, waves), [-1, 0, 1, 2, 90, 2400]
     a_HM, b_HM = (torch.nn.init.normal_(part).double() for part in (distances.cos_HM, distances.sin_HM))

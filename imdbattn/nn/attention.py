@@ -1,6 +1,7 @@
 """Masked softmax, the four scoring functions of the field, attention, and multi-head self-attention.
 
-Shape suffixes: B reviews, T positions, D width, H heads, Q queries, K keys, d width of one head, V width of values.
+Shape suffixes: B reviews, T positions, D width, H heads, Q queries, K keys, d width of one head, V width of values, W
+columns more.
 `...` stands for any leading dimensions: (B,) or (B, H).
 """
 

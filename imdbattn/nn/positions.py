@@ -71,9 +71,9 @@ class Learned(nn.Module):
 class Distances(nn.Module):
     """What the distance j - i from query i to key j adds to a head's score: sum_m a_m cos(w_m (j - i)) + b_m sin(...).
 
-    A Fourier series, learned for each head. Cosines and sines of a difference come apart into those of i and of j, so
-    it is a product of W more columns of query and key, not a T x T table (as rotary positions are: Su et al. 2021,
-    section 3.2). Words and distances have terms of their own in the score (Ke et al. 2021, section 3.1), and heads
+    A sum of waves, learned for each head. Cosines and sines of a difference come apart into those of i and of j, so it
+    is a product of W more columns of query and key, not a T x T table (as rotary positions are: Su et al. 2021, section
+    3.2). Words and distances have terms of their own in the score (Ke et al. 2021, section 3.1), and heads
     start as a convolution: each looks at one place beside the query, or everywhere (d'Ascoli et al. 2021, section 3).
 
     waves: M; their periods go from 2 to 128 words, evenly by ratio. places: where head h looks at first, places[h mod
