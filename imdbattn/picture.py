@@ -46,7 +46,10 @@ def draw(settings: dict[str, Any]) -> list[Path]:
         (decoded,) = reader.write([str(text)])
         return draw_alignment(decoded, out, f"attention-{alignment.digest([decoded])}")
     if text is None:
-        return [draw_positions(reader.module.net, reader.settings, out)]
+        if not (paths := draw_positions(reader.module.net, reader.settings, out)):
+            name = reader.settings["model"]["name"]
+            raise UserError(f"model={name} has no positions; residual_pe, residual_learned and tuned have")
+        return paths
     return draw_attention(found := reader.explain(text), out, f"attention-{digest([found])}", settings["words"])
 
 

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.analysis.explain import WHOLE, Attended, Explanation, entropy, page
-from imdbattn.analysis.pictures import attention, dot_products, drawn, png
+from imdbattn.analysis.pictures import attention, by_distance, dot_products, drawn, png
 from imdbattn.data.prepare import prepare
 from imdbattn.errors import UserError
 from imdbattn.nn.positions import sinusoids
 from imdbattn.picture import draw
 from imdbattn.training import pictures
-from imdbattn.training.pictures import chosen_text, draw_run, measure_scaling, position_tables
+from imdbattn.training.pictures import chosen_text, distances_added, draw_run, measure_scaling, position_tables
 from imdbattn.training.run_folder import open_run
 from imdbattn.training.score import label_texts, load_reader
 
@@ -48,13 +48,29 @@ def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung,
     found = reader(rung)
     scale = found.settings["model"]["positions"].get("scale")
     checkpoint = torch.load(trained(rung)[0] / "checkpoints" / "best.ckpt", weights_only=True)
-    own_TD = scale * sinusoids(512, 8) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
+    own_TD = scale * sinusoids(512, 10) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
     tables = position_tables(found.module.net, 512)
     shown = maps(dot_products(tables))[:count]
     assert len(tables) == count
     np.testing.assert_allclose(shown[-1], own_TD @ own_TD.T, rtol=1e-5, atol=1e-6)
     if count == 2:
-        np.testing.assert_allclose(shown[0], sinusoids(512, 8) @ sinusoids(512, 8).T, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(shown[0], sinusoids(512, 10) @ sinusoids(512, 10).T, rtol=1e-5, atol=1e-5)
+
+
+def test_lines_are_what_the_trained_model_adds_for_a_distance(reader):
+    net = reader("tuned").module.net
+    panels = by_distance(distances_added(net, reach=4)).axes
+    assert [axes.get_title() for axes in panels] == ["layer 1", "layer 2", "layer 3"]
+    for axes, layer in zip(panels, net.layers, strict=True):
+        part = layer.f.distances
+        for head, line in enumerate(axes.get_lines()):
+            assert line.get_label() == f"head {head + 1}"
+            apart_R, shown_R = line.get_data()
+            assert apart_R.tolist() == list(range(-4, 5))
+            angle_RM = torch.tensor(apart_R)[:, None] * math.pi / 64 ** (torch.arange(8) / 7)
+            added_R = angle_RM.cos() @ part.cos_HM[head] + angle_RM.sin() @ part.sin_HM[head]
+            np.testing.assert_allclose(shown_R, added_R.detach(), atol=1e-4)
+    assert distances_added(reader("base").module.net) == {}
 
 
 @pytest.mark.parametrize(("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)])
@@ -68,9 +84,9 @@ def test_the_matrices_are_the_softmax_of_the_models_own_scores(reader, rung, hea
         for layer, weights_HQK in zip(net.layers, attended.layers, strict=True):
             asked_BTD = layer.norm(x_BTD) if layer.skip else x_BTD
             for head, weights_QK in enumerate(weights_HQK):
-                part = slice(head * 8 // heads, (head + 1) * 8 // heads)
+                part = slice(head * 10 // heads, (head + 1) * 10 // heads)
                 query_Td, key_Td = layer.f.query(asked_BTD)[0, :, part], layer.f.key(asked_BTD)[0, :, part]
-                direct_QK = (query_Td @ key_Td.T / math.sqrt(8 // heads)).softmax(-1)
+                direct_QK = (query_Td @ key_Td.T / math.sqrt(10 // heads)).softmax(-1)
                 np.testing.assert_allclose(weights_QK, direct_QK, atol=1e-5)
                 np.testing.assert_allclose(weights_QK.sum(-1), 1, atol=1e-5)
             x_BTD = layer(x_BTD, mask_BT)
@@ -196,6 +212,7 @@ def finished(trained):
         ("base", {"attention.html", "attention.png"}),
         ("residual_pe_cls", {"attention.html", "attention.png", "positions.png"}),
         ("residual_learned", {"attention.html", "attention.png", "positions.png"}),
+        ("tuned", {"attention.html", "attention.png", "distances.png"}),
     ],
 )
 def test_a_run_draws_what_its_rung_has(finished, rung, expected, tmp_path, caplog):
@@ -246,7 +263,7 @@ def test_row_names_a_review_of_the_runs_test_set(trained, settings, tmp_path):
         ("base", {}, r"needs text=\.\.\. or row="),
         ("base", {"text": "a", "row": 1}, "one of them"),
         ("base", {"row": 99999}, r"row=99999 is none of the \d+ rows of .*reviews\.parquet"),
-        ("base", {"picture": "positions"}, "model=base has no positions; residual_pe and residual_learned have"),
+        ("base", {"picture": "positions"}, "model=base has no positions; residual_pe, residual_learned and tuned have"),
         ("base", {"run": None, "text": "a"}, "run=<run folder> is needed"),
         ("base", {"run": "nowhere", "row": 1}, "run=nowhere is not a folder"),
         ("base", {"text": "a", "out": "/dev/null/x"}, "choose another out=<folder>"),

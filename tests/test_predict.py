@@ -46,10 +46,10 @@ def test_with_and_without_explanation_the_same_is_said(trained, settings, rung):
 
 def test_learned_query_looks_at_the_words_that_decide(trained, settings):
     folder, _ = trained("learned_query")
-    text = "the film was a lovely story of the actor"
+    text = "the film was a fine story of the actor"
     found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), [text])
     assert found[0].label == "pos"
-    assert found[0].top(1)[0][0] == "lovely"
+    assert found[0].top(1)[0][0] == "fine"
 
 
 def test_any_path_and_any_text_pass_the_command_line_unchanged(monkeypatch):

@@ -78,7 +78,7 @@ def test_predictions_agree_with_the_metrics(trained, world):
 
 
 def test_the_best_epoch_is_tested_not_the_last(trained):
-    folder, metrics = trained("mean", "optim.lr=1.0", "decay=none")  # so that epochs are uneven
+    folder, metrics = trained("mean", "optim.lr=3.0", "decay=none")  # so that epochs are uneven
     with (folder / "metrics.csv").open(newline="") as file:
         accuracies = [float(line["val/accuracy"]) for line in csv.DictReader(file) if line["val/accuracy"]]
     assert accuracies[-1] < max(accuracies), "this run cannot tell the best epoch from the last"

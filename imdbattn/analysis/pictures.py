@@ -1,6 +1,6 @@
 """Figures of one trained model: its positions, its attention, and why scores are divided by sqrt(d). Arrays in.
 
-Shape suffixes: T positions, D width, H heads, Q queries, K keys, W widths that were measured.
+Shape suffixes: T positions, D width, H heads, Q queries, K keys, R distances, W widths that were measured.
 """
 
 from __future__ import annotations
@@ -48,6 +48,26 @@ def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
         line_axes.plot([np.diagonal(products_TT, apart).mean() for apart in range(size // 2 + 1)], color="tab:blue")
         line_axes.set(xlabel="distance j − i", ylabel="mean of $pe_i \\cdot pe_j$")
         figures.style(line_axes)
+    return figure
+
+
+def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
+    """What the distance from query to key adds to the scores: for each named layer a panel, for each head a line.
+
+    layers: (H, 2 R + 1) each, of the distances -R to R.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 2.6 * len(layers)), layout="constrained")
+    panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, (name, added_HR) in zip(panels, layers.items(), strict=True):
+        reach = added_HR.shape[1] // 2
+        for head, added_R in enumerate(added_HR, 1):
+            axes.plot(range(-reach, reach + 1), added_R, "o-", ms=3, lw=1.2, label=f"head {head}")
+        axes.set(title=name, ylabel="added to the score")
+        figures.style(axes)
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    panels[-1].set(xlabel="distance j − i from the query, words")
     return figure
 
 

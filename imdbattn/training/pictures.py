@@ -19,13 +19,12 @@ from imdbattn.analysis import alignment
 from imdbattn.analysis.alignment import Decoded
 from imdbattn.analysis.explain import Explanation, write_page
 from imdbattn.analysis.figures import learning_curves
-from imdbattn.analysis.pictures import Scaling, dot_products, drawn, png, scaling
+from imdbattn.analysis.pictures import Scaling, by_distance, dot_products, drawn, png, scaling
 from imdbattn.data.cache import write_atomically
 from imdbattn.data.prepare import Corpus
 from imdbattn.data.tokenization import Tokenizer
-from imdbattn.errors import UserError
 from imdbattn.nn.attention import Dot, ScaledDot
-from imdbattn.nn.positions import Learned, NoPositions, Sinusoidal, sinusoids
+from imdbattn.nn.positions import Learned, Sinusoidal, sinusoids
 from imdbattn.seq2seq.pairs import PairCorpus
 from imdbattn.training.module import ReviewClassifier
 from imdbattn.training.reader import Reader
@@ -58,8 +57,7 @@ def draw_run(module: ReviewClassifier, corpus: Corpus, cfg: Mapping[str, Any], f
     """
     with never_fatal():
         draw_curves(folder)
-        if not isinstance(module.net.positions, NoPositions):
-            draw_positions(module.net, cfg, folder / "pictures")
+        draw_positions(module.net, cfg, folder / "pictures")
         reader = Reader(cfg, module.eval(), Tokenizer(cfg["data"]["tokenizer"], corpus.glove.words))
         text = chosen_text(corpus, "test" if cfg["test"] else "validation")
         draw_attention(reader.explain(text), folder / "pictures")
@@ -122,12 +120,23 @@ def draw_attention(found: Explanation, folder: Path, name: str = "attention", wo
     return [*paths, write_page([found], [image], folder / f"{name}.html")]
 
 
-def draw_positions(net: Any, cfg: Mapping[str, Any], folder: Path) -> Path:
-    """Writes positions.png and returns its path. Raises UserError for a model without positions."""
-    tables = position_tables(net, cfg["data"]["max_tokens"] or 512)
-    if not tables:
-        raise UserError(f"model={cfg['model']['name']} has no positions; residual_pe and residual_learned have")
-    return write_picture(dot_products(tables), folder / "positions.png")
+def draw_positions(net: Any, cfg: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Writes positions.png, distances.png, or both, of a model that has them, and returns their paths."""
+    tables, layers = position_tables(net, cfg["data"]["max_tokens"] or 512), distances_added(net)
+    figures = {"positions": tables and dot_products(tables), "distances": layers and by_distance(layers)}
+    return [write_picture(figure, folder / f"{name}.png") for name, figure in figures.items() if figure]
+
+
+@torch.no_grad()
+def distances_added(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
+    """By layer, what distances from -reach to reach add to each head's score: (H, 2 reach + 1)."""
+    layers = {f"layer {number}": layer.f.distances for number, layer in enumerate(net.layers, 1)}
+    found = {}
+    for name, distances in layers.items():
+        if distances is not None:
+            query_1HTW, key_11TW = distances(torch.arange(2 * reach + 1, device=distances.cos_HM.device)[None])
+            found[name] = (query_1HTW[0, :, reach] @ key_11TW[0, 0].T).float().cpu().numpy()
+    return found
 
 
 def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
