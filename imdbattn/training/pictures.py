@@ -130,12 +130,11 @@ def draw_positions(net: Any, cfg: Mapping[str, Any], folder: Path) -> list[Path]
 @torch.no_grad()
 def distances_added(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
     """By layer, what distances from -reach to reach add to each head's score: (H, 2 reach + 1)."""
-    layers = {f"layer {number}": layer.f.distances for number, layer in enumerate(net.layers, 1)}
     found = {}
-    for name, distances in layers.items():
-        if distances is not None:
+    for number, layer in enumerate(net.layers, 1):
+        if (distances := layer.f.distances) is not None:
             query_1HTW, key_11TW = distances(torch.arange(2 * reach + 1, device=distances.cos_HM.device)[None])
-            found[name] = (query_1HTW[0, :, reach] @ key_11TW[0, 0].T).float().cpu().numpy()
+            found[f"layer {number}"] = (query_1HTW[0, :, reach] @ key_11TW[0, 0].T).float().cpu().numpy()
     return found
 
 
