@@ -3,6 +3,7 @@
 For all rooms, as settings and errors are.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,9 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")  # in an address
 # All but tab and newline, and what turns the direction of text: they move the cursor, rename the window, hide words.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+MEBIBYTES = 16  # of a run folder's config.yaml or JSON file, which have kilobytes
 
 
 def credentials(settings: Any, name: str = "") -> Iterator[str]:
@@ -65,17 +69,42 @@ def without_credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def read_small(file: Path) -> str:
+    """The text of a regular file of at most MEBIBYTES. Raises OSError or ValueError for another."""
+    if not file.is_file():
+        raise ValueError("it is not a regular file")
+    if file.stat().st_size > MEBIBYTES << 20:
+        raise ValueError(f"it has more than {MEBIBYTES} MiB")
+    return file.read_text("utf-8")
+
+
+def read_json(file: Path, way_out: str = "restore it, or delete it and run again") -> dict[str, Any]:
+    """The object in a JSON file of a run folder, which may come from anywhere. Raises UserError for anything else."""
+    try:
+        content = json.loads(read_small(file))
+        if not isinstance(content, dict):
+            raise ValueError("it does not hold an object")
+        return content
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): {way_out}") from error
+
+
 def read_settings(file: Path) -> dict[str, Any]:
     """A run's config.yaml, which may come from anywhere. Raises UserError where it cannot be read.
 
-    It holds values, never ${...}: that would read our environment, or make an object that nobody has looked at.
+    It holds values, never ${...}: that would read our environment, or make an object that nobody has looked at. Nor
+    does it hold YAML aliases, a few of which can stand for gigabytes.
     """
+    import yaml
     from omegaconf import OmegaConf
 
     try:
-        settings = OmegaConf.to_container(OmegaConf.load(file))
-    except Exception as error:
-        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+        text = read_small(file)
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.CSafeLoader)):
+            raise ValueError("it has YAML aliases, which no run writes")
+        settings = OmegaConf.to_container(OmegaConf.create(text))
+    except (Exception, RecursionError) as error:
+        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(settings, dict):
         raise UserError(f"{file} cannot be read: it holds no settings")
     if "${" in str(settings):

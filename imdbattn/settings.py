@@ -375,6 +375,7 @@ RULES = {
     "choose_by": one_of("accuracy", "loss", "bleu"),
     "save_minutes": maybe(number(0)),
     "init": maybe(TEXT),
+    "resume": maybe(TEXT),
     "masked.share": number(0, 1, open_end=True),
     "masked.words": whole(2),
     "data.unlabelled": maybe(TEXT),
@@ -412,7 +413,7 @@ RULES = {
     "model.phrases.min_reviews": whole(1),
     "model.phrases.folds": whole(2),
     "model.convolution.kernel": whole(1),
-    "model.layers": whole(0),
+    "model.layers": whole(0, 1000),
     "model.hidden": whole(1),
     "model.cell": one_of("gru", "lstm"),
     "model.width": maybe(whole(1)),
@@ -443,6 +444,10 @@ RULES = {
     "trainer.num_nodes": whole(1),
     "trainer.max_epochs": maybe(whole(1)),
     "trainer.max_steps": ("-1, or a whole number of at least 1", lambda v: type(v) is int and (v == -1 or v > 0)),
+    "trainer.val_check_interval": (
+        "a share of an epoch above 0 and at most 1, a number of batches of at least 1, or null",
+        lambda v: v is None or (type(v) is int and v > 0) or (type(v) is float and 0 < v <= 1) or isinstance(v, str),
+    ),
     "trainer.check_val_every_n_epoch": maybe(whole(1)),
     "trainer.accumulate_grad_batches": whole(1),
     "trainer.gradient_clip_val": maybe(number(0)),
@@ -451,7 +456,7 @@ RULES = {
     "trainer.enable_model_summary": YES_OR_NO,
     "trainer.detect_anomaly": YES_OR_NO,
 }
-WRITER_RULES = {"model.layers": whole(1), "model.width": whole(1)}  # where an encoder-decoder's are stricter
+WRITER_RULES = {"model.layers": whole(1, 1000), "model.width": whole(1)}  # where an encoder-decoder's are stricter
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
@@ -526,6 +531,11 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     if positions["_target_"].endswith("Learned") and length is not None and (longest is None or longest > length):
         raise UserError(f"model.positions.length={length} is too short for data.max_tokens={longest or 'null'}")
     return settings
+
+
+def is_debug(settings: Mapping[str, Any]) -> bool:
+    """Whether a run only tries out the program, as with debug=: its numbers are not results."""
+    return bool(settings["trainer"]["fast_dev_run"] or settings["trainer"]["overfit_batches"])
 
 
 def words_before(settings: Mapping[str, Any]) -> int:

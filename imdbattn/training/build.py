@@ -27,9 +27,9 @@ from imdbattn.seq2seq.pairs import PairCorpus
 from imdbattn.seq2seq.vocabulary import Vocabulary
 from imdbattn.settings import digest, shown, without, words_before
 from imdbattn.training.callbacks import Progress
+from imdbattn.training.checkpoint import AtomicCheckpointIO, check_finite, read_checkpoint
 from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.data import PairData, ReviewData
-from imdbattn.training.keeper import WholeFiles
 from imdbattn.training.masked import WordGuesser
 from imdbattn.training.module import Learner, ReviewClassifier
 from imdbattn.training.resume import finished
@@ -190,10 +190,10 @@ def words_tuned(weights: Mapping[str, torch.Tensor], embedding: str) -> torch.Te
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Path | None = None) -> ReviewClassifier:
+def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] | None = None) -> ReviewClassifier:
     """An untrained module for a corpus, or one whose encoder is that of the run `init`.
 
-    begun: a checkpoint of this run, whose weights will follow: then the start is not needed any more.
+    begun: content of a checkpoint of this run, whose weights will follow: then the start is not needed any more.
     """
     tuned_R, name_of_start = seen_words(cfg, corpus), None
     start: dict[str, torch.Tensor] = {}
@@ -202,9 +202,8 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Path | None = None
             start, name_of_start = pretrained_encoder(cfg, corpus)
             tuned_R = words_tuned(start, "embedding")  # with the words of data.unlabelled
         else:
-            content = torch.load(begun, map_location="cpu", weights_only=True)
-            tuned_R = words_tuned(content["state_dict"], "net.embedding")
-            name_of_start = content["hyper_parameters"].get("start")
+            tuned_R = words_tuned(begun["state_dict"], "net.embedding")
+            name_of_start = begun["hyper_parameters"].get("start")
     phrases = folds_N = None
     if asked := cfg["model"].get("phrases"):
         train = corpus.splits["train"]
@@ -236,7 +235,7 @@ def pretrained_encoder(cfg: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str
             raise UserError(f"init={run} has {different}: train both alike")
     try:
         metrics = json.loads((folder / "metrics.json").read_text())
-        content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        content = read_checkpoint(checkpoint, way_out)
         weights, vectors = content["state_dict"], content["hyper_parameters"]["vectors"]
         held_out = {split: metrics[name] for split, name in FINGERPRINT.items()}
     except Exception as error:
@@ -266,7 +265,7 @@ def build_guesser(
     return learner(WordGuesser, cfg, net, {"vectors": glove.fingerprint}, share=cfg["masked"]["share"])
 
 
-def new_guesser(cfg: Mapping[str, Any], corpus: Corpus, begun: Path | None = None) -> WordGuesser:
+def new_guesser(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] | None = None) -> WordGuesser:
     """An untrained one; the most frequent words of the training texts are masked and guessed."""
     counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
     counts_V[:FIRST_WORD] = 0
@@ -298,7 +297,7 @@ def phrases_of(asked: Mapping[str, Any], train: Ragged, classes: int, rows: int)
     return count_phrases(train.ids.long(), *counted)
 
 
-def new_writer(cfg: Mapping[str, Any], corpus: PairCorpus, begun: Path | None = None) -> SequenceWriter:
+def new_writer(cfg: Mapping[str, Any], corpus: PairCorpus, begun: Mapping[str, Any] | None = None) -> SequenceWriter:
     """The same for pairs."""
     return build_writer(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
 
@@ -315,9 +314,9 @@ def trained_module(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> Re
         if asked := cfg["model"].get("phrases"):
             tables = weights["net.phrases.keys_P"], weights["net.phrases.log_counts_PC"]
             phrases = Phrases(*tables, rows=len(glove.vectors), longest=asked["longest"])
-        tuned_R = words_tuned(weights, "net.embedding")
-        net = build_net(cfg["model"], glove, len(facts["labels"]), tuned_R, phrases)
-        return build_module(cfg, net, glove, facts["labels"])
+        tuned_R, labels = words_tuned(weights, "net.embedding"), names_in(facts, "labels")
+        net = build_net(cfg["model"], glove, len(labels), tuned_R, phrases)
+        return build_module(cfg, net, glove, labels)
 
     return loaded(checkpoint, module)
 
@@ -326,25 +325,43 @@ def trained_writer(cfg: Mapping[str, Any], checkpoint: Path) -> SequenceWriter:
     """The same of an encoder-decoder, whose vocabularies are in the checkpoint."""
 
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> SequenceWriter:
-        return build_writer(cfg, Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"]))
+        source, target = (Vocabulary(names_in(facts, name)) for name in ("source_symbols", "target_symbols"))
+        return build_writer(cfg, source, target)
 
     return loaded(checkpoint, module)
 
 
 def loaded(checkpoint: Path, module_for: Callable[[dict[str, Any], dict[str, Any]], Any]) -> Any:
-    """What `module_for` makes for a checkpoint's weights and facts, with those weights, in evaluation mode."""
+    """What `module_for` makes for a checkpoint's weights and facts, with those weights, in evaluation mode.
+
+    Raises UserError for a file that is damaged, of another model or version, or holds weights that are not finite.
+    """
+    way_out = "train again, or use the version that its environment.json names"
+    content = read_checkpoint(checkpoint, way_out)
     try:
-        content = torch.load(checkpoint, map_location="cpu", weights_only=True)
         weights = content["state_dict"]
         module: Learner = module_for(weights, content["hyper_parameters"])
         module.on_load_checkpoint(content)
+        built = {name: weight.clone() for name, weight in module.state_dict().items() if not weight.is_floating_point()}
         module.load_state_dict(weights)
+        check_finite(module)
+        if changed := [name for name, weight in built.items() if not torch.equal(weight, module.state_dict()[name])]:
+            raise ValueError(f"{changed[0]} points to other rows than the model has")
     except UserError:
         raise
     except Exception as error:
-        why = f"{checkpoint} cannot be loaded: {reason(error)[:300]}"
-        raise UserError(f"{why}; train again, or use the version that its environment.json names") from error
+        raise UserError(f"{checkpoint} cannot be loaded: {reason(error)[:300]}; {way_out}") from error
     return module.eval()
+
+
+def names_in(facts: Mapping[str, Any], name: str) -> list[str]:
+    """The names that a checkpoint holds. Raises ValueError where they are not a list of different texts."""
+    names = facts[name]
+    if not isinstance(names, list) or not all(isinstance(one, str) and one for one in names):
+        raise ValueError(f"its {name} are not a list of names")
+    if not 1 < len(names) == len(set(names)):
+        raise ValueError(f"its {name} are not at least two different names")
+    return names
 
 
 def build_trainer(settings: Mapping[str, Any], callbacks: Sequence[L.Callback] = (), **more: Any) -> L.Trainer:
@@ -357,7 +374,7 @@ def build_trainer(settings: Mapping[str, Any], callbacks: Sequence[L.Callback] =
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         bar = [Progress()] if settings["enable_progress_bar"] else []
-        more["plugins"] = [WholeFiles()]
+        more["plugins"] = [AtomicCheckpointIO()]
         if SLURMEnvironment.detect():
             more["plugins"].append(SLURMEnvironment(auto_requeue=False))  # Keeper does it, between two steps
         trainer = partial(use_distributed_sampler=False, logger=False, callbacks=[*callbacks, *bar], **more)

@@ -1,12 +1,10 @@
 """One job: settings in, a run folder out."""
 
 import contextlib
-import json
 import logging
 import os
 import socket
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,14 +18,16 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.errors import UserError
-from imdbattn.settings import SPLIT_FILES
-from imdbattn.training.build import build_trainer, compile_net
+from imdbattn.safety import read_json
+from imdbattn.settings import SPLIT_FILES, is_debug
+from imdbattn.training.build import build_trainer, compile_net, reason
 from imdbattn.training.callbacks import Finite, Throughput
+from imdbattn.training.checkpoint import RESTART, check_state, read_checkpoint
 from imdbattn.training.keeper import Keeper, signals_end_it
 from imdbattn.training.loggers import build_loggers, finish_loggers
 from imdbattn.training.publish import publish_run
 from imdbattn.training.resume import finished, pinned
-from imdbattn.training.run_folder import environment, write_json, write_predictions
+from imdbattn.training.run_folder import check_folder, environment, temporary_files, write_json, write_predictions
 from imdbattn.training.tasks import task_of
 
 log = logging.getLogger(__name__)
@@ -52,17 +52,25 @@ def quiet() -> None:
 def fit(cfg: Mapping[str, Any], folder: Path, resume: bool = False) -> dict[str, Any]:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run folder.
 
-    resume: go on from what the folder holds of this run; otherwise that is written over.
-    Returns what metrics.json holds. Raises UserError for wrong input, SystemExit after a signal that asks to stop.
+    resume: continue from what the folder holds of this run; otherwise that is overwritten.
+    Returns what metrics.json holds. Raises UserError for wrong input, before anything in the folder is deleted or
+    overwritten; SystemExit after a signal that asks to stop.
     """
     quiet()
+    check_folder(folder)
     if not (resume and finished(folder)):
         make_folder(folder, way_out := "choose another hydra.run.dir")
         with writing_into(folder, way_out), alone_in(folder), signals_end_it():
             if not (resume and finished(folder)):  # by another process, which this one has waited for
                 return fill(cfg, folder, resume)
-    log.info("This run was finished before:")
-    report(metrics := json.loads((folder / "metrics.json").read_text()), folder)
+    metrics = read_json(file := folder / "metrics.json")
+    try:
+        lines = report(metrics, folder)
+        metrics["val_accuracy"] + 0.0
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{file} is not what a run writes ({error}): delete it, and resume= scores the run") from error
+    for line in ("This run was finished before:", *lines):
+        log.info(line)
     return metrics
 
 
@@ -94,12 +102,28 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     cfg = pinned(cfg, corpus.source)
     data = task.data(cfg, corpus)
     last = folder / "checkpoints" / "last.ckpt"
-    module = task.new(cfg, corpus, last if resume and zipfile.is_zipfile(last) else None)
+    saved = read_checkpoint(last) if resume and last.exists() else None
+    module = task.new(cfg, corpus, saved)
     if cfg["compile"]:
         compile_net(module.net, cfg["compile"])
 
     throughput, finite = Throughput(), Finite(corpus.splits["train"].rows)
-    keeper = Keeper(folder, corpus.fingerprints, finite, cfg["save_minutes"])
+    results = "debug.json" if is_debug(cfg) else "metrics.json"
+
+    def begin(trainer: L.Trainer) -> None:
+        if trainer.is_global_zero:
+            stale = ["metrics.json", "debug.json", *(name for names in SPLIT_FILES.values() for name in names)]
+            for name in stale if saved else (*stale, "metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
+                (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
+            for left in temporary_files(folder):  # of a writer that was killed
+                left.unlink(missing_ok=True)
+            write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
+            write_json(folder / "environment.json", environment() | {"source_key": corpus.source_key})
+            if not is_debug(cfg):
+                link_latest(folder)
+        trainer.loggers = build_loggers(cfg["logger"], folder, cfg, resume)
+
+    keeper = Keeper(folder, corpus.fingerprints, finite, cfg["save_minutes"], begin)
     chosen, mode = f"val/{cfg['choose_by']}", "min" if cfg["choose_by"] == "loss" else "max"
     best = ModelCheckpoint(
         folder / "checkpoints",
@@ -113,21 +137,23 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     if cfg["patience"]:
         callbacks.append(EarlyStopping(chosen, mode=mode, patience=cfg["patience"], strict=False))
     trainer = build_trainer(cfg["trainer"], callbacks, default_root_dir=folder)
-    if trainer.is_global_zero:
-        if trainer.world_size > 1:
-            check_port()
-        results = ["metrics.json", *(name for names in SPLIT_FILES.values() for name in names)]
-        for name in results if resume else (*results, "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
-            (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
-        for left in (*folder.glob("*.tmp"), *folder.glob("[cp]*/*.tmp")):
-            left.unlink(missing_ok=True)  # by a writer that was killed, in checkpoints/ or pictures/ too
-        write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
-        write_json(folder / "environment.json", environment() | {"source_key": corpus.source_key})
-        link_latest(folder)
+    optimizer = module.try_optimizer(trainer.strategy.root_device)
+    if trainer.is_global_zero and trainer.world_size > 1:
+        check_port()
     failed = True
     try:
-        trainer.loggers = build_loggers(cfg["logger"], folder, cfg, resume)
-        trainer.fit(module, data, ckpt_path=keeper.file if resume and keeper.file.exists() else None)
+        try:
+            if saved:
+                check_state(saved, module, optimizer, trainer)
+            trainer.fit(module, data, ckpt_path=last if saved else None)
+            keeper.start(trainer)  # where training was done before
+        except UserError:
+            raise
+        except Exception as error:
+            if keeper.begun:
+                raise
+            said = f"{last} cannot be resumed: {reason(error)}; {RESTART}" if saved else f"trainer: {reason(error)}"
+            raise UserError(said) from error
         if trainer.is_global_zero:
             keeper.obey(keeper.asked, trainer)  # a signal between its last step and here
         metrics = run_facts(cfg, corpus) | {
@@ -161,7 +187,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
                 task.keep_texts(corpus, split, folder / texts)
             if cfg["pictures"]:
                 task.draw(module, corpus, cfg, folder)
-            write_json(folder / "metrics.json", metrics)  # the last: a folder with it is finished
+            write_json(folder / results, metrics)  # the last: a folder with metrics.json is finished
             publish_run(folder, metrics)
         failed = False
     except SystemExit:
@@ -170,8 +196,11 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
         raise
     finally:
         finish_loggers(failed)
-    if trainer.is_global_zero:
-        report(metrics, folder)
+    if trainer.is_global_zero and is_debug(cfg):
+        log.info("Debug run: %d training steps and an evaluation ran; the numbers are not results", metrics["steps"])
+    elif trainer.is_global_zero:
+        for line in report(metrics, folder):
+            log.info(line)
     return metrics
 
 
@@ -205,24 +234,21 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
     return {prefix + key: value for key, value in {**scores.values(), "reviews": count}.items()}
 
 
-def report(metrics: Mapping[str, Any], folder: Path) -> None:
-    """The last lines a person sees."""
-    log.info("")
-    log.info(
-        "%s, seed %d: %d epochs in %.0f s, %.0f tokens/s",
-        *(metrics[name] for name in ("model", "seed", "epochs", "train_seconds", "tokens_per_s")),
-    )
+def report(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+    """The last lines a person sees. Raises KeyError, TypeError or ValueError where metrics lack a number."""
+    lines = [
+        "",
+        "{model}, seed {seed}: {epochs:d} epochs in {train_seconds:.0f} s, {tokens_per_s:.0f} tokens/s".format(**metrics),
+    ]
     items = metrics.get("items", "reviews")
     for split, name in (("val", "validation"), ("test", "test")):
-        if (accuracy := metrics.get(f"{split}_accuracy")) is None:
-            continue
-        bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
-        log.info(
-            "%-20s %6.2f %%  of %d %s%s", f"{name} accuracy", 100 * accuracy, metrics[f"{split}_reviews"], items, bleu
-        )
+        if (accuracy := metrics.get(f"{split}_accuracy")) is not None:
+            bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
+            count = metrics[f"{split}_reviews"]
+            lines.append(f"{name + ' accuracy':20} {100 * accuracy:6.2f} %  of {count:d} {items}{bleu}")
     if "test_accuracy" in metrics:
-        log.info("test set             %s [%s]", metrics["test_set"], metrics["test_fingerprint"])
-    log.info("run folder           %s", os.path.relpath(folder))
+        lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
+    return [*lines, f"run folder           {os.path.relpath(folder)}"]
 
 
 def link_latest(folder: Path) -> None:

@@ -5,7 +5,6 @@ schedule, loops and callbacks. Added here: random numbers and the sums of the ep
 curve's file; whether early stopping has ended the training; and moments to save at, between two steps.
 """
 
-import io
 import logging
 import os
 import shlex
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -23,35 +22,19 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 from imdbattn.data.cache import write_atomically
 from imdbattn.errors import UserError
 from imdbattn.training.callbacks import Finite
+from imdbattn.training.checkpoint import check_like, place_checkpoints
 from imdbattn.training.module import from_all
 
 log = logging.getLogger(__name__)
 
 SAVE = 1  # what processes tell each other: 0 for nothing, SAVE, or the number of a signal to stop for (all are above 1)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # the last two are sbatch's and submitit's
-
-
-class WholeFiles(TorchCheckpointIO):
-    """Checkpoints that are whole or absent, and are read without running code in them."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Raises UserError where the disk is full or the folder is read-only; an older file stays whole."""
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
-        write_atomically(Path(path), buffer.getvalue())
-
-    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
-        """Raises UserError for a file that is cut short, or holds anything but tensors and plain values."""
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise UserError(f"{path} cannot be read: delete it, and resume= begins its run anew") from error
 
 
 class Keeper(L.Callback):
@@ -66,10 +49,20 @@ class Keeper(L.Callback):
         fingerprints: of the splits.
         finite: looks at the losses that no one has looked at yet.
         minutes: between two saves within an epoch; None saves at its beginning only.
+        begin: writes the run's first files and sets the trainer's loggers. It is called once, when everything that
+            Lightning may refuse has been accepted: nothing is written or deleted before.
     """
 
-    def __init__(self, folder: Path, fingerprints: Mapping[str, str], finite: Finite, minutes: float | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        fingerprints: Mapping[str, str],
+        finite: Finite,
+        minutes: float | None,
+        begin: Callable[[L.Trainer], None],
+    ):
         self.folder, self.fingerprints, self.finite, self.minutes = folder, dict(fingerprints), finite, minutes
+        self.begin, self.begun = begin, False
         self.file = folder / "checkpoints" / "last.ckpt"
         self.asked = 0  # number of the signal that asked this process to stop
         self.said: list[str] = []  # after it has: where, and how to go on; for when the progress bar is gone
@@ -77,10 +70,23 @@ class Keeper(L.Callback):
         self.unasked = 0  # steps since the processes asked each other
         self.ranks: list[dict[str, Any]] = []  # of each process: random numbers, and the sums of this epoch's steps
         self.loaded: dict[str, Any] = {}  # this process's part of them in the checkpoint
+        self.curve = ""  # metrics.csv in the checkpoint
+
+    def start(self, trainer: L.Trainer) -> None:
+        """Calls `begin`, unless that is done, and writes the learning curve of the checkpoint."""
+        if self.begun:
+            return
+        self.begun = True
+        self.begin(trainer)
+        for logger in csv_loggers(trainer) if self.curve else ():
+            writer = logger.experiment  # which removes the file
+            write_atomically(Path(writer.metrics_file_path), self.curve)
+            writer.metrics_keys = self.curve.splitlines()[0].split(",")
 
     # --- when to save ------------------------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.start(trainer)
         if self.loaded:
             loop = trainer.fit_loop.epoch_loop
             if loop.batch_progress.current.completed == 0:
@@ -192,17 +198,16 @@ class Keeper(L.Callback):
                 f"the run was on {before} processes, and now there are {now}: give it as many devices again, or start "
                 "a new run"
             )
-        self.loaded = kept["ranks"][trainer.global_rank]
+        self.loaded, self.curve = kept["ranks"][trainer.global_rank], kept.get("curve", "")
+        check_like([self.loaded["random"], kept["stopped"], self.curve], [torch.get_rng_state(), False, ""], "keeper")
+        torch.Generator().set_state(self.loaded["random"])  # raises for what is not a state
+        for sums_3 in self.loaded["sums"]:
+            check_like(sums_3, torch.zeros(3), "keeper.sums")
         module.trained = [sums_3.to(module.device) for sums_3 in self.loaded["sums"]]
         trainer.should_stop = kept["stopped"]
-        for state in checkpoint["callbacks"].values():
-            if "best_model_path" in state:  # the run folder may have been moved
-                moved(state, self.file.parent.resolve())
-        for logger in csv_loggers(trainer):
-            writer = logger.experiment  # which has just removed the file
-            if kept.get("curve"):
-                write_atomically(Path(writer.metrics_file_path), kept["curve"])
-                writer.metrics_keys = kept["curve"].splitlines()[0].split(",")
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, ModelCheckpoint):
+                place_checkpoints(callback, checkpoint["callbacks"][callback.state_key])
 
 
 def handle(handler: Any) -> None:
@@ -256,18 +261,6 @@ def agreed(trainer: L.Trainer, wish: int) -> int:
 
 def csv_loggers(trainer: L.Trainer) -> list[CSVLogger]:
     return [each for each in trainer.loggers if isinstance(each, CSVLogger)] if trainer.is_global_zero else []
-
-
-def moved(state: dict[str, Any], folder: Path) -> None:
-    """Lets the state of a ModelCheckpoint point into `folder`."""
-
-    def there(path: str) -> str:
-        return str(folder / Path(path).name) if path else path
-
-    state["dirpath"] = str(folder)
-    state["best_k_models"] = {there(path): score for path, score in state["best_k_models"].items()}
-    for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
-        state[name] = there(state[name])
 
 
 def requeue() -> None:

@@ -189,13 +189,27 @@ class Learner(L.LightningModule):
         return tables_apart(self.net, self.embedding_lr)
 
     def configure_optimizers(self) -> Any:
-        try:
-            optimizer = self.make_optimizer(self.groups(), **self.fused())
-        except (TypeError, ValueError) as error:
-            raise UserError(f"optim: {error}") from error
+        optimizer = self.make_optimizer(self.groups(), **self.fused())
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.lr_share(step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def try_optimizer(self, device: torch.device) -> torch.optim.Optimizer:
+        """An optimiser as `configure_optimizers` makes it, after a step on zeros of the parameters' shapes.
+
+        Raises UserError for what its constructor or its step refuses, before anything is written.
+        """
+        groups = self.groups()
+        for group in groups:
+            group["params"] = [torch.zeros_like(p, device=device).requires_grad_() for p in group["params"]]
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
+        try:
+            optimizer = self.make_optimizer(groups)
+            optimizer.step(lambda: torch.zeros((), device=device))
+        except Exception as error:
+            raise UserError(f"optim: {' '.join(str(error).split())}") from error
+        return optimizer
 
     def fused(self) -> dict[str, bool]:
         """`fused`, one kernel a step for all weights, for optimisers that have it and where it works."""

@@ -15,7 +15,7 @@ RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a
 
 
 def finished(folder: Path) -> bool:
-    """Whether a run folder has its results; they are written last."""
+    """Whether a run folder has its results, which are written last; debug runs write debug.json instead."""
     return (folder / "metrics.json").exists()
 
 

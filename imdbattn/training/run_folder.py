@@ -9,9 +9,10 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,28 @@ def environment() -> dict[str, Any]:
         "git_commit": commit or None,
         "versions": {name: version(name) for name in PACKAGES},
     }
+
+
+def temporary_files(folder: Path) -> Iterator[Path]:
+    """What a writer that was killed has left in a run folder, in checkpoints/ and in pictures/."""
+    for file in (*folder.glob("*.tmp"), *folder.glob("[cp]*/*.tmp")):
+        if re.fullmatch(r"\.?[\w-]+\.(yaml|json|csv|parquet|ckpt|png|html)\.\w+\.tmp", file.name):
+            yield file
+
+
+def check_folder(folder: Path) -> None:
+    """Raises UserError unless a run may be written into `folder`: it is absent, empty, or holds a run."""
+    if not folder.is_dir():
+        return
+    inside = set(folder.iterdir())
+    if folder / "config.yaml" in inside:
+        if {"model", "data", "trainer", "seed"} <= read_settings(folder / "config.yaml").keys():
+            return
+    elif not {file for file in inside if file.suffix not in (".log", ".lock") and file.name != ".lock"} - {
+        *temporary_files(folder)
+    }:
+        return
+    raise UserError(f"{os.path.relpath(folder)} holds files that are not a run's: choose another hydra.run.dir")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.data.cache import make_folder
 from imdbattn.errors import UserError
 from imdbattn.safety import read_settings, refuse_credentials
-from imdbattn.settings import SPLIT_FILES, SWEEP_PID, checked, conf_dir, plain, quoted
+from imdbattn.settings import RULES, SPLIT_FILES, SWEEP_PID, checked, conf_dir, obey, plain, quoted
 
 log = logging.getLogger(__name__)
 
@@ -328,6 +328,7 @@ def start(config: DictConfig) -> FileLock:
     """Readies the sweep folder. Raises UserError when it is none to resume, or another sweep works in it."""
     sweep = Path(config.hydra.sweep.dir)
     refuse_credentials(OmegaConf.to_container(config, resolve=False))  # Hydra writes them into multirun.yaml
+    obey({"resume": config.resume}, {"resume": RULES["resume"]})
     if config.resume and not (sweep / LOG).exists():
         raise UserError(f"resume={config.resume}: {sweep} is no sweep folder, it has no {LOG}")
     make_folder(sweep, "choose another hydra.sweep.dir")

@@ -1,0 +1,182 @@
+"""Checkpoint files: written whole, verified when read, and checked value by value before a run resumes from them.
+
+A checkpoint may come from anywhere. It holds tensors and plain values, never code. torch.save stores it as a zip file
+with a CRC-32 checksum of each part, which torch.load does not verify.
+"""
+
+import io
+import math
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from torch import Tensor
+
+from imdbattn.data.cache import write_atomically
+from imdbattn.errors import UserError
+from imdbattn.training.callbacks import Throughput
+
+RESTART = "delete it, and resume= starts the run again"
+
+
+def read_checkpoint(path: Path, way_out: str = RESTART) -> dict[str, Any]:
+    """The content of a checkpoint, on the CPU.
+
+    Raises UserError for a file that is damaged, compressed, or holds anything but tensors and plain values.
+    """
+    try:
+        if not path.is_file():
+            raise ValueError("it is not a regular file")
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.infolist()
+            stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
+            if not stored or sum(part.file_size for part in parts) > path.stat().st_size:
+                raise ValueError("it is compressed, which no checkpoint of ours is")
+            if damaged := archive.testzip():
+                raise ValueError(f"the checksum of {damaged} in it does not match: the file is damaged")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(content, dict):
+            raise ValueError("it is not a checkpoint")
+        return content
+    except Exception as error:
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        if isinstance(error, pickle.UnpicklingError):  # torch advises to load it all the same
+            why = "it holds something other than tensors and plain values"
+        raise UserError(f"{path} cannot be read: {why}; {way_out}") from error
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes checkpoints whole or not at all, and reads them by `read_checkpoint`."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Raises UserError where the disk is full or the folder is read-only; an older file stays whole."""
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        write_atomically(Path(path), buffer.getvalue())
+
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+        return read_checkpoint(Path(path))
+
+
+def check_finite(module: torch.nn.Module) -> None:
+    """Raises ValueError naming a weight that is NaN or infinite."""
+    for name, weight in module.state_dict().items():
+        if weight.is_floating_point() and not weight.isfinite().all():
+            raise ValueError(f"the weights {name} are not finite")
+
+
+def check_state(
+    content: Mapping[str, Any], module: L.LightningModule, optimizer: torch.optim.Optimizer, trainer: L.Trainer
+) -> None:
+    """Checks everything in last.ckpt that a run resumes from, beside what Keeper looks at itself.
+
+    Args:
+        content: of the checkpoint.
+        module: the run's, with new weights.
+        optimizer: one like the run's own, after one step.
+        trainer: with all callbacks.
+
+    Raises:
+        ValueError: naming a part that is missing, or has another type, shape or range than a part of this run.
+    """
+    loops = {name: getattr(trainer, name).state_dict() for name in ("fit_loop", "validate_loop", "test_loop")}
+    template = {"epoch": 0, "global_step": 0, "loops": loops, "state_dict": module.state_dict()}
+    for name, part in template.items():
+        check_like(part_of(content, name), part, name)
+    (saved,), ours = part_of(content, "optimizer_states"), optimizer.state_dict()
+    steps, states = content["global_step"], part_of(saved, "state", dict)
+    if not states.keys() <= ours["state"].keys() or bool(states) != bool(steps):
+        raise ValueError(f"optimizer_states has states of other parameters, or none after {steps} steps")
+    for number, state in states.items():
+        check_like(state, ours["state"][number], f"optimizer_states.{number}")
+    free = {"lr": 0.0, "fused": None, "foreach": None, "initial_lr": 0.0}  # by the schedule and the device
+    groups = [{**group, **free} for group in part_of(saved, "param_groups", list)]
+    if groups != [{**group, **free} for group in ours["param_groups"]]:
+        raise ValueError("optimizer_states has other settings than the run")
+    (schedule,) = part_of(content, "lr_schedulers", list)
+    rates = [group["lr"] for group in ours["param_groups"]]
+    for name, like in {"last_epoch": 0, "_step_count": 0, "base_lrs": rates, "_last_lr": rates}.items():
+        check_like(part_of(schedule, name), like, f"lr_schedulers.{name}")
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, (EarlyStopping, ModelCheckpoint, Throughput)):
+            state = part_of(part_of(content, "callbacks", dict), callback.state_key, dict)
+            check_callback(state, callback.state_dict(), callback.state_key.partition("{")[0])
+
+
+def part_of(content: Any, name: Any, kind: type = object) -> Any:
+    """content[name]. Raises ValueError where there is none, or of another kind."""
+    if not isinstance(content, Mapping) or not isinstance(content.get(name), kind) or name not in content:
+        raise ValueError(f"it has no {name}, or one of another kind")
+    return content[name]
+
+
+def check_like(value: Any, template: Any, name: str) -> None:
+    """Raises ValueError unless a value has the structure, types and shapes of `template`, and only finite numbers.
+
+    Whole numbers are counts: at least 0.
+    """
+    if isinstance(template, Mapping):
+        if not isinstance(value, Mapping) or value.keys() != template.keys():
+            raise ValueError(f"{name} has other parts than in this run: is it of another model?")
+        for key in template:
+            check_like(value[key], template[key], f"{name}.{key}")
+    elif isinstance(template, (list, tuple)):
+        if not isinstance(value, (list, tuple)) or len(value) != len(template):
+            raise ValueError(f"{name} is not a list of {len(template)}")
+        for place, part in enumerate(template):
+            check_like(value[place], part, f"{name}[{place}]")
+    elif isinstance(template, Tensor):
+        if not isinstance(value, Tensor) or (value.shape, value.dtype) != (template.shape, template.dtype):
+            raise ValueError(f"{name} is not a tensor of {template.dtype} and shape {tuple(template.shape)}")
+        if value.is_floating_point() and not value.isfinite().all():
+            raise ValueError(f"{name} is not finite")
+    elif type(template) is float:
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise ValueError(f"{name} is not a finite number")
+    elif type(value) is not type(template) or (type(value) is int and value < 0):
+        raise ValueError(f"{name} is not of type {type(template).__name__}, or below 0")
+
+
+def check_callback(state: Mapping[str, Any], template: Mapping[str, Any], name: str) -> None:
+    """As check_like for the state of a callback, whose scores are None or a number until there are some."""
+    if state.keys() != template.keys():
+        raise ValueError(f"{name} has other parts than in this run")
+    for key, value in state.items():
+        scores = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+        alike = value is None or isinstance(value, (Tensor, type(template[key]))) or isinstance(template[key], Tensor)
+        if not alike or (type(value) is int and value < 0) or any(map(not_a_score, scores)):
+            raise ValueError(f"{name}.{key} is not a value that a run saves")
+
+
+def not_a_score(value: Any) -> bool:
+    """Whether a value is a tensor of other than one number, or NaN; Lightning starts from an infinite score."""
+    if isinstance(value, Tensor):
+        return value.numel() != 1 or bool(value.isnan())
+    return not isinstance(value, (int, float, str, type(None))) or value != value
+
+
+def place_checkpoints(callback: ModelCheckpoint, state: dict[str, Any]) -> None:
+    """Moves the paths in a callback's saved state into its folder of today: the run folder may have been moved.
+
+    Raises ValueError for a name that the callback does not write: Lightning deletes the files that these paths name.
+    """
+    folder, known = Path(callback.dirpath or ""), re.escape(callback.filename or "{") + r"\.ckpt"
+    pattern = r"\w[\w=.-]*\.ckpt" if "{" in known else known
+
+    def placed(path: str) -> str:
+        name = Path(path).name
+        if path and not re.fullmatch(pattern, name):
+            raise ValueError(f"{path!r} is not the name of a checkpoint of this run")
+        return str(folder / name) if path else path
+
+    state["dirpath"] = str(folder)
+    state["best_k_models"] = {placed(path): score for path, score in state["best_k_models"].items()}
+    for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
+        state[name] = placed(state[name])

@@ -1,0 +1,115 @@
+"""What is refused is refused before anything is deleted or written: a run folder, and a user's own files, stay."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from imdbattn.errors import UserError
+from imdbattn.training.fit import fit
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def without_log(found: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: content for name, content in found.items() if name != "train.log"}
+
+
+REFUSED = {
+    "an argument that the optimiser lacks": ({"optim": {"foo": 1}}, r"optim: .*'foo'"),
+    "a value that it refuses": ({"optim": {"betas": [2, 3]}}, "optim: .*beta"),
+    "a value that its step refuses": ({"optim": {"betas": [0.9]}}, "optim: "),
+    "LBFGS": ({"optim": {"_target_": "torch.optim.LBFGS"}}, "optim: .*weight_decay"),
+    "SparseAdam": (
+        {"optim": {"_target_": "torch.optim.SparseAdam", "weight_decay": None}},
+        "optim: SparseAdam does not support dense gradients",
+    ),
+    "an interval that no epoch has": ({"trainer": {"val_check_interval": 1000}}, "trainer: `val_check_interval`"),
+    "an unknown strategy": ({"trainer": {"strategy": "magic"}}, "trainer: .*magic"),
+    "a width that heads do not divide": ({"model": {"layer": {"heads": 3}}}, r"heads=3"),
+}
+
+
+def changed(cfg: dict, changes: dict) -> dict:
+    """The settings with others in their place; None removes one."""
+    merged = dict(cfg)
+    for key, value in changes.items():
+        if value is None:
+            merged.pop(key)
+        else:
+            merged[key] = changed(cfg[key], value) if isinstance(value, dict) else value
+    return merged
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_finished_run_stays_when_a_new_one_into_its_folder_is_refused(trained, settings, small, tmp_path, case):
+    changes, words = REFUSED[case]
+    run = shutil.copytree(trained("residual")[0], tmp_path / "run")
+    before = contents(run)
+    with pytest.raises(UserError, match=words) as error:
+        fit(changed(settings(*small, "model=residual"), changes), run)
+    assert "\n" not in str(error.value)
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_run_leaves_no_folder_and_no_link(trained, settings, small, tmp_path, monkeypatch, case):
+    changes, words = REFUSED[case]
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained("residual")[0], tmp_path / "runs" / "old")
+    (tmp_path / "runs" / "latest").symlink_to("old")
+    with pytest.raises(UserError, match=words):
+        fit(changed(settings(*small, "model=residual"), changes), tmp_path / "runs" / "new")
+    assert not any((tmp_path / "runs" / "new").iterdir())
+    assert (tmp_path / "runs" / "latest").readlink() == Path("old")
+
+
+def test_a_command_that_is_refused_leaves_a_finished_run_as_it_is(trained, shell, small, tmp_path):
+    run = shutil.copytree(trained("residual")[0], tmp_path / "run")
+    before = contents(run)
+    done = shell("train", *small, "model=residual", "+optim.foo=1", f"hydra.run.dir={run}")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert without_log(contents(run)) == before
+
+
+@pytest.mark.parametrize("name", ["notes.tmp", "config.yaml", "reviews.csv", "checkpoints/last.ckpt"])
+def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name):
+    file = tmp_path / "mine" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("model: mine\n")
+    done = shell("train", *small, "model=mean", "hydra.run.dir=.", cwd=tmp_path / "mine")
+    assert done.returncode == 2
+    assert done.stderr == "error: . holds files that are not a run's: choose another hydra.run.dir\n"
+    assert contents(tmp_path / "mine") == {name: b"model: mine\n"}
+
+
+def test_temporary_files_of_the_user_stay_in_a_run_folder(trained, settings, small, tmp_path):
+    run = shutil.copytree(trained("mean")[0], tmp_path / "run")
+    (run / "thesis.tmp").write_text("mine")
+    (run / "metrics.json.0a1b2c3d.tmp").write_text("half")
+    fit(settings(*small, "model=mean", "trainer.max_epochs=1"), run)
+    assert (run / "thesis.tmp").read_text() == "mine"
+    assert not (run / "metrics.json.0a1b2c3d.tmp").exists()
+
+
+def test_an_empty_resume_is_an_error_and_starts_nothing(shell, small, tmp_path):
+    for more in ([], ["-m", "seed=1,2"]):
+        done = shell("train", *small, "model=mean", "resume=", *more, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr == "error: resume= must be text of at least one character, or null\n"
+        assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("debug", ["fast", "overfit"])
+def test_a_debug_run_is_not_a_result(trained, shell, small, tmp_path, debug):
+    old = shutil.copytree(trained("mean")[0], tmp_path / "runs" / "old")
+    (tmp_path / "runs" / "latest").symlink_to("old")
+    words = [*small, "model=mean", f"debug={debug}", "trainer.max_epochs=2", "hydra.run.dir=runs/new"]
+    done = shell("train", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" not in done.stdout
+    assert "the numbers are not results" in done.stdout
+    assert (tmp_path / "runs" / "latest").resolve() == old.resolve()
+    assert not (tmp_path / "runs" / "new" / "metrics.json").exists()
