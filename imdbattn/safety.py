@@ -4,8 +4,10 @@ For all rooms, as settings and errors are.
 """
 
 import json
+import logging
 import os
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,29 @@ def read_settings(file: Path) -> dict[str, Any]:
     return settings  # type: ignore[return-value]
 
 
+def check_archive(file: Path) -> None:
+    """Verifies the checksums of a checkpoint: torch.save writes a CRC-32 of each part, and torch.load ignores them.
+
+    Raises ValueError, OSError or BadZipFile for a file that is damaged, or that unpacks to more than its own size.
+    """
+    if not file.is_file():
+        raise ValueError("it is not a regular file")
+    with zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+        stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
+        if not stored or sum(part.file_size for part in parts) > file.stat().st_size:
+            raise ValueError("it is compressed, which no checkpoint of a run is")
+        if damaged := archive.testzip():
+            raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
+
+
 def visible(text: str) -> str:
     """Text that a terminal shows and does not obey: each control character is a replacement character."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class VisibleFormatter(logging.Formatter):
+    """For every log of the commands: messages quote run folders and reviews."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))

@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
-from imdbattn.safety import refuse_credentials, visible
+from imdbattn.safety import read_settings, refuse_credentials, visible
 
 PACKAGE = Path(__file__).parent
 RUNGS = (  # conf/model, in the order in which the ladder is built
@@ -533,9 +533,24 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def read_run(file: Path) -> dict[str, Any]:
+    """A run's config.yaml, which may come from anywhere. Raises UserError for a value of another type or range."""
+    settings = read_settings(file)
+    try:
+        obey(settings, RULES)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+    return settings
+
+
 def is_debug(settings: Mapping[str, Any]) -> bool:
     """Whether a run only tries out the program, as with debug=: its numbers are not results."""
     return bool(settings["trainer"]["fast_dev_run"] or settings["trainer"]["overfit_batches"])
+
+
+def results_file(settings: Mapping[str, Any]) -> str:
+    """The file with a run's numbers, written last: a folder with metrics.json holds a finished run."""
+    return "debug.json" if is_debug(settings) else "metrics.json"
 
 
 def words_before(settings: Mapping[str, Any]) -> int:

@@ -25,6 +25,7 @@ FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "a
 def world(tmp_path_factory) -> Path:
     """A folder with glove.txt (10 dimensions) and reviews.csv (240 reviews, neg and pos)."""
     folder = tmp_path_factory.mktemp("world")
+    os.environ["IMDBATTN_CACHE"] = f"{folder}/cache"
     rng = np.random.default_rng(0)
     words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
     lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=10))}\n" for word in words]

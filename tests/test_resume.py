@@ -37,7 +37,8 @@ def timeless(values: dict) -> dict:
 def differences(one: Path, other: Path) -> list:
     """Where the results of two runs differ: numbers, weights, learning curve, predictions."""
     found = []
-    first, second = (timeless(json.loads((run / "metrics.json").read_text())) for run in (one, other))
+    results = "metrics.json" if (one / "metrics.json").exists() else "debug.json"
+    first, second = (timeless(json.loads((run / results).read_text())) for run in (one, other))
     found += [(name, first[name], second.get(name)) for name in first if first[name] != second.get(name)]
     for name in ("best", "last"):
         first, second = (

@@ -1,6 +1,5 @@
 """From settings to objects. The only module that calls Hydra's `instantiate`."""
 
-import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from imdbattn.errors import UserError
 from imdbattn.nn.embedding import Embedding
 from imdbattn.nn.masked import MaskedWords
 from imdbattn.nn.phrases import Phrases, count_phrases, folds_of
+from imdbattn.safety import read_json
 from imdbattn.seq2seq.model import EncoderDecoder
 from imdbattn.seq2seq.pairs import PairCorpus
 from imdbattn.seq2seq.vocabulary import Vocabulary
@@ -234,7 +234,7 @@ def pretrained_encoder(cfg: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str
             different = f"model.{key}={shown(there.get(key))}, and this model {shown(mine.get(key))}"
             raise UserError(f"init={run} has {different}: train both alike")
     try:
-        metrics = json.loads((folder / "metrics.json").read_text())
+        metrics = read_json(folder / "metrics.json")
         content = read_checkpoint(checkpoint, way_out)
         weights, vectors = content["state_dict"], content["hyper_parameters"]["vectors"]
         held_out = {split: metrics[name] for split, name in FINGERPRINT.items()}

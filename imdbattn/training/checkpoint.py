@@ -1,14 +1,12 @@
 """Checkpoint files: written whole, verified when read, and checked value by value before a run resumes from them.
 
-A checkpoint may come from anywhere. It holds tensors and plain values, never code. torch.save stores it as a zip file
-with a CRC-32 checksum of each part, which torch.load does not verify.
+A checkpoint may come from anywhere. It holds tensors and plain values, never code.
 """
 
 import io
 import math
 import pickle
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,10 @@ from torch import Tensor
 
 from imdbattn.data.cache import write_atomically
 from imdbattn.errors import UserError
+from imdbattn.safety import check_archive
 from imdbattn.training.callbacks import Throughput
 
+LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
 RESTART = "delete it, and resume= starts the run again"
 
 
@@ -32,15 +32,7 @@ def read_checkpoint(path: Path, way_out: str = RESTART) -> dict[str, Any]:
     Raises UserError for a file that is damaged, compressed, or holds anything but tensors and plain values.
     """
     try:
-        if not path.is_file():
-            raise ValueError("it is not a regular file")
-        with zipfile.ZipFile(path) as archive:
-            parts = archive.infolist()
-            stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
-            if not stored or sum(part.file_size for part in parts) > path.stat().st_size:
-                raise ValueError("it is compressed, which no checkpoint of ours is")
-            if damaged := archive.testzip():
-                raise ValueError(f"the checksum of {damaged} in it does not match: the file is damaged")
+        check_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
             raise ValueError("it is not a checkpoint")
@@ -86,7 +78,7 @@ def check_state(
     Raises:
         ValueError: naming a part that is missing, or has another type, shape or range than a part of this run.
     """
-    loops = {name: getattr(trainer, name).state_dict() for name in ("fit_loop", "validate_loop", "test_loop")}
+    loops = {name: getattr(trainer, name).state_dict() for name in LOOPS}
     template = {"epoch": 0, "global_step": 0, "loops": loops, "state_dict": module.state_dict()}
     for name, part in template.items():
         check_like(part_of(content, name), part, name)

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.errors import UserError
 from imdbattn.safety import read_json
-from imdbattn.settings import SPLIT_FILES, is_debug
+from imdbattn.settings import SPLIT_FILES, is_debug, results_file
 from imdbattn.training.build import build_trainer, compile_net, reason
 from imdbattn.training.callbacks import Finite, Throughput
 from imdbattn.training.checkpoint import RESTART, check_state, read_checkpoint
@@ -108,7 +108,6 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
         compile_net(module.net, cfg["compile"])
 
     throughput, finite = Throughput(), Finite(corpus.splits["train"].rows)
-    results = "debug.json" if is_debug(cfg) else "metrics.json"
 
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
@@ -187,7 +186,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
                 task.keep_texts(corpus, split, folder / texts)
             if cfg["pictures"]:
                 task.draw(module, corpus, cfg, folder)
-            write_json(folder / results, metrics)  # the last: a folder with metrics.json is finished
+            write_json(folder / results_file(cfg), metrics)  # the last
             publish_run(folder, metrics)
         failed = False
     except SystemExit:
@@ -236,10 +235,8 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
 
 def report(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     """The last lines a person sees. Raises KeyError, TypeError or ValueError where metrics lack a number."""
-    lines = [
-        "",
-        "{model}, seed {seed}: {epochs:d} epochs in {train_seconds:.0f} s, {tokens_per_s:.0f} tokens/s".format(**metrics),
-    ]
+    done = "{model}, seed {seed}: {epochs:d} epochs in {train_seconds:.0f} s, {tokens_per_s:.0f} tokens/s"
+    lines = ["", done.format(**metrics)]
     items = metrics.get("items", "reviews")
     for split, name in (("val", "validation"), ("test", "test")):
         if (accuracy := metrics.get(f"{split}_accuracy")) is not None:

@@ -206,7 +206,7 @@ class Learner(L.LightningModule):
                 parameter.grad = torch.zeros_like(parameter)
         try:
             optimizer = self.make_optimizer(groups)
-            optimizer.step(lambda: torch.zeros((), device=device))
+            optimizer.step(lambda: 0.0)
         except Exception as error:
             raise UserError(f"optim: {' '.join(str(error).split())}") from error
         return optimizer

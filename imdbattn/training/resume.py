@@ -8,8 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.safety import read_settings
-from imdbattn.settings import NO_EFFECT, flat, overlay, within, without
+from imdbattn.settings import NO_EFFECT, flat, overlay, read_run, within, without
 
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a job that was begun before
 
@@ -37,7 +36,7 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
             f"resume={os.path.relpath(folder)} holds no run to go on with, it has no config.yaml: start it again; or, "
             "if it is a sweep's, repeat the command that the sweep was started with"
         )
-    theirs = read_settings(file)
+    theirs = read_run(file)
     source = theirs.get("data", {}).get("source")
     other = ["data"] if kind(theirs) != kind(settings) else []  # of another task or data, which has keys of its own
     lacking = [key for key in without(settings, *NO_EFFECT, "model", "optim", *other) if key not in flat(theirs)]

@@ -22,7 +22,7 @@ import torch
 from imdbattn.data.cache import write_atomically, writing_into
 from imdbattn.errors import UserError
 from imdbattn.safety import read_settings
-from imdbattn.settings import PACKAGE
+from imdbattn.settings import PACKAGE, read_run
 from imdbattn.training.cpu import products
 
 PACKAGES = (
@@ -138,4 +138,4 @@ def open_run(run: str | None) -> tuple[dict[str, Any], Path]:
                 f"run={run} is no finished run: it has no {file.relative_to(folder)}. Give the path that training "
                 "printed, or go on with it: imdbattn.train resume=..."
             )
-    return read_settings(config), checkpoint
+    return read_run(config), checkpoint

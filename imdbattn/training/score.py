@@ -13,7 +13,7 @@ from imdbattn.analysis.runs import FINGERPRINT
 from imdbattn.data.prepare import load_vectors, prepare
 from imdbattn.data.tokenization import Tokenizer
 from imdbattn.errors import UserError
-from imdbattn.safety import visible
+from imdbattn.safety import read_json, visible
 from imdbattn.seq2seq import pairs
 from imdbattn.settings import checked, flat, overlay
 from imdbattn.training.build import build_data, build_pair_data, build_trainer, trained_module, trained_writer
@@ -56,6 +56,7 @@ def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
                 f"the strings be: choose lengths above {trained[1]}, or train with data.test_lengths"
             )
     changed = overlay(dict(settings), {"data": changes})
+    changed["data"] |= {"cache_dir": changes.get("cache_dir")}  # never that of a run folder from elsewhere
     if "source" in changes:  # instead of the run's own file or dataset, and as a whole
         dropped = {"path", "hub", "limit"} & (changed["data"].keys() - changes.keys())
         changed["data"] |= dict.fromkeys(dropped)
@@ -104,10 +105,8 @@ def data_to_score(
 def recorded_fingerprint(folder: Path, split: str) -> str | None:
     """The fingerprint of the reviews that a run was scored on, where it says so. Raises UserError for a broken file."""
     file = folder / "metrics.json"
-    try:
-        return json.loads(file.read_text()).get(FINGERPRINT.get(split, "")) if file.exists() else None
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"{file} cannot be read ({error}): delete it to score without it") from error
+    found = read_json(file, "delete it to score without it") if file.exists() else {}
+    return found.get(FINGERPRINT.get(split, ""))
 
 
 def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:

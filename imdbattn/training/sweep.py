@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -28,8 +27,19 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.data.cache import make_folder
 from imdbattn.errors import UserError
-from imdbattn.safety import read_settings, refuse_credentials
-from imdbattn.settings import RULES, SPLIT_FILES, SWEEP_PID, checked, conf_dir, obey, plain, quoted
+from imdbattn.safety import check_archive, read_json, read_settings, refuse_credentials
+from imdbattn.settings import (
+    RULES,
+    SPLIT_FILES,
+    SWEEP_PID,
+    checked,
+    conf_dir,
+    is_debug,
+    obey,
+    plain,
+    quoted,
+    results_file,
+)
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +67,10 @@ def run_job(cfg: DictConfig) -> float:
             why = " (goes on from its last checkpoint)" if goes_on else why
             log.info("run     %s: %s%s", name, " ".join(swept()), why)
             run_apart(folder, settings, goes_on)
-            if lacking := missing(folder, settings):
+            if not is_debug(settings) and (lacking := missing(folder, settings)):
                 raise UserError(f"it ended without {lacking}")
             status = "done"
-        metrics = json.loads((folder / "metrics.json").read_text())
+        metrics = read_json(folder / results_file(settings))
     except Exception as error:  # of whatever kind: the other jobs are to run
         reason = " ".join(str(error).split()) or type(error).__name__
         note(name, "failed", reason)
@@ -87,14 +97,16 @@ def missing(folder: Path, settings: Mapping[str, Any]) -> str:
     if not (folder / "metrics.json").exists():
         return "metrics.json"
     try:
-        metrics = json.loads((folder / "metrics.json").read_text())
+        metrics = read_json(folder / "metrics.json")
         source = read_settings(folder / "config.yaml")["data"]["source"]
         metrics["val_accuracy"]
     except Exception:
         return "metrics.json and config.yaml that can be read"
     if not same_data(settings, source, metrics.get("source_key")):
         return "results on today's data"
-    if not settings["trainer"]["fast_dev_run"] and not zipfile.is_zipfile(folder / "checkpoints" / "best.ckpt"):
+    try:
+        check_archive(folder / "checkpoints" / "best.ckpt")
+    except Exception:  # of whatever kind
         return "checkpoint that can be read"
     import pyarrow.parquet as pq
 
@@ -111,11 +123,11 @@ def resumable(folder: Path, settings: Mapping[str, Any]) -> bool:
     """Whether `folder` holds a run on today's data that was stopped and can go on from its last checkpoint."""
     try:
         source = read_settings(folder / "config.yaml")["data"]["source"]
-        key = json.loads((folder / "environment.json").read_text()).get("source_key")
-        alike = same_data(settings, source, key)
-    except Exception:  # of whatever kind: then it begins afresh
+        key = read_json(folder / "environment.json").get("source_key")
+        check_archive(folder / "checkpoints" / "last.ckpt")
+        return same_data(settings, source, key) and not (folder / "metrics.json").exists()
+    except Exception:  # of whatever kind: then it starts again
         return False
-    return alike and not (folder / "metrics.json").exists() and zipfile.is_zipfile(folder / "checkpoints" / "last.ckpt")
 
 
 def same_data(settings: Mapping[str, Any], source: str, key: str | None) -> bool:

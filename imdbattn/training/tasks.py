@@ -26,7 +26,7 @@ class Task:
 
     prepare: Callable[[dict[str, Any]], Any]  # `data` settings -> corpus
     data: Callable[..., BatchData]  # settings, corpus (, which split is tested) -> batches
-    new: Callable[[Settings, Any, Path | None], Learner]  # settings, corpus, checkpoint to go on from -> new module
+    new: Callable[[Settings, Any, Settings | None], Learner]  # settings, corpus, checkpoint to resume -> new module
     trained: Callable[[Settings, Path, Any], Learner]  # settings, checkpoint, corpus -> module in evaluation mode
     keep_texts: Callable[[Any, str, Path], None]  # corpus, split, file: puts the sources' texts into the run folder
     draw: Callable[[Any, Any, Settings, Path], None]  # module, corpus, settings, run folder: pictures
