@@ -252,6 +252,27 @@ def test_a_word_that_points_beyond_the_tuned_vectors_is_refused(trained, setting
         label_texts(settings(f"run={run}", config="predict"), ["good"])
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("layers.0.f.query.weight", lambda weight: weight.fill_(NAN), "not finite"),
+        ("layers.0.f.query.weight", lambda weight: weight[:2], "size mismatch"),
+        ("embedding.slot_V", lambda weight: weight * 1000, "other rows"),
+        ("embedding.slot_V", lambda weight: weight.new_ones(200), "out of bounds"),
+    ],
+)
+def test_a_start_that_is_damaged_is_refused(trained, settings, small, tmp_path, name, change, words):
+    start = shutil.copytree(trained("pretrained", "task=masked_words", "trainer.max_epochs=2")[0], tmp_path / "start")
+
+    def changed(content: dict) -> None:
+        weights = content["state_dict"]
+        weights[f"net.encoder.{name}"] = change(weights[f"net.encoder.{name}"])
+
+    repacked(start / "checkpoints" / "best.ckpt", changed)
+    with pytest.raises(UserError, match=f"init=.* cannot be used .*{words}"):
+        fit(settings(*small, "model=pretrained", f"init={start}"), tmp_path / "run")
+
+
 @pytest.mark.parametrize("case", FILES)
 def test_a_damaged_best_checkpoint_is_named(trained, settings, tmp_path, case):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")

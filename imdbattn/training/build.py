@@ -27,7 +27,7 @@ from imdbattn.seq2seq.pairs import PairCorpus
 from imdbattn.seq2seq.vocabulary import Vocabulary
 from imdbattn.settings import digest, shown, without, words_before
 from imdbattn.training.callbacks import Progress
-from imdbattn.training.checkpoint import AtomicCheckpointIO, check_finite, read_checkpoint
+from imdbattn.training.checkpoint import AtomicCheckpointIO, load_weights, read_checkpoint
 from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.data import PairData, ReviewData
 from imdbattn.training.masked import WordGuesser
@@ -209,8 +209,11 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] 
         train = corpus.splits["train"]
         folds_N = folds_of(train.labels, asked["folds"])
         phrases = phrases_of(asked, train, len(corpus.label_names), len(corpus.glove.vectors))
-    net = build_net(cfg["model"], corpus.glove, len(corpus.label_names), tuned_R, phrases)
-    net.load_state_dict(start, strict=False)
+    try:
+        net = build_net(cfg["model"], corpus.glove, len(corpus.label_names), tuned_R, phrases)
+        load_weights(net, start, strict=False)
+    except (IndexError, ValueError, RuntimeError) as error:  # of a start that does not fit
+        raise UserError(f"init={cfg.get('init')} cannot be used ({reason(error)[:300]}): train it again") from error
     return build_module(cfg, net, corpus.glove, corpus.label_names, folds_N, name_of_start)
 
 
@@ -342,11 +345,7 @@ def loaded(checkpoint: Path, module_for: Callable[[dict[str, Any], dict[str, Any
         weights = content["state_dict"]
         module: Learner = module_for(weights, content["hyper_parameters"])
         module.on_load_checkpoint(content)
-        built = {name: weight.clone() for name, weight in module.state_dict().items() if not weight.is_floating_point()}
-        module.load_state_dict(weights)
-        check_finite(module)
-        if changed := [name for name, weight in built.items() if not torch.equal(weight, module.state_dict()[name])]:
-            raise ValueError(f"{changed[0]} points to other rows than the model has")
+        load_weights(module, weights)
     except UserError:
         raise
     except Exception as error:

@@ -57,11 +57,24 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return read_checkpoint(Path(path))
 
 
-def check_finite(module: torch.nn.Module) -> None:
-    """Raises ValueError naming a weight that is NaN or infinite."""
-    for name, weight in module.state_dict().items():
-        if weight.is_floating_point() and not weight.isfinite().all():
-            raise ValueError(f"the weights {name} are not finite")
+def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], strict: bool = True) -> None:
+    """Loads weights into a module built for them. Raises an error unless they fit and are finite."""
+    own = {name: weight.clone() for name, weight in module.state_dict().items() if not weight.is_floating_point()}
+    module.load_state_dict(weights, strict=strict)
+    check_weights(module.state_dict(), own)
+
+
+def check_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Raises ValueError for weights that are NaN or infinite, and for whole numbers other than the module's own.
+
+    Whole numbers in a module are places in its tables: others would point beyond them.
+    """
+    for name, weight in weights.items():
+        if weight.is_floating_point():
+            if not weight.isfinite().all():
+                raise ValueError(f"the weights {name} are not finite")
+        elif not torch.equal(weight, own[name]):
+            raise ValueError(f"{name} points to other rows than the model has")
 
 
 def check_state(
@@ -82,6 +95,7 @@ def check_state(
     template = {"epoch": 0, "global_step": 0, "loops": loops, "state_dict": module.state_dict()}
     for name, part in template.items():
         check_like(part_of(content, name), part, name)
+    check_weights(content["state_dict"], module.state_dict())
     (saved,), ours = part_of(content, "optimizer_states"), optimizer.state_dict()
     steps, states = content["global_step"], part_of(saved, "state", dict)
     if not states.keys() <= ours["state"].keys() or bool(states) != bool(steps):
@@ -137,13 +151,14 @@ def check_like(value: Any, template: Any, name: str) -> None:
 
 
 def check_callback(state: Mapping[str, Any], template: Mapping[str, Any], name: str) -> None:
-    """As check_like for the state of a callback, whose scores are None or a number until there are some."""
+    """As check_like for the state of a callback, where a score, or a reason to stop, is None until there is one."""
     if state.keys() != template.keys():
         raise ValueError(f"{name} has other parts than in this run")
     for key, value in state.items():
         scores = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
-        alike = value is None or isinstance(value, (Tensor, type(template[key]))) or isinstance(template[key], Tensor)
-        if not alike or (type(value) is int and value < 0) or any(map(not_a_score, scores)):
+        kinds = (Tensor, str, type(None)) if template[key] is None else (type(template[key]),)
+        below = type(value) is int and value < 0
+        if not isinstance(value, kinds) or below or any(map(not_a_score, scores)):
             raise ValueError(f"{name}.{key} is not a value that a run saves")
 
 
