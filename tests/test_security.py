@@ -195,7 +195,9 @@ def test_training_refuses_the_same(settings, small, tmp_path, how):
 def test_hydras_part_of_a_strangers_settings_has_no_effect(stranger, settings, tmp_path):
     canary = tmp_path / "canary"
     handler = evil("logging.FileHandler", filename=str(canary))
-    folder = stranger(put("hydra", {"run": {"dir": str(canary)}, "callbacks": {"x": handler}, "job_logging": handler}))
+    folder = stranger(
+        put("hydra", {"run": {"dir": str(canary)}, "callbacks": {"x": handler}, "job_logging": dict(handler)})
+    )
     score_run(settings(f"run={folder}", config="evaluate"))
     assert not canary.exists()
 

@@ -5,7 +5,6 @@ A checkpoint may come from anywhere. It holds tensors and plain values, never co
 
 import io
 import math
-import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,7 +38,7 @@ def read_checkpoint(path: Path, way_out: str = RESTART) -> dict[str, Any]:
         return content
     except Exception as error:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
-        if isinstance(error, pickle.UnpicklingError):  # torch advises to load it all the same
+        if "weights_only" in str(error):  # torch's advice to load it all the same
             why = "it holds something other than tensors and plain values"
         raise UserError(f"{path} cannot be read: {why}; {way_out}") from error
 
