@@ -65,10 +65,10 @@ def chosen_text(settings: dict[str, Any]) -> str:
     text, row = settings["text"], settings["row"]
     if (text is None) == (row is None):
         raise UserError("picture=attention needs text=... or row=<row of a test review>, one of them")
-    return text_of_row(settings["run"], row) if text is None else str(text)
+    return text_of_row(settings, row) if text is None else str(text)
 
 
-def text_of_row(run: str | None, row: int) -> str:
+def text_of_row(settings: dict[str, Any], row: int) -> str:
     """The run's test review with that row number in its source; a validation review where the run has no test.
 
     Raises UserError when there is no such review.
@@ -77,7 +77,7 @@ def text_of_row(run: str | None, row: int) -> str:
 
     from imdbattn.training.run_folder import open_run
 
-    folder = open_run(run)[1].parents[1]
+    folder = open_run(run := settings["run"], settings["trust"])[1].parents[1]
     files = [folder / reviews for _, reviews in SPLIT_FILES.values()]
     file = next((file for file in files if file.exists()), None)
     if file is None:

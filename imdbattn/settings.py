@@ -71,6 +71,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "resume",
     "save_minutes",
     "threads",
+    "trust",
     "test",
     "pictures",
     "data.cache_dir",
@@ -450,6 +451,9 @@ RULES = {
     "trainer.enable_progress_bar": YES_OR_NO,
     "trainer.enable_model_summary": YES_OR_NO,
     "trainer.detect_anomaly": YES_OR_NO,
+    "trainer.callbacks": maybe(
+        ("a list of callbacks, each with a _target_", lambda v: isinstance(v, list) and all(map(part, v)))
+    ),
 }
 WRITER_RULES = {"model.layers": whole(1), "model.width": whole(1)}  # where an encoder-decoder's are stricter
 

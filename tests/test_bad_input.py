@@ -310,7 +310,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "phrases without their length": (typed("model=mean", "model.phrases={folds: 5}"), r"model\.phrases\.longest"),
     "a channel that is none": (
         typed("model=log_counts", "model.channels.log_counts._target_=torch.nn.functional.relu"),
-        r"relu is no Module",
+        r"relu is not a subclass of torch\.nn\.",
     ),
     "a value for a group": (typed("optim=adam"), r"optim=adam must hold settings, as optim\.lr is one"),
     "a value for a group in a group": (
@@ -326,12 +326,27 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     # parts
     "positions without end": (typed("model=residual_learned", "data.max_tokens=null"), r"data\.max_tokens"),
     "heads that do not divide": (typed("model.layer.heads=3"), r"model\.layer\.heads=3 does not divide the width 10"),
-    "no model part": (typed("model.layer._target_=os.system"), r"os\.system is no Module of imdbattn\.nn\."),
-    "a function": (typed("model.pooling._target_=torch.nn.functional.relu"), "relu is no Module"),
-    "no optimiser": (typed("optim._target_=torch.load"), r"torch\.load is no Optimizer of torch\.optim\."),
-    "unknown optimiser": (typed("optim._target_=torch.optim.Madam"), r"torch\.optim\.Madam is no Optimizer"),
-    "no trainer": (typed("trainer._target_=imdbattn.data.cache.write_atomically"), r"is no Trainer of lightning\."),
-    "unknown part": (typed("model.positions._target_=imdbattn.nn.positions.Nowhere"), "Nowhere is no Module"),
+    "no model part": (typed("model.layer._target_=os.system"), r"os\.system is not a subclass of torch\.nn\..*Module"),
+    "a function": (typed("model.pooling._target_=torch.nn.functional.relu"), "relu is not a subclass of torch.nn"),
+    "no optimiser": (typed("optim._target_=torch.load"), r"torch\.load is not a subclass of torch\.optim\..*Optimizer"),
+    "unknown optimiser": (
+        typed("optim._target_=torch.optim.Madam"),
+        r"torch\.optim\.Madam cannot be imported: .*Madam",
+    ),
+    "no trainer": (typed("trainer._target_=imdbattn.data.cache.write_atomically"), r"is not a subclass of .*Trainer"),
+    "unknown part": (
+        typed("model.positions._target_=imdbattn.nn.positions.Nowhere"),
+        "Nowhere cannot be imported: .*Nowhere",
+    ),
+    "a package that is not there": (typed("model.layer._target_=mypkg.Layer"), "imported: No module named 'mypkg'"),
+    "no callback": (
+        typed("+trainer.callbacks=[{_target_: torch.nn.ReLU}]"),
+        r"trainer\.callbacks\[0\]\._target_=torch\.nn\.ReLU is not a subclass of .*Callback",
+    ),
+    "one callback": (
+        typed("+trainer.callbacks={_target_: x}"),
+        r"trainer\.callbacks=.* must be a list of callbacks, each",
+    ),
     "nothing to validate": (typed("trainer.limit_val_batches=0"), r"trainer\.limit_val_batches=0 leaves nothing to do"),
     "unknown accelerator": (typed("trainer.accelerator=abacus"), "trainer: .*abacus.*"),
     "unknown precision": (typed("trainer.precision=7"), "trainer: .*7.*32"),
@@ -554,7 +569,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
     "a score that is a function": (
         typed("model.score._target_=imdbattn.nn.attention.masked_softmax"),
-        "masked_softmax is no Module of imdbattn",
+        "masked_softmax is not a subclass of torch",
     ),
     # pairs
     "a missing file": (pairs(None), r"nowhere\.tsv does not exist: give a text file with source TAB target a line"),

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.safety import read_settings
+from imdbattn.safety import read_settings, refuse_untrusted
 from imdbattn.settings import NO_EFFECT, flat, overlay, within, without
 
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a job that was begun before
@@ -38,6 +38,7 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
             "if it is a sweep's, repeat the command that the sweep was started with"
         )
     theirs = read_settings(file)
+    refuse_untrusted(theirs, file, settings.get("trust"), settings)
     source = theirs.get("data", {}).get("source")
     other = ["data"] if kind(theirs) != kind(settings) else []  # of another task or data, which has keys of its own
     lacking = [key for key in without(settings, *NO_EFFECT, "model", "optim", *other) if key not in flat(theirs)]
@@ -56,7 +57,7 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
                     f"resume={os.path.relpath(folder)} goes on with that run's own settings: {key} is {run.get(key)} "
                     f"there and {mine.get(key)} here. Give resume= alone, or start a new run"
                 )
-    changed = OmegaConf.create(theirs)
+    changed = OmegaConf.create(theirs | {"trust": settings.get("trust")})  # never what the folder says of it
     for key, value in flat(settings).items():
         if within(key, *keys) and within(key, *NO_EFFECT):
             OmegaConf.update(changed, key, value, force_add=True)
