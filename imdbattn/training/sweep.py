@@ -38,20 +38,24 @@ PR_SET_PDEATHSIG = 1  # Linux: a signal for this process when the one that start
 PATIENCE = 20  # seconds for a job that is asked to stop; SLURM kills after 30
 
 
-def run_job(cfg: DictConfig) -> float:
+def run_job(cfg: DictConfig) -> float | None:
     """One job of a multirun: kept if it stands finished in its folder, else run in a process of its own.
 
-    Returns the best validation accuracy; NaN where the job failed, which the sweep's end reports.
+    Returns the best validation accuracy; None where the job failed, which the sweep's end reports. Optuna takes None,
+    not NaN, for a failed trial, and may try the same settings twice.
     """
     folder = Path(HydraConfig.get().runtime.output_dir)
     name = folder.name
     try:
-        if not claim(folder):
-            name += " again"
-            raise UserError("another job of this sweep is the same: they differ in nothing that a result depends on")
+        first = claim(folder)
         settings = checked(plain(cfg))
         status = "kept"
-        if lacking := missing(folder, settings):
+        lacking = missing(folder, settings)
+        if not first:
+            name += " again"
+            if lacking:
+                raise UserError("another job of this sweep is the same: they differ in nothing that results depend on")
+        elif lacking:
             goes_on = resumable(folder, settings)
             why = "" if not (folder / "config.yaml").exists() else f" (it has no {lacking})"
             why = " (goes on from its last checkpoint)" if goes_on else why
@@ -65,11 +69,12 @@ def run_job(cfg: DictConfig) -> float:
         reason = " ".join(str(error).split()) or type(error).__name__
         note(name, "failed", reason)
         log.error("failed  %s: %s", name, reason)
-        return float("nan")
+        return None
     except BaseException:  # Ctrl-C, or SIGTERM
         note(name, "failed", "stopped with its sweep")
         raise
-    note(name, status)
+    if first:
+        note(name, status)
     test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
     log.info("%s    %s: validation %.2f %%%s", status, name, 100 * metrics["val_accuracy"], test)
     return metrics["val_accuracy"]
@@ -339,6 +344,7 @@ def start(config: DictConfig) -> FileLock:
     os.environ[SWEEP_PID] = str(os.getpid())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through the finally clauses
     (sweep / LOG).write_text("")
+    OmegaConf.save(config, sweep / "multirun.yaml")  # for `swept`; of Hydra's sweepers only the basic one writes it
     data = config.data
     if config.task != "seq2seq" and data.source == "auto" and not data.path:
         from imdbattn.data.sources import find_source
