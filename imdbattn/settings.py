@@ -96,6 +96,18 @@ WHERE = (
 )  # what was found there has fingerprints
 
 
+ALIASES = {  # what other programs call a setting: the last part of its key here
+    "learning_rate": "lr",
+    "wd": "weight_decay",
+    "epochs": "max_epochs",
+    "num_epochs": "max_epochs",
+    "batch_size": "batch_tokens",
+    "max_length": "max_tokens",
+    "gpus": "devices",
+    "optimizer": "optim",
+}
+
+
 def conf_dir() -> Path:
     """conf/ inside the installed package, or beside it in a checkout."""
     return next(folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if (folder / "train.yaml").exists())
@@ -268,12 +280,13 @@ def complaint(error: Exception, config_name: str, arguments: Sequence[str]) -> s
 
 
 def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
-    """That there is no such setting, and which one is the nearest: of the same last part, else of like spelling."""
+    """That there is no such setting, and which one is the nearest: by its last part, else by the whole key."""
     keys = keys_of(config_name, arguments)
     last = key.rpartition(".")[2]
-    near = [k for k in keys if k.rpartition(".")[2] == last] or difflib.get_close_matches(key, keys, 1)
-    if not near and (like := difflib.get_close_matches(last, [k.rpartition(".")[2] for k in keys], 1)):
-        near = [k for k in keys if k.rpartition(".")[2] == like[0]]
+    parts = {one: one.rpartition(".")[2] for one in keys}
+    like = difflib.get_close_matches(ALIASES.get(last, last), parts.values(), 1)
+    near = difflib.get_close_matches(key, [one for one in keys if parts[one] in like], 1, cutoff=0)
+    near = near or difflib.get_close_matches(key, keys, 1)
     return f"there is no setting {key}; {f'the nearest is {near[0]}' if near else '--help lists them all'}"
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import shlex
 import socket
 import warnings
 import zipfile
@@ -20,7 +21,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.errors import UserError
-from imdbattn.settings import SPLIT_FILES
+from imdbattn.settings import SPLIT_FILES, SWEEP_PID
 from imdbattn.training.build import build_trainer, compile_net
 from imdbattn.training.callbacks import Finite, Throughput
 from imdbattn.training.keeper import Keeper, signals_end_it
@@ -29,6 +30,7 @@ from imdbattn.training.publish import publish_run
 from imdbattn.training.resume import finished, pinned
 from imdbattn.training.run_folder import environment, write_json, write_predictions
 from imdbattn.training.tasks import task_of
+from imdbattn.training.wandb_run import upload_command
 
 log = logging.getLogger(__name__)
 
@@ -209,8 +211,10 @@ def report(metrics: Mapping[str, Any], folder: Path) -> None:
     """The last lines a person sees."""
     log.info("")
     log.info(
-        "%s, seed %d: %d epochs in %.0f s, %.0f tokens/s",
-        *(metrics[name] for name in ("model", "seed", "epochs", "train_seconds", "tokens_per_s")),
+        "%s, seed %d: %d epoch%s in %.0f s, %.0f tokens/s",
+        *(metrics[name] for name in ("model", "seed", "epochs")),
+        "s" * (metrics["epochs"] != 1),
+        *(metrics[name] for name in ("train_seconds", "tokens_per_s")),
     )
     items = metrics.get("items", "reviews")
     for split, name in (("val", "validation"), ("test", "test")):
@@ -223,6 +227,20 @@ def report(metrics: Mapping[str, Any], folder: Path) -> None:
     if "test_accuracy" in metrics:
         log.info("test set             %s [%s]", metrics["test_set"], metrics["test_fingerprint"])
     log.info("run folder           %s", os.path.relpath(folder))
+    if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
+        for number, line in enumerate(next_commands(metrics, folder)):
+            log.info("%-20s %s", "" if number else "next", line)
+
+
+def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+    """Commands to use a finished run with."""
+    run = shlex.quote(os.path.relpath(folder))
+    if metrics.get("items") == "masked words":
+        commands = [f"python -m imdbattn.train model=pretrained init={run}"]
+    else:
+        runs = "runs" if Path("runs").resolve() in folder.resolve().parents else os.path.relpath(folder.parent)
+        commands = [f'python -m imdbattn.predict run={run} text="..."', f"python -m imdbattn.compare runs={runs}"]
+    return [*commands, *filter(None, [upload_command(folder)])]
 
 
 def link_latest(folder: Path) -> None:
