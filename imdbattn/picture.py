@@ -5,7 +5,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from imdbattn.data.cache import make_folder
 from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES, command, many_imports, maybe, obey, one_of, plain, take_argument, whole
 
@@ -26,7 +25,7 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     """Draws the picture that conf/picture.yaml's settings ask for, and returns the files. Raises UserError."""
     obey(settings, RULES)
     if settings["picture"] == "scaling":
-        out = made(settings["out"] or "pictures")
+        out = Path(settings["out"] or "pictures").expanduser()
         with many_imports():
             from imdbattn.training.pictures import draw_scaling
 
@@ -41,7 +40,7 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     reader, folder = load_reader(settings)
     if isinstance(reader, Writer) and text is None:
         raise UserError("picture=positions is for reviews: an encoder-decoder has no positions")
-    out = made(settings["out"] or folder / "pictures")
+    out = Path(settings["out"] or folder / "pictures").expanduser()
     if isinstance(reader, Writer):
         (decoded,) = reader.write([str(text)])
         return draw_alignment(decoded, out, f"attention-{alignment.digest([decoded])}")
@@ -51,13 +50,6 @@ def draw(settings: dict[str, Any]) -> list[Path]:
             raise UserError(f"model={name} has no positions; residual_pe, residual_learned and tuned have")
         return paths
     return draw_attention(found := reader.explain(text), out, f"attention-{digest([found])}", settings["words"])
-
-
-def made(folder: str | Path) -> Path:
-    """The folder, made where it is not there. Raises UserError where that cannot be."""
-    path = Path(folder).expanduser()
-    make_folder(path, "choose another out=<folder>")
-    return path
 
 
 def chosen_text(settings: dict[str, Any]) -> str:

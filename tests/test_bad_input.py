@@ -226,6 +226,17 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "experiment without +": (typed("experiment=ladder"), r"is left out unless it is added: \+experiment=ladder"),
     "a number for a choice": (typed("model=4"), "Config group override must be a string.*--help"),
     "not closed": (typed("seed=[1"), r"seed=\[1 cannot be read as a setting: write name=value"),
+    "an option that is none": (typed("--seed=1"), r"error: --seed is not an option: write settings as name=value, w"),
+    "an option with a value that it does not take": (typed("--run=x"), "argument --run.* write settings as name=value"),
+    **{
+        f"model.name={name}": (
+            typed(f"model.name={name}"),
+            r"model\.name=.* must be at most 100 letters, digits, _ \. and",
+        )
+        for name in ("''", "null", "[a]", "a/b", "../../../../up", ".hidden", "n" * 300)
+    },
+    "an empty range in a sweep": (typed("-m", "seed=range(0)"), r"the sweep has no jobs: .*seed=range\(0\)"),
+    "a sweep without jobs": (typed("-m", "model=glob(zzz*)"), r"the sweep has no jobs: .*model=glob\(zzz\*\)"),
     "no value": (typed("seed"), "seed cannot be read as a setting: write name=value"),
     "several values": (typed("seed=1,2"), "seed=1,2 has several values: -m makes a sweep of them"),
     "a misspelt key in a sweep": (typed("-m", "seed=1,2", "modle=x"), "no setting modle; the nearest is model"),
@@ -239,7 +250,9 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
             "seed=one": "a whole number",
             "seed=1.5": "a whole number",
             "seed=5000000000": "a whole number of at least 0 and at most 4294967295",
-            "threads=0": "a whole number of at least 1, or null",
+            "threads=0": "a whole number of at least 1 and at most 1024, or null",
+            "threads=100000": "a whole number of at least 1 and at most 1024, or null",
+            "model.positions=null": "settings of a part, with a _target_",
             "patience=0": "a whole number of at least 1, or null",
             "test=maybe": "true or false",
             "decay=step": "one of cosine, linear, none",
@@ -505,6 +518,11 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         r"no \.txt.* change data\.glove\.dim or data\.gl",
     ),
     # caches
+    "a cache where none can be": (typed("data.cache_dir=/proc/x"), "/proc/x/.* cannot be made: set data.cache_dir to"),
+    "a cache below a file": (
+        lambda place: [f"data.cache_dir={place.write('file', 'x')}/cache"],
+        r"file/cache/.* cannot be written \(Not a directory\): .*set data.cache_dir to another folder",
+    ),
     **{
         f"a flipped byte in {pattern}": (
             flipped(pattern),
@@ -772,6 +790,8 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "unknown picture": ("picture", typed("picture=selfie"), "must be one of positions, attention, scaling"),
     "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs text=\.\.\. or row=<row of"),
     "no such row": ("picture", broken(None, "picture=attention", "row=9999"), "row=9999 is none of the 48 rows of"),
+    "no positions to draw": ("picture", broken(None, "picture=positions"), "model=mean has no positions"),
+    "an option of picture that is none": ("picture", typed("--out=x"), "--out is not an option: write settings as"),
     "broken reviews of a run": (
         "picture",
         broken(rewrite("reviews.parquet", lambda content: content[:50]), "picture=attention", "row=1"),

@@ -228,8 +228,9 @@ def report(metrics: Mapping[str, Any], folder: Path) -> None:
         log.info("test set             %s [%s]", metrics["test_set"], metrics["test_fingerprint"])
     log.info("run folder           %s", os.path.relpath(folder))
     if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
-        for number, line in enumerate(next_commands(metrics, folder)):
-            log.info("%-20s %s", "" if number else "next", line)
+        log.info("next:")
+        for line in next_commands(metrics, folder):
+            log.info("  %s", line)
 
 
 def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:

@@ -26,10 +26,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.data.cache import make_folder
+from imdbattn.data.cache import make_folder, writing_into
 from imdbattn.errors import UserError
 from imdbattn.safety import read_settings, refuse_credentials
-from imdbattn.settings import SPLIT_FILES, SWEEP_PID, checked, conf_dir, plain, quoted
+from imdbattn.settings import SPLIT_FILES, SWEEP_PID, checked, complain, conf_dir, plain, quoted, remove_empty
 
 log = logging.getLogger(__name__)
 
@@ -316,13 +316,18 @@ class SweepReport(Callback):
         try:
             _lock = start(config)
         except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
+            complain(error)
             sys.exit(2)
         atexit.register(end, config, False)  # where the launcher fails or Ctrl-C is pressed, Hydra calls no callback
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         atexit.unregister(end)
-        if end(config, True):
+        try:
+            failed = end(config, True)
+        except UserError as error:
+            complain(error)
+            sys.exit(2)
+        if failed:
             sys.exit(1)
 
 
@@ -335,7 +340,7 @@ def start(config: DictConfig) -> FileLock:
     refuse_credentials(OmegaConf.to_container(config, resolve=False))  # Hydra writes them into multirun.yaml
     if config.resume and not (sweep / LOG).exists():
         raise UserError(f"resume={config.resume}: {sweep} is no sweep folder, it has no {LOG}")
-    make_folder(sweep, "choose another hydra.sweep.dir")
+    make_folder(sweep, way_out := "choose another hydra.sweep.dir")
     lock = FileLock(sweep / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -343,8 +348,9 @@ def start(config: DictConfig) -> FileLock:
         raise UserError(f"{sweep} belongs to a sweep that still runs: wait for it, or choose another folder") from None
     os.environ[SWEEP_PID] = str(os.getpid())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through the finally clauses
-    (sweep / LOG).write_text("")
-    OmegaConf.save(config, sweep / "multirun.yaml")  # for `swept`; of Hydra's sweepers only the basic one writes it
+    with writing_into(sweep, way_out):
+        (sweep / LOG).write_text("")
+        OmegaConf.save(config, sweep / "multirun.yaml")  # for `swept`; of Hydra's sweepers only the basic one writes it
     data = config.data
     if config.task != "seq2seq" and data.source == "auto" and not data.path:
         from imdbattn.data.sources import find_source
@@ -354,17 +360,21 @@ def start(config: DictConfig) -> FileLock:
 
 
 def end(config: DictConfig, whole: bool) -> int:
-    """Says how the jobs went and returns how many failed; where the sweep came to its `whole` end, compares them."""
+    """Says how the jobs went and returns how many failed; where the sweep came to its `whole` end, compares them.
+
+    Raises UserError for a sweep that has ended without any job.
+    """
     sweep = Path(config.hydra.sweep.dir)
     jobs = jobs_of(sweep)
-    if not jobs and not whole:  # Hydra could not compose them, and has said so
+    if not jobs:
         if not config.resume:
-            for name in (LOG, ".lock", "multirun.yaml"):
+            for name in (".lock", "multirun.yaml"):
                 (sweep / name).unlink(missing_ok=True)
-            with suppress(OSError):
-                sweep.rmdir()
-                sweep.parent.rmdir()
-        return 0
+            remove_empty(sweep.resolve(), LOG)
+        if whole:
+            words = " ".join(config.hydra.overrides.task)
+            raise UserError(f"the sweep has no jobs: one of its settings has no value to choose from ({words})")
+        return 0  # Hydra could not compose them, and has said so
     failed = [job for job in jobs.values() if job["status"] == "failed"]
     counts = {status: sum(job["status"] == status for job in jobs.values()) for status in ("done", "kept", "failed")}
     told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
