@@ -812,6 +812,7 @@ APART = (  # in processes of their own as well
     "train: not closed",
     "train: a misspelt key in a sweep",
     "train: seed=-1",
+    "train: unknown part",
     "seq2seq: a classifier",
     "seq2seq: an empty source",
     "train: a missing file",

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from imdbattn.errors import UserError
 from imdbattn.picture import draw
 from imdbattn.training import sweep
 from imdbattn.training.fit import fit
 from imdbattn.training.resume import resumed
-from imdbattn.training.score import label_texts, score_run
+from imdbattn.training.score import label_texts, load_reader, score_run
 
 LAYERS = """
 from pathlib import Path
@@ -146,3 +147,14 @@ def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, settin
     (run / "config.yaml").write_text(text.replace("trainer:\n", f"trainer:\n{callback}"))
     with pytest.raises(UserError, match=r"trainer\.callbacks\.0\._target_=lightning.* add trust=lightning"):
         resumed(settings(), [], run)
+
+
+@pytest.mark.parametrize("layer", [torch.nn.Linear(10, 10), type("Silent", (torch.nn.Module,), {"skip": True})()])
+def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings, layer):
+    folder, _ = trained("base")
+    reader, _ = load_reader(settings(f"run={folder}", config="predict"))
+    reader.module.net.layers[0] = layer
+    layer.forward = lambda x_BTD, *_: x_BTD
+    assert reader.label(["a film"])[0].label in ("neg", "pos")
+    with pytest.raises(UserError, match="model=base: a layer has no attribute `skip`, or a part does not append"):
+        reader.explain("a film")

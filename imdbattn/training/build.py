@@ -9,7 +9,8 @@ from typing import Any
 
 import lightning as L
 import torch
-from hydra.utils import get_object, instantiate
+from hydra._internal.utils import _locate
+from hydra.utils import instantiate
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 
@@ -61,7 +62,7 @@ def check_targets(node: Any, key: str, kind: type) -> None:
     if isinstance(node, Mapping):
         if (target := node.get("_target_")) is not None:
             try:
-                found = get_object(target)
+                found = _locate(target)  # `get_object` would print the error, too
             except Exception as error:  # whatever the module raises
                 raise UserError(f"{key}._target_={target} cannot be imported: {reason(error)}") from error
             if not (isinstance(found, type) and issubclass(found, kind)):
