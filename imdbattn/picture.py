@@ -5,7 +5,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from imdbattn.data.cache import make_folder
 from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES, command, many_imports, maybe, obey, one_of, plain, take_argument, whole
 
@@ -26,7 +25,7 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     """Draws the picture that conf/picture.yaml's settings ask for, and returns the files. Raises UserError."""
     obey(settings, RULES)
     if settings["picture"] == "scaling":
-        out = made(settings["out"] or "pictures")
+        out = Path(settings["out"] or "pictures").expanduser()
         with many_imports():
             from imdbattn.training.pictures import draw_scaling
 
@@ -41,7 +40,7 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     reader, folder = load_reader(settings)
     if isinstance(reader, Writer) and text is None:
         raise UserError("picture=positions is for reviews: an encoder-decoder has no positions")
-    out = made(settings["out"] or folder / "pictures")
+    out = Path(settings["out"] or folder / "pictures").expanduser()
     if isinstance(reader, Writer):
         (decoded,) = reader.write([str(text)])
         return draw_alignment(decoded, out, f"attention-{alignment.digest([decoded])}")
@@ -53,22 +52,15 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     return draw_attention(found := reader.explain(text), out, f"attention-{digest([found])}", settings["words"])
 
 
-def made(folder: str | Path) -> Path:
-    """The folder, made where it is not there. Raises UserError where that cannot be."""
-    path = Path(folder).expanduser()
-    make_folder(path, "choose another out=<folder>")
-    return path
-
-
 def chosen_text(settings: dict[str, Any]) -> str:
     """The review to look at. Raises UserError when there is none, or two."""
     text, row = settings["text"], settings["row"]
     if (text is None) == (row is None):
         raise UserError("picture=attention needs text=... or row=<row of a test review>, one of them")
-    return text_of_row(settings["run"], row) if text is None else str(text)
+    return text_of_row(settings, row) if text is None else str(text)
 
 
-def text_of_row(run: str | None, row: int) -> str:
+def text_of_row(settings: dict[str, Any], row: int) -> str:
     """The run's test review with that row number in its source; a validation review where the run has no test.
 
     Raises UserError when there is no such review.
@@ -77,7 +69,7 @@ def text_of_row(run: str | None, row: int) -> str:
 
     from imdbattn.training.run_folder import open_run
 
-    folder = open_run(run)[1].parents[1]
+    folder = open_run(run := settings["run"], settings["trust"])[1].parents[1]
     files = [folder / reviews for _, reviews in SPLIT_FILES.values()]
     file = next((file for file in files if file.exists()), None)
     if file is None:

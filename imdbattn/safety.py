@@ -130,6 +130,47 @@ def check_archive(file: Path) -> None:
             raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
 
 
+TRUSTED = {  # by group of settings: whose classes a run folder may name
+    "model": ("imdbattn.nn", "imdbattn.seq2seq", "torch.nn"),
+    "optim": ("torch.optim", "imdbattn.training.optim"),
+    "trainer": ("lightning.Trainer",),
+}
+
+
+def refuse_untrusted(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> None:
+    """Raises UserError for settings from a run folder that name a class which is not trusted. Imports nothing.
+
+    settings: of `file`. trust: a package, or several, named by the user in this call. own: this call's own settings;
+    the classes that they name are trusted, too.
+    """
+    packages = [trust] if isinstance(trust, str) else trust or []
+    if not isinstance(packages, list) or not all(isinstance(name, str) for name in packages):
+        raise UserError(f"trust={trust} must be the name of a package, or a list of names")
+    named = {target for _, target in targets(own)}
+    for group, node in settings.items():
+        if group == "hydra":  # never read
+            continue
+        trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages))
+        for key, target in targets(node, group):
+            if target not in named and not f"{target}.".startswith(trusted):
+                package = str(target).partition(".")[0]
+                raise UserError(
+                    f"{file}: {key}={target} is outside imdbattn: add trust={package} if you trust that package and "
+                    "this run folder"
+                )
+
+
+def targets(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Each `_target_` in nested settings, with its dotted key."""
+    if isinstance(node, (Mapping, list)):
+        for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
+            place = f"{key}.{name}" if key else str(name)
+            if name == "_target_":
+                yield place, str(value)
+            else:
+                yield from targets(value, place)
+
+
 def visible(text: str) -> str:
     """Text that a terminal shows and does not obey: each control character is a replacement character."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -3,6 +3,7 @@
 Imported by the entry points before anything slow: `--help` must not wait for torch.
 """
 
+import argparse
 import difflib
 import functools
 import gc
@@ -17,9 +18,10 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -28,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
-from imdbattn.safety import read_settings, refuse_credentials, visible
+from imdbattn.safety import read_settings, refuse_credentials, refuse_untrusted, visible
 
 PACKAGE = Path(__file__).parent
 RUNGS = (  # conf/model, in the order in which the ladder is built
@@ -71,6 +73,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "resume",
     "save_minutes",
     "threads",
+    "trust",
     "test",
     "pictures",
     "data.cache_dir",
@@ -80,6 +83,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
+NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: which of a machine's processes this one is
 FIRST_PID = "IMDBATTN_FIRST_PID"  # environment variable: the process that started the others of a run
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
@@ -93,6 +97,18 @@ WHERE = (
     "data.glove.path",
     "data.glove.source",
 )  # what was found there has fingerprints
+
+
+ALIASES = {  # what other programs call a setting: the last part of its key here
+    "learning_rate": "lr",
+    "wd": "weight_decay",
+    "epochs": "max_epochs",
+    "num_epochs": "max_epochs",
+    "batch_size": "batch_tokens",
+    "max_length": "max_tokens",
+    "gpus": "devices",
+    "optimizer": "optim",
+}
 
 
 def conf_dir() -> Path:
@@ -137,11 +153,11 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
                 overrides = (argument.lstrip("+~").partition("=") for argument in typed[1:])
                 refuse_credentials({name: value for name, _, value in overrides})
                 refuse_missing_launchers(typed)
+                options = options_of(typed[1:])
                 refuse_strangers(config_name, typed[1:])
-                flags = [argument for argument in typed[1:] if argument in ("-m", "--multirun")]
-                words = [argument for argument in typed[1:] if argument not in flags]
-                # First, for argparse takes no further words behind a flag that stands between two.
-                sys.argv[1:] = [*flags, *(words if flags else [quoted(word, paths) for word in words])]
+                words = options.overrides if options.multirun else [quoted(word, paths) for word in options.overrides]
+                # Options first, for argparse takes no further words behind one that stands between two.
+                sys.argv[1:] = [*(word for word in typed[1:] if word not in options.overrides), *words]
                 return run()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
@@ -180,8 +196,14 @@ def digest_of_root(*, _root_: DictConfig) -> str:
         return "invalid"  # the job itself will say why
 
 
+def folder_name(name: str) -> str:
+    """`name`, where it is the name of one folder."""
+    return name if re.fullmatch(NAME, name) else "invalid"  # the job itself will say why
+
+
 def run_name(now: str, name: str, digest: str) -> str:
     """Of a run's folder: when and what; in a SLURM job what all its tasks, and each new start of it, agree on."""
+    name = folder_name(name)
     job = os.environ.get("SLURM_JOB_ID")
     return f"slurm-{job}-{name}-{digest}" if job and not os.environ.get(SWEEP_PID) else f"{now}-{name}"
 
@@ -197,6 +219,7 @@ ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
 OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
 OmegaConf.register_new_resolver("run_name", run_name, replace=True)  # ${run_name:...}
+OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)  # ${folder_name:...}
 OmegaConf.register_new_resolver("digest", digest_of_root, replace=True)  # ${digest:}
 OmegaConf.register_new_resolver("slots", slots, replace=True)  # ${slots:}, jobs that run well side by side here
 
@@ -210,6 +233,23 @@ def many_imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def options_of(arguments: Sequence[str]) -> argparse.Namespace:
+    """Hydra's options among the words of a command line, and its other words as `overrides`.
+
+    Raises UserError for a word that looks like an option and is none; argparse would print eight lines.
+    """
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{message}: write settings as name=value, without dashes; --help lists them")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    options, unknown = parser.parse_known_intermixed_args(arguments)
+    if unknown:
+        refuse(f"{unknown[0].partition('=')[0]} is not an option")
+    return options
 
 
 def has_plugin(name: str) -> bool:
@@ -267,12 +307,13 @@ def complaint(error: Exception, config_name: str, arguments: Sequence[str]) -> s
 
 
 def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
-    """That there is no such setting, and which one is the nearest: of the same last part, else of like spelling."""
+    """That there is no such setting, and which one is the nearest: by its last part, else by the whole key."""
     keys = keys_of(config_name, arguments)
     last = key.rpartition(".")[2]
-    near = [k for k in keys if k.rpartition(".")[2] == last] or difflib.get_close_matches(key, keys, 1)
-    if not near and (like := difflib.get_close_matches(last, [k.rpartition(".")[2] for k in keys], 1)):
-        near = [k for k in keys if k.rpartition(".")[2] == like[0]]
+    parts = {one: one.rpartition(".")[2] for one in keys}
+    like = difflib.get_close_matches(ALIASES.get(last, last), parts.values(), 1)
+    near = difflib.get_close_matches(key, [one for one in keys if parts[one] in like], 1, cutoff=0)
+    near = near or difflib.get_close_matches(key, keys, 1)
     return f"there is no setting {key}; {f'the nearest is {near[0]}' if near else '--help lists them all'}"
 
 
@@ -357,7 +398,7 @@ def places(value: Any) -> bool:
 
 
 def part(value: Any) -> bool:
-    return isinstance(value, dict) and "_target_" in value
+    return isinstance(value, dict) and isinstance(value.get("_target_"), str)
 
 
 def parts(value: Any) -> bool:
@@ -366,11 +407,12 @@ def parts(value: Any) -> bool:
 
 YES_OR_NO: Rule = ("true or false", lambda v: isinstance(v, bool))
 TEXT: Rule = ("text of at least one character", lambda v: isinstance(v, str) and bool(v.strip()))
+PART: Rule = ("settings of a part, with a _target_", part)
 BELOW_ONE: Rule = ("a number from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1)
 RULES = {
     "task": one_of("reviews", "seq2seq", "masked_words"),
     "seed": whole(0, 2**32 - 1),
-    "threads": maybe(whole(1)),
+    "threads": maybe(whole(1, 1024)),
     "patience": maybe(whole(1)),
     "choose_by": one_of("accuracy", "loss", "bleu"),
     "save_minutes": maybe(number(0)),
@@ -404,11 +446,16 @@ RULES = {
     "data.hub": maybe(TEXT),
     "data.hub_config": maybe(TEXT),
     "data.languages": ("a list of two different names, such as [en,fr]", lambda v: names(v) and len(v) == 2),
+    "model.name": (
+        "at most 100 letters, digits, _ . and -, the first a letter, digit or _",
+        lambda v: isinstance(v, str) and bool(re.fullmatch(NAME, v)),
+    ),
+    "model.positions": PART,
     "model.embedding.trainable": YES_OR_NO,
     "model.embedding.standardize": YES_OR_NO,
     "model.embedding.mixout": BELOW_ONE,
     "model.channels": maybe(("settings of parts by name, each with a _target_", parts)),
-    "model.convolution": maybe(("settings of a part, with a _target_", part)),
+    "model.convolution": maybe(PART),
     "model.phrases.longest": whole(1, 3),
     "model.phrases.min_reviews": whole(1),
     "model.phrases.folds": whole(2),
@@ -420,7 +467,7 @@ RULES = {
     "model.dropout": number(0, 1),
     "model.layer.heads": whole(1),
     "model.layer.dropout": number(0, 1),
-    "model.layer.distances": maybe(("settings of a part, with a _target_", part)),
+    "model.layer.distances": maybe(PART),
     "model.layer.distances.waves": whole(1),
     "model.layer.distances.places": ("a list of whole numbers, or null for everywhere, such as [null,-1,1]", places),
     "model.layer.distances.strength": number(0),
@@ -455,6 +502,9 @@ RULES = {
     "trainer.enable_progress_bar": YES_OR_NO,
     "trainer.enable_model_summary": YES_OR_NO,
     "trainer.detect_anomaly": YES_OR_NO,
+    "trainer.callbacks": maybe(
+        ("a list of callbacks, each with a _target_", lambda v: isinstance(v, list) and all(map(part, v)))
+    ),
 }
 WRITER_RULES = {"model.layers": whole(1, 1000), "model.width": whole(1)}  # where an encoder-decoder's are stricter
 
@@ -533,9 +583,13 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def read_run(file: Path) -> dict[str, Any]:
-    """A run's config.yaml, which may come from anywhere. Raises UserError for a value of another type or range."""
+def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A run's config.yaml, which may come from anywhere. trust, own: see `refuse_untrusted`.
+
+    Raises UserError for a value of another type or range, and for a class that is not trusted.
+    """
     settings = read_settings(file)
+    refuse_untrusted(settings, file, trust, own)
     try:
         obey(settings, RULES)
     except UserError as error:

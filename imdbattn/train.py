@@ -14,8 +14,8 @@ from imdbattn.training.resume import begun_before, resumed
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")
-def main(cfg: DictConfig) -> float:
-    """Returns the best validation accuracy, which Hydra's sweepers maximise or ignore."""
+def main(cfg: DictConfig) -> float | None:
+    """Returns the best validation accuracy, which Hydra's sweepers maximise or ignore; None for a job that failed."""
     if in_sweep():
         from imdbattn.training.sweep import run_job
 

@@ -210,6 +210,10 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "misspelt deep down": (typed("data.glove.pth=x"), r"no setting data\.glove\.pth; the nearest is data\.glove\.path"),
     "key without its group": (typed("lr=0.1"), r"no setting lr; the nearest is optim\.lr"),
+    "a name of other tools": (typed("epochs=3"), r"no setting epochs; the nearest is trainer\.max_epochs\n$"),
+    "the same in its group": (typed("optim.learning_rate=1"), r"learning_rate; the nearest is optim\.lr\n$"),
+    "a batch in reviews": (typed("data.batch_size=32"), r"batch_size; the nearest is data\.batch_tokens\n$"),
+    "a last part of several": (typed("data.glove.sorce=x"), r"sorce; the nearest is data\.glove\.source\n$"),
     "key of nothing": (typed("xyzzy=1"), "no setting xyzzy; --help lists them all"),
     "key below a value": (typed("seed.x=1"), r"no setting seed\.x; the nearest is seed"),
     "misspelt and added": (typed("+sed=1"), "there is no setting sed; the nearest is seed"),
@@ -222,6 +226,17 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "experiment without +": (typed("experiment=ladder"), r"is left out unless it is added: \+experiment=ladder"),
     "a number for a choice": (typed("model=4"), "Config group override must be a string.*--help"),
     "not closed": (typed("seed=[1"), r"seed=\[1 cannot be read as a setting: write name=value"),
+    "an option that is none": (typed("--seed=1"), r"error: --seed is not an option: write settings as name=value, w"),
+    "an option with a value that it does not take": (typed("--run=x"), "argument --run.* write settings as name=value"),
+    **{
+        f"model.name={name}": (
+            typed(f"model.name={name}"),
+            r"model\.name=.* must be at most 100 letters, digits, _ \. and",
+        )
+        for name in ("''", "null", "[a]", "a/b", "../../../../up", ".hidden", "n" * 300)
+    },
+    "an empty range in a sweep": (typed("-m", "seed=range(0)"), r"the sweep has no jobs: .*seed=range\(0\)"),
+    "a sweep without jobs": (typed("-m", "model=glob(zzz*)"), r"the sweep has no jobs: .*model=glob\(zzz\*\)"),
     "no value": (typed("seed"), "seed cannot be read as a setting: write name=value"),
     "several values": (typed("seed=1,2"), "seed=1,2 has several values: -m makes a sweep of them"),
     "a misspelt key in a sweep": (typed("-m", "seed=1,2", "modle=x"), "no setting modle; the nearest is model"),
@@ -235,7 +250,9 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
             "seed=one": "a whole number",
             "seed=1.5": "a whole number",
             "seed=5000000000": "a whole number of at least 0 and at most 4294967295",
-            "threads=0": "a whole number of at least 1, or null",
+            "threads=0": "a whole number of at least 1 and at most 1024, or null",
+            "threads=100000": "a whole number of at least 1 and at most 1024, or null",
+            "model.positions=null": "settings of a part, with a _target_",
             "patience=0": "a whole number of at least 1, or null",
             "test=maybe": "true or false",
             "decay=step": "one of cosine, linear, none",
@@ -310,7 +327,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "phrases without their length": (typed("model=mean", "model.phrases={folds: 5}"), r"model\.phrases\.longest"),
     "a channel that is none": (
         typed("model=log_counts", "model.channels.log_counts._target_=torch.nn.functional.relu"),
-        r"relu is no Module",
+        r"relu is not a subclass of torch\.nn\.",
     ),
     "a value for a group": (typed("optim=adam"), r"optim=adam must hold settings, as optim\.lr is one"),
     "a value for a group in a group": (
@@ -326,12 +343,27 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     # parts
     "positions without end": (typed("model=residual_learned", "data.max_tokens=null"), r"data\.max_tokens"),
     "heads that do not divide": (typed("model.layer.heads=3"), r"model\.layer\.heads=3 does not divide the width 10"),
-    "no model part": (typed("model.layer._target_=os.system"), r"os\.system is no Module of imdbattn\.nn\."),
-    "a function": (typed("model.pooling._target_=torch.nn.functional.relu"), "relu is no Module"),
-    "no optimiser": (typed("optim._target_=torch.load"), r"torch\.load is no Optimizer of torch\.optim\."),
-    "unknown optimiser": (typed("optim._target_=torch.optim.Madam"), r"torch\.optim\.Madam is no Optimizer"),
-    "no trainer": (typed("trainer._target_=imdbattn.data.cache.write_atomically"), r"is no Trainer of lightning\."),
-    "unknown part": (typed("model.positions._target_=imdbattn.nn.positions.Nowhere"), "Nowhere is no Module"),
+    "no model part": (typed("model.layer._target_=os.system"), r"os\.system is not a subclass of torch\.nn\..*Module"),
+    "a function": (typed("model.pooling._target_=torch.nn.functional.relu"), "relu is not a subclass of torch.nn"),
+    "no optimiser": (typed("optim._target_=torch.load"), r"torch\.load is not a subclass of torch\.optim\..*Optimizer"),
+    "unknown optimiser": (
+        typed("optim._target_=torch.optim.Madam"),
+        r"torch\.optim\.Madam cannot be imported: .*Madam",
+    ),
+    "no trainer": (typed("trainer._target_=imdbattn.data.cache.write_atomically"), r"is not a subclass of .*Trainer"),
+    "unknown part": (
+        typed("model.positions._target_=imdbattn.nn.positions.Nowhere"),
+        "Nowhere cannot be imported: .*Nowhere",
+    ),
+    "a package that is not there": (typed("model.layer._target_=mypkg.Layer"), "imported: No module named 'mypkg'"),
+    "no callback": (
+        typed("+trainer.callbacks=[{_target_: torch.nn.ReLU}]"),
+        r"trainer\.callbacks\[0\]\._target_=torch\.nn\.ReLU is not a subclass of .*Callback",
+    ),
+    "one callback": (
+        typed("+trainer.callbacks={_target_: x}"),
+        r"trainer\.callbacks=.* must be a list of callbacks, each",
+    ),
     "nothing to validate": (typed("trainer.limit_val_batches=0"), r"trainer\.limit_val_batches=0 leaves nothing to do"),
     "unknown accelerator": (typed("trainer.accelerator=abacus"), "trainer: .*abacus.*"),
     "unknown precision": (typed("trainer.precision=7"), "trainer: .*7.*32"),
@@ -486,6 +518,11 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         r"no \.txt.* change data\.glove\.dim or data\.gl",
     ),
     # caches
+    "a cache where none can be": (typed("data.cache_dir=/proc/x"), "/proc/x/.* cannot be made: set data.cache_dir to"),
+    "a cache below a file": (
+        lambda place: [f"data.cache_dir={place.write('file', 'x')}/cache"],
+        r"file/cache/.* cannot be written \(Not a directory\): .*set data.cache_dir to another folder",
+    ),
     **{
         f"a flipped byte in {pattern}": (
             flipped(pattern),
@@ -554,7 +591,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
     "a score that is a function": (
         typed("model.score._target_=imdbattn.nn.attention.masked_softmax"),
-        "masked_softmax is no Module of imdbattn",
+        "masked_softmax is not a subclass of torch",
     ),
     # pairs
     "a missing file": (pairs(None), r"nowhere\.tsv does not exist: give a text file with source TAB target a line"),
@@ -753,6 +790,8 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "unknown picture": ("picture", typed("picture=selfie"), "must be one of positions, attention, scaling"),
     "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs text=\.\.\. or row=<row of"),
     "no such row": ("picture", broken(None, "picture=attention", "row=9999"), "row=9999 is none of the 48 rows of"),
+    "no positions to draw": ("picture", broken(None, "picture=positions"), "model=mean has no positions"),
+    "an option of picture that is none": ("picture", typed("--out=x"), "--out is not an option: write settings as"),
     "broken reviews of a run": (
         "picture",
         broken(rewrite("reviews.parquet", lambda content: content[:50]), "picture=attention", "row=1"),
@@ -773,6 +812,7 @@ APART = (  # in processes of their own as well
     "train: not closed",
     "train: a misspelt key in a sweep",
     "train: seed=-1",
+    "train: unknown part",
     "seq2seq: a classifier",
     "seq2seq: an empty source",
     "train: a missing file",

@@ -53,6 +53,23 @@ def test_rows_that_no_batch_uses_stay_bit_for_bit():
     assert torch.equal(table[still], between[still])
 
 
+@pytest.mark.parametrize("width", [4, 50, 100])
+def test_rows_chosen_by_a_mask_move_like_gathered_rows_bit_for_bit(monkeypatch, width):
+    """Other devices take the mask: the number of rows is not known without waiting for them."""
+    tables = []
+    for gathered in (True, False):
+        draw = torch.Generator().manual_seed(1)
+        table = torch.nn.Parameter(torch.randn(300, width, generator=draw))
+        optimizer = LazyAdamW([{"params": [table], "lazy": True}], lr=0.01, weight_decay=0.1, fused=True)
+        monkeypatch.setattr(torch.Tensor, "is_cpu", gathered)
+        for _ in range(5):
+            used = (torch.rand(300, 1, generator=draw) < 0.3).float()
+            table.grad = torch.randn(300, width, generator=draw) * used
+            optimizer.step()
+        tables.append([table.detach(), *(optimizer.state[table][name] for name in ("exp_avg", "exp_avg_sq"))])
+    assert all(map(torch.equal, *tables))
+
+
 def test_other_groups_move_as_adamw_moves_them():
     ours, theirs = (torch.nn.Parameter(torch.ones(ROWS, WIDTH)) for _ in range(2))
     steps = gradients(10)
@@ -94,6 +111,18 @@ def test_its_state_goes_through_a_checkpoint(tmp_path):
     table.data.copy_(values)
     optimizer.load_state_dict(state)
     assert torch.equal(trained(optimizer, table, steps[4:]), whole)
+
+
+def test_a_step_after_loading_reads_nothing_from_the_device():
+    """Tensors of the device "meta" have no values."""
+    table = torch.nn.Parameter(torch.ones(ROWS, WIDTH))
+    before = LazyAdamW([{"params": [table], "lazy": True}], fused=True)
+    trained(before, table, gradients(1))
+    there = torch.nn.Parameter(table.detach().to("meta"))
+    after = LazyAdamW([{"params": [there], "lazy": True}])
+    after.load_state_dict(before.state_dict())
+    trained(after, there, [torch.ones(ROWS, WIDTH, device="meta")])
+    assert after.state[there]["step"] == 2
 
 
 def test_tables_of_words_and_phrases_are_the_lazy_ones(settings):

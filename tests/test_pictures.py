@@ -266,7 +266,7 @@ def test_row_names_a_review_of_the_runs_test_set(trained, settings, tmp_path):
         ("base", {"picture": "positions"}, "model=base has no positions; residual_pe, residual_learned and tuned have"),
         ("base", {"run": None, "text": "a"}, "run=<run folder> is needed"),
         ("base", {"run": "nowhere", "row": 1}, "run=nowhere is not a folder"),
-        ("base", {"text": "a", "out": "/dev/null/x"}, "choose another out=<folder>"),
+        ("base", {"text": "a", "out": "/dev/null/x"}, "choose another folder"),
     ],
 )
 def test_wrong_input_is_named_in_one_line(trained, settings, rung, changes, message):

@@ -88,6 +88,45 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, 
     assert "of other settings, left as they are: mean-s2" in done.stdout
 
 
+SWEEPER = """
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+
+
+class Standin(Sweeper):
+    def setup(self, *, hydra_context, task_function, config):
+        self.launcher = Plugins.instance().instantiate_launcher(
+            config=config, hydra_context=hydra_context, task_function=task_function
+        )
+
+    def sweep(self, arguments):
+        found = []
+        for number, lr in enumerate(("0.1", "0.1", "-1")):
+            (job,) = self.launcher.launch([[*arguments, f"optim.lr={lr}"]], initial_job_idx=number)
+            found.append(job.return_value)
+        print("returned", found)
+
+
+ConfigStore.instance().store(
+    group="hydra/sweeper", name="standin", node={"_target_": "hydra_plugins.standin.Standin"}, provider="test"
+)
+"""
+
+
+def test_a_sweeper_that_launches_jobs_one_by_one_gets_their_accuracies(jobs, shell, tmp_path):
+    """As Optuna's does: it writes no multirun.yaml, may try the same settings twice, and takes None for a failure."""
+    (tmp_path / "hydra_plugins").mkdir()
+    (tmp_path / "hydra_plugins" / "standin.py").write_text(SWEEPER)
+    folder = tmp_path / "sweep"
+    done = shell("train", "-m", *jobs, "hydra/sweeper=standin", f"hydra.sweep.dir={folder}", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr  # one job fails
+    assert sorted(job["status"] for job in sweep.jobs_of(folder).values()) == ["done", "failed"]
+    (accuracy,) = (json.loads(file.read_text())["val_accuracy"] for file in folder.glob("*/metrics.json"))
+    assert f"returned [{accuracy}, {accuracy}, None]" in done.stdout
+    assert ": optim.lr=0.1\n" in done.stdout, "a job's line has the overrides that differ"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, shell, tmp_path):
     """With the joblib launcher: a job that is wrong, one that is killed, and two that are right, on two GPUs."""

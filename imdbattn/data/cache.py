@@ -32,10 +32,10 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     the next builder clears away. Raises UserError where the folder cannot be written, and what `build` raises.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
-    with writing_into(folder.parent, "set data.cache_dir to another folder"):
+    with writing_into(folder.parent, way_out := "set data.cache_dir to another folder"):
         if folder.is_dir():  # without the lock: a finished cache may lie on a read-only disk
             return folder
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent, way_out)
         with FileLock(f"{folder}.lock"):
             if folder.is_dir():  # another process was quicker
                 return folder
@@ -55,7 +55,7 @@ def make_folder(path: Path, way_out: str) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError as error:
-            raise UserError(f"{path} cannot be made: choose another folder") from error
+            raise UserError(f"{path} cannot be made: {way_out}") from error
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import lightning as L
 import torch
-from hydra.utils import get_object, instantiate
+from hydra._internal.utils import _locate
+from hydra.utils import instantiate
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 
@@ -39,18 +40,14 @@ from imdbattn.training.sequences import SequenceWriter
 log = logging.getLogger(__name__)
 
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # settings that pretraining shares
-TRUSTED = {
-    torch.nn.Module: ("imdbattn.nn.", "imdbattn.seq2seq.", "torch.nn."),
-    torch.optim.Optimizer: ("torch.optim.", "imdbattn.training.optim."),
-    L.Trainer: ("lightning.",),
-}
+PARTS = {"trainer.callbacks": L.Callback}  # lists within a group of settings that hold objects of another kind
 
 
 def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
-    """`instantiate`, if every `_target_` is a class of the given kind from the package it should come from.
+    """`instantiate`, if every `_target_` is a class of the given kind, never a function.
 
-    Run folders come from elsewhere, too: a target must be a model part, an optimiser or the Trainer, never a function.
-    What the class complains of becomes a UserError naming `what`.
+    settings: the user's own, or those of a run folder that `refuse_untrusted` has let pass.
+    Raises UserError naming `what` for a target that is not, or what the class itself complains about.
     """
     check_targets(settings, what, kind)
     try:
@@ -61,28 +58,22 @@ def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
 
 
 def check_targets(node: Any, key: str, kind: type) -> None:
-    """Raises UserError for a `_target_` that is not a `kind` of its trusted packages."""
+    """Raises UserError for a `_target_` that cannot be imported, or is not a subclass of `kind`."""
     if isinstance(node, Mapping):
         if (target := node.get("_target_")) is not None:
-            trusted = TRUSTED[kind]
-            found = find_object(target) if str(target).startswith(trusted) else None
+            try:
+                found = _locate(target)  # `get_object` would print the error, too
+            except Exception as error:  # whatever the module raises
+                raise UserError(f"{key}._target_={target} cannot be imported: {reason(error)}") from error
             if not (isinstance(found, type) and issubclass(found, kind)):
-                raise UserError(f"{key}._target_={target} is no {kind.__name__} of {' or '.join(trusted)}")
+                raise UserError(f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}")
         for name, value in node.items():
-            check_targets(value, f"{key}.{name}", kind)
+            check_targets(value, place := f"{key}.{name}", PARTS.get(place, kind))
     elif isinstance(node, list):
         for number, value in enumerate(node):
             check_targets(value, f"{key}[{number}]", kind)
-    elif isinstance(node, str) and "${" in node:  # `instantiate` would compute it, and make what nobody has looked at
+    elif isinstance(node, str) and "${" in node:  # `instantiate` would compute it
         raise UserError(f"{key} holds ${{...}}: these settings are plain values")
-
-
-def find_object(target: str) -> Any:
-    """What `target` names, or None: whatever importing it raises, it is not there."""
-    try:
-        return get_object(target)
-    except Exception:
-        return None
 
 
 def reason(error: BaseException) -> str:
@@ -227,7 +218,7 @@ def pretrained_encoder(cfg: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str
     folder = Path(run)
     if not finished(folder):
         raise UserError(f"init={run} is no folder with a pretrained encoder: {way_out}")
-    settings, checkpoint = open_run(run)
+    settings, checkpoint = open_run(run, cfg.get("trust"), cfg)
     if settings.get("task") != "masked_words":
         raise UserError(f"init={run} is a run of task={settings.get('task', 'reviews')}: {way_out}")
     theirs, ours = ({k: m.get(k) for k in ENCODER} for m in (settings["model"], cfg["model"]))
@@ -376,7 +367,8 @@ def build_trainer(settings: Mapping[str, Any], callbacks: Sequence[L.Callback] =
         more["plugins"] = [AtomicCheckpointIO()]
         if SLURMEnvironment.detect():
             more["plugins"].append(SLURMEnvironment(auto_requeue=False))  # Keeper does it, between two steps
-        trainer = partial(use_distributed_sampler=False, logger=False, callbacks=[*callbacks, *bar], **more)
+        callbacks = [*callbacks, *(partial.keywords.get("callbacks") or ()), *bar]
+        trainer = partial(use_distributed_sampler=False, logger=False, callbacks=callbacks, **more)
     except Exception as error:
         raise UserError(f"trainer: {reason(error)}") from error
     if isinstance(trainer.accelerator, CPUAccelerator):

@@ -1,24 +1,104 @@
 """Callbacks: a progress bar, throughput, and an end for losses that are no numbers."""
 
+import logging
 import time
 
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.callbacks import ProgressBar
+from rich import get_console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 from imdbattn.errors import UserError
 from imdbattn.training.module import from_all
 
+log = logging.getLogger(__name__)
 
-class Progress(RichProgressBar):
-    """Lightning's bar, drawn every ten batches, without the logger's version number."""
+
+class Progress(ProgressBar):
+    """A bar for the batches, and a line about each epoch that stays. Without a terminal only the lines."""
 
     def __init__(self) -> None:
-        super().__init__(refresh_rate=10)
+        super().__init__()
+        self.visible = True
+        self.bar: Bar | None = None
+        self.ended = 0  # the epoch that no line was written about yet, counted from 1
+        self.scores: dict[str, float] = {}  # of its validation
 
-    def get_metrics(self, trainer, pl_module):
-        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
+    def enable(self) -> None:
+        self.visible = True
+
+    def disable(self) -> None:  # called in all processes but the first
+        self.visible = False
+
+    def advance(self, description: str, batches: float, batch_idx: int, loss: str = "") -> None:
+        if self.bar is None and self.visible and get_console().is_terminal:
+            columns = TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn()
+            self.bar = Bar(*columns, TextColumn("{task.fields[loss]}"), transient=True)
+            self.bar.add_task(description, total=batches, loss=loss)
+            self.bar.start()
+        if self.bar:
+            self.bar.update(self.bar.task_ids[0], completed=batch_idx + 1, loss=loss)
+
+    def stop(self) -> None:
+        if self.bar:
+            self.bar.stop()
+        self.bar = None
+
+    def epoch(self, number: int) -> str:
+        most = self.trainer.max_epochs or -1
+        return f"epoch {number}/{most}" if most > 0 else f"epoch {number}"
+
+    def write_line(self) -> None:
+        if not (self.ended and self.visible):
+            return
+        line = f"{self.epoch(self.ended)}  train loss {self.trainer.callback_metrics['train/loss']:.4f}"
+        if self.scores:
+            loss, accuracy = self.scores["loss"], 100 * self.scores["accuracy"]
+            line += f"  val loss {loss:.4f}, accuracy {accuracy:.2f} %"
+            line += f", BLEU {self.scores['bleu']:.1f}" if "bleu" in self.scores else ""
+        log.info(line)
+        self.ended, self.scores = 0, {}
+
+    def on_train_epoch_start(self, trainer, module) -> None:
+        self.write_line()  # the training loss of an epoch is logged after `on_train_epoch_end`
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+        every = (
+            10 if module.device.type == "cpu" else trainer.log_every_n_steps
+        )  # reading the loss waits for the device
+        if self.visible and batch_idx % every == 0:
+            loss, _, answers = torch.stack(module.trained[-every:]).sum(0).tolist()
+            epoch = self.epoch(trainer.current_epoch + 1)
+            self.advance(epoch, self.total_train_batches, batch_idx, f"loss {loss / answers:.4f}")
+
+    def on_train_epoch_end(self, trainer, module) -> None:
+        self.stop()
+        self.ended = trainer.current_epoch + 1
+
+    def on_train_end(self, trainer, module) -> None:
+        self.write_line()
+
+    def on_validation_start(self, trainer, module) -> None:
+        self.stop()
+
+    def on_validation_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0) -> None:
+        self.advance("validation", self.total_val_batches, batch_idx)
+
+    def on_validation_end(self, trainer, module) -> None:
+        self.stop()
+        self.scores = module.scores.values()
+
+    def on_test_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0) -> None:
+        self.advance("test", sum(trainer.num_test_batches), batch_idx)
+
+    def on_test_end(self, trainer, module) -> None:
+        self.stop()
+
+    def on_exception(self, trainer, module, exception) -> None:
+        self.stop()
 
 
 class Throughput(L.Callback):

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shlex
 import socket
 import warnings
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from omegaconf import OmegaConf
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.errors import UserError
 from imdbattn.safety import read_json
-from imdbattn.settings import SPLIT_FILES, is_debug, results_file
+from imdbattn.settings import SPLIT_FILES, SWEEP_PID, is_debug, results_file
 from imdbattn.training.build import build_trainer, compile_net, reason
 from imdbattn.training.callbacks import Finite, Throughput
 from imdbattn.training.checkpoint import RESTART, check_state, read_checkpoint
@@ -29,6 +30,7 @@ from imdbattn.training.publish import publish_run
 from imdbattn.training.resume import finished, pinned
 from imdbattn.training.run_folder import check_folder, environment, temporary_files, write_json, write_predictions
 from imdbattn.training.tasks import task_of
+from imdbattn.training.wandb_run import upload_command
 
 log = logging.getLogger(__name__)
 
@@ -235,8 +237,8 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
 
 def report(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     """The last lines a person sees. Raises KeyError, TypeError or ValueError where metrics lack a number."""
-    done = "{model}, seed {seed}: {epochs:d} epochs in {train_seconds:.0f} s, {tokens_per_s:.0f} tokens/s"
-    lines = ["", done.format(**metrics)]
+    done = "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f} tokens/s"
+    lines = ["", done.format(s="s" * (metrics["epochs"] != 1), **metrics)]
     items = metrics.get("items", "reviews")
     for split, name in (("val", "validation"), ("test", "test")):
         if (accuracy := metrics.get(f"{split}_accuracy")) is not None:
@@ -245,7 +247,24 @@ def report(metrics: Mapping[str, Any], folder: Path) -> list[str]:
             lines.append(f"{name + ' accuracy':20} {100 * accuracy:6.2f} %  of {count:d} {items}{bleu}")
     if "test_accuracy" in metrics:
         lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
-    return [*lines, f"run folder           {os.path.relpath(folder)}"]
+    lines.append(f"run folder           {os.path.relpath(folder)}")
+    if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
+        lines += ["next:", *(f"  {line}" for line in next_commands(metrics, folder))]
+    return lines
+
+
+def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+    """Commands to use a finished run with."""
+    run = shlex.quote(os.path.relpath(folder))
+    if metrics.get("items") == "masked words":
+        commands = [f"python -m imdbattn.train model=pretrained init={run}"]
+    else:
+        runs = "runs" if Path("runs").resolve() in folder.resolve().parents else os.path.relpath(folder.parent)
+        commands = [
+            f'python -m imdbattn.predict run={run} text="..."',
+            f"python -m imdbattn.compare runs={shlex.quote(runs)}",
+        ]
+    return [*commands, *filter(None, [upload_command(folder)])]
 
 
 def link_latest(folder: Path) -> None:

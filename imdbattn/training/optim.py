@@ -19,6 +19,8 @@ class LazyAdamW(torch.optim.AdamW):
         for name in ("amsgrad", "maximize", "differentiable"):
             if param_group.get("lazy") and param_group.get(name, self.defaults[name]):
                 raise ValueError(f"LazyAdamW knows no {name}: leave it away, or take torch.optim.AdamW")
+        if param_group.get("lazy"):
+            param_group["fused"] = False  # or loading a state would put `step` on the device, where reading it waits
         super().add_param_group(param_group)
 
     @torch.no_grad()
@@ -46,11 +48,20 @@ class LazyAdamW(torch.optim.AdamW):
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
         state["step"] += 1
         step, lr = state["step"].item(), float(group["lr"])
-        rows = gradient.any(1).nonzero()[:, 0]
-        g = gradient[rows]
-        mean = state["exp_avg"][rows].lerp_(g, 1 - beta1)
-        square = state["exp_avg_sq"][rows].mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        state["exp_avg"][rows], state["exp_avg_sq"][rows] = mean, square
-        root = (square / (1 - beta2**step)).sqrt_().add_(group["eps"])
-        moved = parameter[rows].mul_(1 - lr * group["weight_decay"])
-        parameter[rows] = moved.addcdiv_(mean, root, value=-lr / (1 - beta1**step))
+        tables = state["exp_avg"], state["exp_avg_sq"], parameter
+        used_R = gradient.any(1)
+
+        def moved(g: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, weight: torch.Tensor) -> tuple:
+            mean = mean.lerp(g, 1 - beta1)
+            square = square.mul(beta2).addcmul_(g, g, value=1 - beta2)
+            root = (square / (1 - beta2**step)).sqrt_().add_(group["eps"])
+            weight = weight.mul(1 - lr * group["weight_decay"])
+            return mean, square, weight.addcdiv_(mean, root, value=-lr / (1 - beta1**step))
+
+        if gradient.is_cpu:  # a tenth of the rows, or fewer
+            rows = used_R.nonzero()[:, 0]
+            for table, new in zip(tables, moved(gradient[rows], *(table[rows] for table in tables)), strict=True):
+                table[rows] = new
+        else:  # how many rows there are is known on the device only
+            for table, new in zip(tables, moved(gradient, *tables), strict=True):
+                table.copy_(torch.where(used_R[:, None], new, table))

@@ -132,7 +132,8 @@ def distances_added(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
     """By layer, what distances from -reach to reach add to each head's score: (H, 2 reach + 1)."""
     found = {}
     for number, layer in enumerate(net.layers, 1):
-        if (distances := layer.f.distances) is not None:
+        # A user's own layer may have neither.
+        if (distances := getattr(getattr(layer, "f", None), "distances", None)) is not None:
             query_1HTW, key_11TW = distances(torch.arange(2 * reach + 1, device=distances.cos_HM.device)[None])
             found[f"layer {number}"] = (query_1HTW[0, :, reach] @ key_11TW[0, 0].T).float().cpu().numpy()
     return found

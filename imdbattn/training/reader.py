@@ -13,6 +13,7 @@ from torch import Tensor
 from imdbattn.analysis.explain import Attended, Explanation
 from imdbattn.data.ragged import Batch, ragged, read_places
 from imdbattn.data.tokenization import Tokenizer
+from imdbattn.errors import UserError
 from imdbattn.nn.attention import rollout
 from imdbattn.settings import words_before
 from imdbattn.training.module import ReviewClassifier
@@ -39,10 +40,19 @@ class Reader:
 
     @torch.no_grad()
     def explain(self, text: str, whole: bool = True) -> Explanation:
-        """The same of one text, with the share of each word; `whole` keeps every attention's weights as well."""
+        """The same of one text, with the share of each word; `whole` keeps every attention's weights as well.
+
+        Raises UserError for a model with a part of the user's own that does not record its attention.
+        """
         padded, net, record = self.batch([text]), self.module.net, list[Tensor]()
         (logits_C,) = self.module(padded, record)
-        (share_T,) = rollout(record, [layer.skip for layer in net.layers])  # type: ignore[union-attr]
+        skips = [layer.skip for layer in net.layers if hasattr(layer, "skip")]  # type: ignore[union-attr]
+        if not len(record) - 1 == len(skips) == len(net.layers):  # type: ignore[arg-type]
+            raise UserError(
+                f"model={self.settings['model']['name']}: a layer has no attribute `skip`, or a part does not append "
+                "its attention weights to `record`, so there is nothing to explain"
+            )
+        (share_T,) = rollout(record, skips)
         cls = len(share_T) - padded.tokens_BT.shape[1]  # how many stand in front of the words, 1 or 0
         words, data = self.tokenizer.words(text), self.settings["data"]
         read = [words[at] for at in read_places(len(words), data["max_tokens"], data["head_share"])]

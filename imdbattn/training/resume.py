@@ -36,7 +36,7 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
             f"resume={os.path.relpath(folder)} holds no run to go on with, it has no config.yaml: start it again; or, "
             "if it is a sweep's, repeat the command that the sweep was started with"
         )
-    theirs = read_run(file)
+    theirs = read_run(file, settings.get("trust"), settings)
     source = theirs.get("data", {}).get("source")
     other = ["data"] if kind(theirs) != kind(settings) else []  # of another task or data, which has keys of its own
     lacking = [key for key in without(settings, *NO_EFFECT, "model", "optim", *other) if key not in flat(theirs)]
@@ -55,7 +55,7 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
                     f"resume={os.path.relpath(folder)} goes on with that run's own settings: {key} is {run.get(key)} "
                     f"there and {mine.get(key)} here. Give resume= alone, or start a new run"
                 )
-    changed = OmegaConf.create(theirs)
+    changed = OmegaConf.create(theirs | {"trust": settings.get("trust")})  # never what the folder says of it
     for key, value in flat(settings).items():
         if within(key, *keys) and within(key, *NO_EFFECT):
             OmegaConf.update(changed, key, value, force_add=True)

@@ -124,8 +124,11 @@ def link_texts(texts: Path, path: Path) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def open_run(run: str | None) -> tuple[dict[str, Any], Path]:
-    """Settings and best checkpoint of a run folder. Raises UserError naming what is missing."""
+def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], Path]:
+    """Settings and best checkpoint of a run folder. Raises UserError naming what is missing, or not trusted.
+
+    trust, own: see `refuse_untrusted`.
+    """
     if not run:
         raise UserError("run=<run folder> is needed: the path that training printed at its end")
     folder = Path(run).expanduser()
@@ -138,4 +141,4 @@ def open_run(run: str | None) -> tuple[dict[str, Any], Path]:
                 f"run={run} is no finished run: it has no {file.relative_to(folder)}. Give the path that training "
                 "printed, or go on with it: imdbattn.train resume=..."
             )
-    return read_run(config), checkpoint
+    return read_run(config, trust, own), checkpoint

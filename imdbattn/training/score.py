@@ -65,7 +65,7 @@ def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
 
 def open_settings(cfg: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
     """Settings of the run that `cfg` names, changed by this call's, and its best checkpoint. Raises UserError."""
-    theirs, checkpoint = open_run(cfg["run"])
+    theirs, checkpoint = open_run(cfg["run"], cfg.get("trust"))
     task, file, keys = theirs.get("task", "reviews"), checkpoint.parents[1] / "config.yaml", flat(theirs)
     if task == "masked_words":
         raise UserError(

@@ -25,7 +25,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.data.cache import make_folder
+from imdbattn.data.cache import make_folder, writing_into
 from imdbattn.errors import UserError
 from imdbattn.safety import check_archive, read_json, read_settings, refuse_credentials
 from imdbattn.settings import (
@@ -33,11 +33,13 @@ from imdbattn.settings import (
     SPLIT_FILES,
     SWEEP_PID,
     checked,
+    complain,
     conf_dir,
     is_debug,
     obey,
     plain,
     quoted,
+    remove_empty,
     results_file,
 )
 
@@ -48,20 +50,24 @@ PR_SET_PDEATHSIG = 1  # Linux: a signal for this process when the one that start
 PATIENCE = 20  # seconds for a job that is asked to stop; SLURM kills after 30
 
 
-def run_job(cfg: DictConfig) -> float:
+def run_job(cfg: DictConfig) -> float | None:
     """One job of a multirun: kept if it stands finished in its folder, else run in a process of its own.
 
-    Returns the best validation accuracy; NaN where the job failed, which the sweep's end reports.
+    Returns the best validation accuracy; None where the job failed, which the sweep's end reports. Optuna takes None,
+    not NaN, for a failed trial, and may try the same settings twice.
     """
     folder = Path(HydraConfig.get().runtime.output_dir)
     name = folder.name
     try:
-        if not claim(folder):
-            name += " again"
-            raise UserError("another job of this sweep is the same: they differ in nothing that a result depends on")
+        first = claim(folder)
         settings = checked(plain(cfg))
         status = "kept"
-        if lacking := missing(folder, settings):
+        lacking = missing(folder, settings)
+        if not first:
+            name += " again"
+            if lacking:
+                raise UserError("another job of this sweep is the same: they differ in nothing that results depend on")
+        elif lacking:
             goes_on = resumable(folder, settings)
             why = "" if not (folder / "config.yaml").exists() else f" (it has no {lacking})"
             why = " (goes on from its last checkpoint)" if goes_on else why
@@ -75,11 +81,12 @@ def run_job(cfg: DictConfig) -> float:
         reason = " ".join(str(error).split()) or type(error).__name__
         note(name, "failed", reason)
         log.error("failed  %s: %s", name, reason)
-        return float("nan")
+        return None
     except BaseException:  # Ctrl-C, or SIGTERM
         note(name, "failed", "stopped with its sweep")
         raise
-    note(name, status)
+    if first:
+        note(name, status)
     test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
     log.info("%s    %s: validation %.2f %%%s", status, name, 100 * metrics["val_accuracy"], test)
     return metrics["val_accuracy"]
@@ -323,13 +330,18 @@ class SweepReport(Callback):
         try:
             _lock = start(config)
         except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
+            complain(error)
             sys.exit(2)
         atexit.register(end, config, False)  # where the launcher fails or Ctrl-C is pressed, Hydra calls no callback
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         atexit.unregister(end)
-        if end(config, True):
+        try:
+            failed = end(config, True)
+        except UserError as error:
+            complain(error)
+            sys.exit(2)
+        if failed:
             sys.exit(1)
 
 
@@ -343,7 +355,7 @@ def start(config: DictConfig) -> FileLock:
     obey({"resume": config.resume}, {"resume": RULES["resume"]})
     if config.resume and not (sweep / LOG).exists():
         raise UserError(f"resume={config.resume}: {sweep} is no sweep folder, it has no {LOG}")
-    make_folder(sweep, "choose another hydra.sweep.dir")
+    make_folder(sweep, way_out := "choose another hydra.sweep.dir")
     lock = FileLock(sweep / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -351,7 +363,9 @@ def start(config: DictConfig) -> FileLock:
         raise UserError(f"{sweep} belongs to a sweep that still runs: wait for it, or choose another folder") from None
     os.environ[SWEEP_PID] = str(os.getpid())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through the finally clauses
-    (sweep / LOG).write_text("")
+    with writing_into(sweep, way_out):
+        (sweep / LOG).write_text("")
+        OmegaConf.save(config, sweep / "multirun.yaml")  # for `swept`; of Hydra's sweepers only the basic one writes it
     data = config.data
     if config.task != "seq2seq" and data.source == "auto" and not data.path:
         from imdbattn.data.sources import find_source
@@ -361,17 +375,21 @@ def start(config: DictConfig) -> FileLock:
 
 
 def end(config: DictConfig, whole: bool) -> int:
-    """Says how the jobs went and returns how many failed; where the sweep came to its `whole` end, compares them."""
+    """Says how the jobs went and returns how many failed; where the sweep came to its `whole` end, compares them.
+
+    Raises UserError for a sweep that has ended without any job.
+    """
     sweep = Path(config.hydra.sweep.dir)
     jobs = jobs_of(sweep)
-    if not jobs and not whole:  # Hydra could not compose them, and has said so
+    if not jobs:
         if not config.resume:
-            for name in (LOG, ".lock", "multirun.yaml"):
+            for name in (".lock", "multirun.yaml"):
                 (sweep / name).unlink(missing_ok=True)
-            with suppress(OSError):
-                sweep.rmdir()
-                sweep.parent.rmdir()
-        return 0
+            remove_empty(sweep.resolve(), LOG)
+        if whole:
+            words = " ".join(config.hydra.overrides.task)
+            raise UserError(f"the sweep has no jobs: one of its settings has no value to choose from ({words})")
+        return 0  # Hydra could not compose them, and has said so
     failed = [job for job in jobs.values() if job["status"] == "failed"]
     counts = {status: sum(job["status"] == status for job in jobs.values()) for status in ("done", "kept", "failed")}
     told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)

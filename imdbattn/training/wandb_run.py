@@ -6,6 +6,7 @@ W&B must never stop a run: without a key, or without a network, it writes its fi
 import logging
 import netrc
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,20 @@ def wandb_mode(wanted: str | None, timeout: float) -> str:
     if mode in ("offline", "disabled", "dryrun"):
         return "offline" if mode == "dryrun" else mode
     if not has_wandb_key():
-        if mode == "online":
-            log.warning("W&B: no key is configured (`wandb login`), so this run is kept offline")
+        log.info("No W&B key: this run is offline; `wandb login`, then `wandb sync` uploads it")
         return "offline"
     server, host = wandb_server()
     if http_status(server, min(timeout, 5)) is None:
         log.warning("W&B: %s does not answer, so this run is kept offline", host)
         return "offline"
     return "online"
+
+
+def upload_command(folder: Path) -> str | None:
+    """The command that uploads what W&B has kept offline in a run folder; None where there is nothing."""
+    if not any(folder.glob("wandb/offline-run-*")):
+        return None
+    return f"wandb sync {shlex.quote(os.path.relpath(folder))}/wandb/offline-run-*"
 
 
 def start_wandb(
