@@ -66,9 +66,7 @@ class Progress(ProgressBar):
         self.write_line()  # the training loss of an epoch is logged after `on_train_epoch_end`
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        every = (
-            10 if module.device.type == "cpu" else trainer.log_every_n_steps
-        )  # reading the loss waits for the device
+        every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps  # to read the loss waits for a GPU
         if self.visible and batch_idx % every == 0:
             loss, _, answers = torch.stack(module.trained[-every:]).sum(0).tolist()
             epoch = self.epoch(trainer.current_epoch + 1)
