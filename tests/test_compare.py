@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.analysis import statistics
 from imdbattn.analysis.comparison import FEWEST, POINTS, compare, length_points
-from imdbattn.analysis.report import notes
+from imdbattn.analysis.report import notes, write_all
 from imdbattn.analysis.runs import find_runs, neighbours, variants
 from imdbattn.errors import UserError
 
@@ -224,9 +224,186 @@ def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
     assert reasons.keys() == {"unfinished", "cut", "yaml", "lacking", "parquet", "few"}
     assert reasons["unfinished"] == "unfinished: it has no metrics.json"
     assert reasons["few"] == "it scored 12 reviews only, or others"
-    assert reasons["lacking"].startswith("unreadable: its metrics.json lacks labels, seed")
+    assert reasons["lacking"].startswith("unreadable: its metrics.json lacks seed, test_set")
     assert all(reasons[name].startswith("unreadable: ") for name in ("cut", "parquet"))
     assert "config.yaml cannot be read" in reasons["yaml"]
+
+
+def metrics(**changed):
+    """Changes values of metrics.json; ... removes one."""
+
+    def change(folder: Path) -> None:
+        found = json.loads((folder / "metrics.json").read_text()) | changed
+        found = {name: value for name, value in found.items() if value is not ...}
+        (folder / "metrics.json").write_text(json.dumps(found))
+
+    return change
+
+
+def config(key, value):
+    def change(folder: Path) -> None:
+        settings = OmegaConf.load(folder / "config.yaml")
+        OmegaConf.update(settings, key, value, merge=False)
+        OmegaConf.save(settings, folder / "config.yaml")
+
+    return change
+
+
+def content(name, written):
+    return lambda folder: (folder / name).write_bytes(written if isinstance(written, bytes) else written.encode())
+
+
+def other_kind(name, make):
+    def change(folder: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+
+    return change
+
+
+def column(name, values):
+    """Another column in predictions.parquet; None removes it."""
+
+    def change(folder: Path) -> None:
+        table = pq.read_table(folder / "predictions.parquet").drop_columns([name])
+        if values is not None:
+            table = table.append_column(name, pa.array(values))
+        pq.write_table(table, folder / "predictions.parquet")
+
+    return change
+
+
+MALFORMED = {  # what is wrong -> (how a good run folder gets it, what the reason says)
+    "train_seconds of text": (metrics(train_seconds="long"), "in its metrics.json train_seconds="),
+    "train_seconds below 0": (metrics(train_seconds=-1), "in its metrics.json train_seconds="),
+    "infinite train_seconds": (metrics(train_seconds=float("inf")), "in its metrics.json train_seconds="),
+    "parameters of text": (metrics(parameters="many"), "in its metrics.json parameters="),
+    "val_accuracy of text": (metrics(val_accuracy="0.9"), "in its metrics.json val_accuracy="),
+    "val_accuracy null": (metrics(val_accuracy=None), "in its metrics.json val_accuracy="),
+    "val_accuracy NaN": (metrics(val_accuracy=float("nan")), "in its metrics.json val_accuracy="),
+    "val_accuracy of 85": (metrics(val_accuracy=85), "in its metrics.json val_accuracy="),
+    "val_accuracy true": (metrics(val_accuracy=True), "in its metrics.json val_accuracy="),
+    "test_accuracy a list": (metrics(test_accuracy=[0.9]), "in its metrics.json test_accuracy="),
+    "test_bleu of text": (metrics(test_bleu="31"), "in its metrics.json test_bleu="),
+    "test_set a list": (metrics(test_set=["small"]), "in its metrics.json test_set="),
+    "test_set of half a character": (metrics(test_set="\ud800"), "surrogates not allowed"),
+    "a fingerprint that is a path": (metrics(test_fingerprint="../up"), "in its metrics.json test_fingerprint="),
+    "a fingerprint that is a list": (metrics(test_fingerprint=["f1"]), "in its metrics.json test_fingerprint="),
+    "items a number": (metrics(items=3), "in its metrics.json items="),
+    "seed of text": (metrics(seed="1"), "in its metrics.json seed="),
+    "seed a fraction": (metrics(seed=1.5), "in its metrics.json seed="),
+    "labels missing": (metrics(labels=...), "its metrics.json lacks labels"),
+    "labels of one text": (metrics(labels="neg"), "in its metrics.json labels="),
+    "equal labels": (metrics(labels=["neg", "neg"]), "in its metrics.json labels="),
+    "labels of numbers": (metrics(labels=[0, 1]), "in its metrics.json labels="),
+    "metrics.json empty": (content("metrics.json", ""), "Expecting value"),
+    "metrics.json a list": (content("metrics.json", "[]"), "its metrics.json holds no values by name"),
+    "metrics.json deeply nested": (content("metrics.json", "[" * 100_000), "recursion"),
+    "metrics.json binary": (content("metrics.json", b"\xff\xfe\x00"), "decode"),
+    "metrics.json a folder": (other_kind("metrics.json", Path.mkdir), "metrics.json is not a regular file"),
+    "metrics.json a pipe": (other_kind("metrics.json", os.mkfifo), "metrics.json is not a regular file"),
+    "metrics.csv a pipe": (other_kind("metrics.csv", os.mkfifo), "metrics.csv is not a regular file"),
+    "metrics.csv a folder": (other_kind("metrics.csv", Path.mkdir), "metrics.csv is not a regular file"),
+    "metrics.csv binary": (content("metrics.csv", bytes(range(256))), "unreadable: "),
+    "metrics.csv of words": (content("metrics.csv", "epoch,val/loss\n0,low\n"), "could not convert string to float"),
+    "metrics.csv with a cell too many": (content("metrics.csv", "epoch,val/loss\n0,1,2\n"), "unreadable: "),
+    "metrics.csv of infinite epochs": (content("metrics.csv", "epoch,val/loss\n1e300,1\n"), "its metrics.csv counts"),
+    "config.yaml a pipe": (other_kind("config.yaml", os.mkfifo), "config.yaml is not a regular file"),
+    "config.yaml deeply nested": (content("config.yaml", "[" * 10_000), "config.yaml cannot be read"),
+    "task a list": (config("task", ["x"]), "in its config.yaml task="),
+    "model a text": (config("model", "base"), "in its config.yaml model=base must hold settings"),
+    "model.name missing": (config("model", {"after": "base"}), "its config.yaml lacks model.name"),
+    "model.name a list": (config("model.name", ["base"]), "must be a name without slashes"),
+    "model.name null": (config("model.name", None), "must be a name without slashes"),
+    "model.name empty": (config("model.name", ""), "must be a name without slashes"),
+    "model.name a path": (config("model.name", "a/b"), "must be a name without slashes"),
+    "model.name the folder above": (config("model.name", ".."), "must be a name without slashes"),
+    "model.after a list": (config("model.after", ["base"]), "in its config.yaml model.after="),
+    "trainer a list": (config("trainer", [1]), "in its config.yaml trainer=[1] must hold settings"),
+    "a setting of bytes": (
+        content("config.yaml", "model: {name: base, x: !!binary aGk=}\nseed: 9"),
+        "JSON serializable",
+    ),
+    "environment.json a list": (content("environment.json", "[]"), "its environment.json holds no values by name"),
+    "environment.json a folder": (other_kind("environment.json", Path.mkdir), "environment.json is not a regular file"),
+    "cpus of text": (content("environment.json", '{"cpus": "two"}'), "in its environment.json cpus="),
+    "versions a list": (content("environment.json", '{"versions": [1]}'), "in its environment.json versions="),
+    "a version that is a list": (
+        content("environment.json", '{"versions": {"torch": []}}'),
+        "in its environment.json versions.torch=",
+    ),
+    "predictions a pipe": (other_kind("predictions.parquet", os.mkfifo), "predictions.parquet is not a regular file"),
+    "predictions a folder": (other_kind("predictions.parquet", Path.mkdir), "is not a regular file"),
+    "no column label": (column("label", None), "label"),
+    "labels out of range": (column("label", [2] * REVIEWS), "its column label has values below 0 or above 1"),
+    "labels below 0": (column("label", [-1] * REVIEWS), "its column label has values below 0 or above 1"),
+    "labels null": (column("label", [0, None] * (REVIEWS // 2)), "its column label is not of type int, or has nulls"),
+    "labels of text": (column("label", ["neg"] * REVIEWS), "its column label is not of type int, or has nulls"),
+    "predicted out of range": (
+        column("predicted", [7] * REVIEWS),
+        "its column predicted has values below 0 or above 1",
+    ),
+    "rows of fractions": (column("row", [0.5] * REVIEWS), "its column row is not of type int, or has nulls"),
+    "lengths below 0": (column("length", [-1] * REVIEWS), "its column length has values below 0"),
+    "probabilities of text": (column("probabilities", [["a", "b"]] * REVIEWS), "unreadable: "),
+    "probabilities null": (column("probabilities", [None] * REVIEWS), "unreadable: "),
+    "probabilities NaN": (column("probabilities", [[np.nan, 0.5]] * REVIEWS), "did training diverge?"),
+    "probabilities above 1": (
+        column("probabilities", [[3.0, 0.5]] * REVIEWS),
+        "it has probabilities below 0 or above 1",
+    ),
+    "too few probabilities": (
+        column("probabilities", [[1.0]] * REVIEWS),
+        "its probabilities are not 2 for each review",
+    ),
+    "unequal probabilities": (column("probabilities", [[1.0], [0.5, 0.5]] * (REVIEWS // 2)), "unreadable: "),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_run_is_named_and_the_others_are_compared(kind, tmp_path):
+    malform, reason = MALFORMED[kind]
+    write_run(tmp_path / "good", "mean")
+    malform(write_run(tmp_path / "bad", "base", seed=9))
+    found = quick(tmp_path, split="test", resamples=100)
+    write_all(found, tmp_path / "out")
+    assert labels_of(found) == ["mean"]
+    assert [Path(one["folder"]).name for one in found["skipped"]] == ["bad"]
+    assert reason in found["skipped"][0]["reason"]
+    assert "\n" not in found["skipped"][0]["reason"]
+
+
+MALFORMED_TEXTS = {
+    "a folder": other_kind("reviews.parquet", Path.mkdir),
+    "a pipe": other_kind("reviews.parquet", os.mkfifo),
+    "null": lambda folder: pq.write_table(pa.table({"text": [None] * REVIEWS}), folder / "reviews.parquet"),
+    "numbers": lambda folder: pq.write_table(pa.table({"text": [1] * REVIEWS}), folder / "reviews.parquet"),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED_TEXTS)
+def test_malformed_texts_are_as_good_as_none(kind, tmp_path):
+    MALFORMED_TEXTS[kind](write_run(tmp_path / "run"))
+    assert quick(tmp_path)["rungs"][0]["slices"].keys() == {"length"}
+
+
+def test_predictions_for_other_labels_are_passed_over(tmp_path):
+    """Of one fingerprint, which only an edited run can have; a third class would not fit into the confusion matrix."""
+    write_run(tmp_path / "a", "mean")
+    file = write_run(tmp_path / "b", "base", metrics={"labels": ["neg", "pos", "so so"]}) / "predictions.parquet"
+    table = pq.read_table(file).drop_columns(["predicted", "probabilities"])
+    table = table.append_column("predicted", pa.array([2] * REVIEWS))
+    pq.write_table(table.append_column("probabilities", pa.array([[0.2, 0.2, 0.6]] * REVIEWS)), file)
+    found = quick(tmp_path, split="test")
+    assert labels_of(found) == ["mean"]
+    assert found["skipped"][0]["reason"] == "it has other labels than the other runs"
+
+
+def test_a_folder_whose_name_is_not_utf8_is_compared(tmp_path):
+    write_run(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / os.fsdecode(b"runs-\xff"))
+    page = write_all(quick(tmp_path), tmp_path / "out")
+    assert "runs-?" in page.with_name("comparison.json").read_text()
 
 
 def test_runs_of_different_test_sets_are_refused_with_their_fingerprints(ladder, tmp_path):
@@ -484,14 +661,18 @@ def test_a_decoder_that_diverged_or_lacks_a_column_is_passed_over(tmp_path):
     for name, change in (
         ("nan", lambda table: table.set_column(6, "label_probability", pa.array([np.nan] * REVIEWS))),
         ("bare", lambda table: table.drop_columns(["right"])),
+        ("counted", lambda table: table.set_column(4, "right", pa.array([1] * REVIEWS))),
+        ("nameless", lambda table: table.set_column(1, "label", pa.array([None] * REVIEWS, pa.string()))),
     ):
         file = write_decoded(tmp_path / name, seed=len(name)) / "predictions.parquet"
         pq.write_table(change(pq.read_table(file)), file)
     found = quick(tmp_path)
     assert [rung["seeds"] for rung in found["rungs"]] == [[1]]
     reasons = {Path(one["folder"]).name: one["reason"] for one in found["skipped"]}
-    assert "no numbers: did training diverge?" in reasons["nan"]
+    assert "not numbers: did training diverge?" in reasons["nan"]
     assert "right" in reasons["bare"]
+    assert "its column right is not of type bool" in reasons["counted"]
+    assert "its column label is not of type string, or has nulls" in reasons["nameless"]
 
 
 def test_the_two_families_do_not_share_a_table(ladder, by_range):

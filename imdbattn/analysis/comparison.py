@@ -5,7 +5,6 @@ what an encoder-decoder makes of them: "items" says which; the number of them st
 of arrays: N items, V variants, S seeds, B resamples.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from imdbattn.analysis import statistics
-from imdbattn.analysis.figures import read_curves
 from imdbattn.analysis.runs import (
     FINGERPRINT,
     REVIEWS,
@@ -70,7 +68,7 @@ def compare(
     shifts_BV = statistics.seed_shifts([right_NS.mean(0) for right_NS in rights], resamples, seed)
     drawn = Resampled(share_NV, noise_V, means_BV, shifts_BV, [len(seeds) for seeds in told])
     first = runs[0]
-    classes = list(first.metrics["labels"]) if first.items == REVIEWS else []
+    classes = first.labels
     points = [] if first.items == REVIEWS else length_points(told[0][0].lengths_N)
     rungs = [
         describe(one, seeds, masks, len(classes))
@@ -110,16 +108,22 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
             if not run.has(split):
                 raise UserError(f"it has no {split} predictions")
             found[run.folder] = run.predictions(split)
-        except (UserError, OSError, ValueError, KeyError) as error:
+        except Exception as error:  # whatever a broken file raises: it is one run of many
             skipped.append(passed_over(run.folder, error))
     if not found:
         raise UserError(f"no run has {split} predictions that can be read: {skipped[0]['reason']}")
-    items = runs[0].items
-    longest = max(found.values(), key=lambda one: len(one.rows_N))
-    for folder, one in list(found.items()):
+    first = max((run for run in runs if run.folder in found), key=lambda run: len(found[run.folder].rows_N))
+    longest = found[first.folder]
+    for run in (run for run in runs if run.folder in found):
+        one = found[run.folder]
         if not (np.array_equal(one.rows_N, longest.rows_N) and np.array_equal(one.labels_N, longest.labels_N)):
-            skipped.append({"folder": shown(folder), "reason": f"it scored {len(one.rows_N)} {items} only, or others"})
-            del found[folder]
+            reason = f"it scored {len(one.rows_N):,} {first.items} only, or others"
+        elif len(run.labels) != len(first.labels):
+            reason = "it has other labels than the other runs"
+        else:
+            continue
+        skipped.append({"folder": shown(run.folder), "reason": reason})
+        del found[run.folder]
     return found, skipped
 
 
@@ -200,11 +204,9 @@ def average(values: Sequence[float | None]) -> float | None:
 
 def curves(runs: Sequence[Run]) -> dict[str, Any]:
     """Learning curves by name: the epochs, and a list of values a seed, None behind the last epoch of a shorter one."""
-    files = [run.folder / "metrics.csv" for run in runs]
-    read = [read_curves(file) for file in files if file.exists()]
     found = {}
     for name in CURVES:
-        seeds = [dict(zip(*curve[name], strict=True)) for curve in read if name in curve]
+        seeds = [dict(zip(*run.curves[name], strict=True)) for run in runs if name in run.curves]
         if seeds:
             epochs = sorted({epoch for values in seeds for epoch in values})
             found[name] = {"epochs": epochs, "values": [[values.get(epoch) for epoch in epochs] for values in seeds]}
@@ -234,7 +236,7 @@ def unit(items: str) -> str:
 
 
 def is_range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(end) is int for end in value)
+    return isinstance(value, list) and len(value) == 2 and all(type(end) is int and 0 < end < 10**6 for end in value)
 
 
 def length_points(lengths_N: np.ndarray) -> list[tuple[int, int]]:
@@ -370,11 +372,7 @@ def disputed(
 def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The distinct machines and versions that the runs were made with."""
     found = []
-    for run in runs:
-        try:
-            told = json.loads((run.folder / "environment.json").read_text())
-        except (OSError, ValueError):
-            continue
+    for told in (run.environment for run in runs if run.environment):
         one = {name: told.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")}
         one |= {name: told.get("versions", {}).get(name) for name in ("torch", "lightning")}
         if one not in found:
