@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from omegaconf import OmegaConf
 
 from imdbattn.analysis import statistics
 from imdbattn.analysis.comparison import FEWEST, POINTS, compare, length_points
-from imdbattn.analysis.report import notes, write_all
+from imdbattn.analysis.figures import signed
+from imdbattn.analysis.report import notes, p_value, points, verdicts, write_all
 from imdbattn.analysis.runs import find_runs, neighbours, variants
 from imdbattn.errors import UserError
 
@@ -29,8 +31,13 @@ LABELS = np.arange(REVIEWS) % 2
 TEXTS = [f"I do{'n’t' if n % 4 == 0 else ''} like it{' BUT' if n % 5 == 0 else ''}. {n}" for n in range(REVIEWS)]
 
 
-def write_run(folder: Path, model="mean", seed=1, accuracy=0.8, test=True, fingerprint="f1", metrics=None, **changed):
-    """A run folder as training leaves it; `accuracy` of the reviews are right, by the same difficulty in all runs."""
+def write_run(
+    folder: Path, model="mean", seed=1, accuracy=0.8, test=True, fingerprint="f1", metrics=None, right=None, **changed
+):
+    """A run folder as training leaves it; `accuracy` of the reviews are right, by the same difficulty in all runs.
+
+    right: which of the reviews are right instead.
+    """
     settings = {
         "seed": seed,
         "model": {
@@ -51,16 +58,18 @@ def write_run(folder: Path, model="mean", seed=1, accuracy=0.8, test=True, finge
     difficulty = np.random.default_rng(0).permutation(REVIEWS) / REVIEWS
     noise = np.random.default_rng([seed, len(model)]).normal(0, 0.01, REVIEWS)
     probability = np.clip(0.5 + (accuracy - difficulty + noise), 0.01, 0.99)  # of the true label
+    if right is not None:
+        probability = np.where(right, 0.9, 0.1)
     predicted = np.where(probability > 0.5, LABELS, 1 - LABELS)
-    right = float((predicted == LABELS).mean())
+    share = float((predicted == LABELS).mean())
     both = np.where(LABELS[:, None] == np.arange(2), probability[:, None], 1 - probability[:, None])
     for prefix in ("", "validation_") if test else ("validation_",):
         columns = {"row": np.arange(REVIEWS) + 7, "label": LABELS, "predicted": predicted, "probability": both.max(1)}
         columns |= {"probabilities": list(both), "length": np.arange(REVIEWS) + 1}
         pq.write_table(pa.table(columns), folder / f"{prefix}predictions.parquet")
         pq.write_table(pa.table({"row": columns["row"], "text": TEXTS}), folder / f"{prefix}reviews.parquet")
-    facts = {"model": model, "seed": seed, "test_set": "small", "labels": ["neg", "pos"], "val_accuracy": right}
-    facts |= {"test_fingerprint": fingerprint, "val_fingerprint": "v1"} | ({"test_accuracy": right} if test else {})
+    facts = {"model": model, "seed": seed, "test_set": "small", "labels": ["neg", "pos"], "val_accuracy": share}
+    facts |= {"test_fingerprint": fingerprint, "val_fingerprint": "v1"} | ({"test_accuracy": share} if test else {})
     (folder / "metrics.json").write_text(json.dumps(facts | (metrics or {})))
     return folder
 
@@ -149,7 +158,7 @@ def test_numbers_are_those_of_the_predictions(ladder):
     assert pair["only_to_right"] - pair["only_from_right"] == pytest.approx(REVIEWS * pair["difference"])
     low, high = pair["interval"]
     numbers = f"by {100 * pair['difference']:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
-    assert pair["words"] == f"base beats mean {numbers}"
+    assert pair["words"] == f"base against mean: better {numbers}, p < 0.001"
 
 
 def test_a_pairs_interval_knows_how_few_seeds_it_rests_on(ladder):
@@ -507,14 +516,106 @@ def test_all_can_be_set_against_one(ladder):
         quick(ladder, against="bass")
 
 
-def test_one_seed_says_that_its_spread_is_unknown(tmp_path):
-    write_run(tmp_path / "mean", "mean", accuracy=0.7)
-    for seed in (1, 2):
-        write_run(tmp_path / f"base{seed}", "base", seed, 0.7)
-    found = quick(tmp_path)
+def right_but(*wrong: tuple[int, int]) -> np.ndarray:
+    """All reviews right but those of the ranges."""
+    right_N = np.ones(REVIEWS, dtype=bool)
+    for first, behind in wrong:
+        right_N[first:behind] = False
+    return right_N
+
+
+def set_against(tmp_path, mean, **others) -> dict:
+    """The comparison with `mean`; of each model a list of which reviews its seeds get right."""
+    for model, seeds in {"mean": mean, **others}.items():
+        for seed, right_N in enumerate(seeds):
+            write_run(tmp_path / f"{model}{seed}", model, seed, right=right_N)
+    return quick(tmp_path, against="mean", resamples=2000)
+
+
+def words_of(found: dict) -> list[tuple[str, str, str]]:
+    return [(pair["verdict"], pair["about"], pair["words"]) for pair in found["pairs"]]
+
+
+def numbers_of(pair: dict) -> str:
+    return f"{signed(pair['difference'])} points ({points(pair['interval'])})"
+
+
+@pytest.mark.parametrize(
+    ("mean", "base", "verdict", "said"),
+    [
+        (right_but((0, 60)), right_but((60, 70)), "better", r"better by 12\.5 points \(8\.\d to 16\.\d\), p < 0\.001"),
+        (right_but((60, 70)), right_but((0, 60)), "worse", r"worse by 12\.5 points \(8\.\d to 16\.\d\), p < 0\.001"),
+        (right_but((0, 10)), right_but((10, 22)), "undecided", r"no difference shown, −0\.5 points \(.*\), p = 0\.\d+"),
+    ],
+)
+def test_of_one_seed_each_two_trained_models_are_compared(mean, base, verdict, said, tmp_path):
+    found = set_against(tmp_path, [mean], base=[base])
+    ((decided, about, words),) = words_of(found)
+    assert (decided, about) == (verdict, "two trained models")
+    assert re.fullmatch(f"base against mean: {said} \\(one seed each: these two trained models only\\)", words)
+    total = verdicts(found)
+    assert total == (
+        f"Of 1 comparison: 1 {verdict}. Comparisons with one seed each (1 of 1) are about two trained models and show "
+        "nothing about their architectures."
+    )
+
+
+def test_one_seed_against_several_is_about_that_trained_model(tmp_path):
+    found = set_against(
+        tmp_path,
+        [right_but((0, 60))],
+        base=[right_but((60, 70)), right_but((60, 69))],
+        residual=[right_but((5, 65)), right_but((0, 59))],
+    )
     assert found["rungs"][0]["test"]["sd"] is None
-    assert found["pairs"][0]["words"].startswith("no difference shown between mean and base: ")
-    assert found["pairs"][0]["words"].endswith("; one seed of mean: its spread over seeds is unknown")
+    better, undecided = words_of(found)
+    assert (better[:2], undecided[:2]) == (
+        ("better", "architecture and trained model"),
+        ("undecided", "architecture and trained model"),
+    )
+    assert all(words.endswith(" (one seed of mean: that trained model only)") for *_, words in (better, undecided))
+    assert verdicts(found) == "Of 2 comparisons: 1 better, 1 undecided."
+
+
+def test_several_seeds_each_compare_two_architectures(ladder):
+    assert {about for _, about, _ in words_of(quick(ladder))} == {"architectures"}
+
+
+def test_a_difference_of_these_seeds_alone_is_undecided_and_its_p_value_explained(tmp_path):
+    """Four points on these reviews, which a test of these models finds; another pair of seeds may turn them round."""
+    mean = [right_but((0, 20)), right_but((0, 20))]
+    found = set_against(tmp_path, mean, base=[right_but((0, 20), (100, 104)), right_but((0, 20), (100, 140))])
+    ((verdict, _, words),) = words_of(found)
+    (pair,) = found["pairs"]
+    assert (verdict, pair["holm_p"] < 0.001, pair["interval"][1] > 0) == ("undecided", True, True)
+    assert words == (
+        f"base against mean: no difference shown, {numbers_of(pair)}; "
+        "p < 0.001 is about these trained models only; the interval is about other seeds too and includes 0"
+    )
+
+
+def test_an_interval_of_reviews_that_includes_0_leaves_two_trained_models_undecided(tmp_path):
+    """18 against 8: p is 0.0499, and of the resamples 3 % have no gain."""
+    found = set_against(tmp_path, [right_but((0, 18))], base=[right_but((18, 26))])
+    ((verdict, _, words),) = words_of(found)
+    (pair,) = found["pairs"]
+    assert (verdict, pair["holm_p"] < 0.05, pair["interval"][0]) == ("undecided", True, 0.0)
+    assert f"no difference shown, {numbers_of(pair)}; p = 0.050 but the interval includes 0 (one seed each" in words
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_the_verdict_is_made_from_the_corrected_p_value(seeds, tmp_path):
+    """30 against 14 has p = 0.016, and 0.079 as one of five."""
+    same = [right_but((0, 30))] * seeds
+    others = dict.fromkeys(("base_pe", "residual", "residual_pe", "tuned"), same)
+    found = set_against(tmp_path, same, base=[right_but((30, 44))] * seeds, **others)
+    pair = found["pairs"][0]
+    assert (pair["to"], pair["verdict"]) == ("base", "undecided")
+    assert pair["mcnemar_p"] < 0.05 < pair["holm_p"]
+    assert pair["interval"][0] > 0
+    assert f"the interval excludes 0, but {p_value(pair['holm_p'])} (corrected for 5 comparisons)" in pair["words"]
+    alone = set_against(tmp_path / "alone", same, base=[right_but((30, 44))] * seeds)["pairs"][0]
+    assert (alone["verdict"], alone["holm_p"]) == ("better", alone["mcnemar_p"])
 
 
 def test_curves_of_seeds_lie_on_common_epochs(tmp_path):

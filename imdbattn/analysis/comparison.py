@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from imdbattn.analysis import statistics
+from imdbattn.analysis.figures import signed
+from imdbattn.analysis.report import TRAINED, p_value, percents, points
 from imdbattn.analysis.runs import (
     FINGERPRINT,
     REVIEWS,
@@ -35,6 +37,7 @@ LEVEL = 0.95  # of the intervals
 RANGE = "data.lengths"  # the setting: shortest and longest string of training
 POINTS = 60  # at most, of a line over lengths
 FEWEST = 10  # items behind a point of it
+ABOUT = ("architectures", "architecture and trained model", TRAINED)  # what is compared, by how many have one seed
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> which items are in it
 
@@ -308,38 +311,48 @@ def compare_pairs(found: Sequence[Variant], pairs: Sequence[tuple[int, int]], dr
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
         low, high = drawn.interval(to, old)
-        difference = float((share_NV[:, to] - share_NV[:, old]).mean())
-        verdict = statistics.verdict(holm_p, low, high, drawn.freedom(old, to))
-        compared.append(
-            {
-                "from": found[old].label,
-                "to": found[to].label,
-                "difference": difference,
-                "interval": [low, high],
-                "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
-                "only_from_right": float((share_NV[:, old] * (1 - share_NV[:, to])).sum()),
-                "mcnemar_p": p,
-                "holm_p": holm_p,
-                "verdict": verdict,
-                "words": in_words(found[old], found[to], verdict, difference, low, high),
-            }
-        )
+        pair = {
+            "from": found[old].label,
+            "to": found[to].label,
+            "about": ABOUT[sum(drawn.seeds[place] == 1 for place in (old, to))],
+            "difference": float((share_NV[:, to] - share_NV[:, old]).mean()),
+            "interval": [low, high],
+            "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
+            "only_from_right": float((share_NV[:, old] * (1 - share_NV[:, to])).sum()),
+            "mcnemar_p": p,
+            "holm_p": holm_p,
+            "verdict": statistics.verdict(holm_p, low, high),
+        }
+        compared.append(pair | {"words": in_words(pair, found[old], found[to], len(pairs))})
     return compared
 
 
-def in_words(old: Variant, to: Variant, verdict: str, difference: float, low: float, high: float) -> str:
-    """`residual beats base by 1.9 points (1.4 to 2.4)`, and what one seed leaves open."""
-    difference, low, high = (round(100 * value, 1) + 0.0 for value in (difference, low, high))  # no -0.0
-    said = {
-        "better": f"{to.label} beats {old.label} by {difference:.1f} points ({low:.1f} to {high:.1f})",
-        "worse": f"{to.label} falls behind {old.label} by {-difference:.1f} points ({-high:.1f} to {-low:.1f})",
-        "undecided": f"no difference shown between {old.label} and {to.label}: "
-        f"{difference:+.1f} points ({low:.1f} to {high:.1f})",
-    }[verdict]
+def in_words(pair: Mapping[str, Any], old: Variant, to: Variant, comparisons: int) -> str:
+    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`, and which models that is about.
+
+    Where the test and the interval disagree, it is said why. comparisons: the number that p is corrected for.
+    """
+    (low, high), p, decided = pair["interval"], p_value(pair["holm_p"]), pair["verdict"] != "undecided"
+    if decided:
+        near, far = sorted(map(abs, pair["interval"]))
+        said = f"{pair['verdict']} by {percents(abs(pair['difference']))} points ({percents(near)} to {percents(far)})"
+    else:
+        said = f"no difference shown, {signed(pair['difference'])} points ({points(pair['interval'])})"
+    if not decided and pair["holm_p"] < 0.05 and pair["about"] == TRAINED:
+        said += f"; {p} but the interval includes 0"
+    elif not decided and pair["holm_p"] < 0.05:
+        said += f"; {p} is about these trained models only; the interval is about other seeds too and includes 0"
+    elif not decided and not low <= 0 <= high:
+        many = f"{comparisons:,} comparison{'s' * (comparisons > 1)}"
+        said += f"; the interval excludes 0, but {p} (corrected for {many})"
+    else:
+        said += f", {p}"
     single = [one.label for one in (old, to) if len(one.runs) == 1]
     if len(single) == 2:
-        return f"{to.label} against {old.label}, one seed each: {difference:+.1f} points ({low:.1f} to {high:.1f})"
-    return f"{said}; one seed of {single[0]}: its spread over seeds is unknown" if single else said
+        said += " (one seed each: these two trained models only)"
+    elif single:
+        said += f" (one seed of {single[0]}: that trained model only)"
+    return f"{to.label} against {old.label}: {said}"
 
 
 def disputed(

@@ -16,13 +16,13 @@ from imdbattn.analysis.figures import figures, one_of, png, signed, svg
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.safety import visible
 
+TRAINED = "two trained models"  # what a comparison of one seed each is about
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
 CURVES = f"{BAND} Training is measured while {{}}weights still change, so it may look worse than validation."
 CAPTIONS = {  # of the figures, in the page
     "accuracies": "Each row is a rung: mean over seeds, its interval, and the seeds themselves.",
     "lengths": f"{BAND} Neighbouring lengths of which there are few {{items}} share a point.",
-    "differences": "Right of 0 the rung named first is better, left of it the other; grey is undecided, as "
-    "one seed each always is.",
+    "differences": "Right of 0 the rung named first is better, left of it the other; grey is undecided.",
     "time": "Mean training time of a seed, on the hardware named at the end; jobs may have run side by side.",
     "curves_accuracy": CURVES.format("words are dropped and "),
     "curves_loss": CURVES.format("words are dropped and "),
@@ -92,7 +92,7 @@ def print_terminal(comparison: dict[str, Any]) -> None:
         console.print(f"In {console.width} columns there is no room for {', '.join(missing)}.", style="dim")
     console.print()
     for pair in comparison["pairs"]:
-        console.print(f"{pair['words']} [{p_value(pair['holm_p'])}]")
+        console.print(pair["words"])
     if comparison["pairs"]:
         console.print()
     for note in notes(comparison):
@@ -164,15 +164,6 @@ def p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def by_chance(p: float) -> str:
-    """A p-value as how often chance alone would show a difference at least this large."""
-    if p < 0.001:
-        return "less than once in 1,000"
-    many = 100 if p >= 0.01 else 1000
-    times = round(p * many)
-    return f"{'once' if times == 1 else f'{times} times'} in {many:,}"
-
-
 def table_of_rungs(comparison: dict[str, Any]) -> list[list[str]]:
     """The table that terminal, Markdown and page show: a head, then a line per rung; empty columns are left out."""
     interval = f"{100 * comparison['method']['level']:g} % interval"
@@ -242,8 +233,14 @@ def verdicts(comparison: dict[str, Any]) -> str:
     if not pairs:
         return ""
     numbers = [(sum(pair["verdict"] == v for pair in pairs), v) for v in ("better", "worse", "undecided")]
-    words = ", ".join(f"{number} {verdict}" for number, verdict in numbers if number)
-    return f"Of {len(pairs)} comparison{'s' * (len(pairs) > 1)}: {words}."
+    words = ", ".join(f"{number:,} {verdict}" for number, verdict in numbers if number)
+    said = f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {words}."
+    if trained := sum(pair["about"] == TRAINED for pair in pairs):
+        said += (
+            f" Comparisons with one seed each ({trained:,} of {len(pairs):,}) are about two trained models and show "
+            "nothing about their architectures."
+        )
+    return said
 
 
 def notes(comparison: dict[str, Any]) -> list[str]:
@@ -261,16 +258,19 @@ def notes(comparison: dict[str, Any]) -> list[str]:
     if not comparison["one_validation"]:
         found.append("Validation sets differ between rungs, so their validation accuracies cannot be compared.")
     if any(len(rung["seeds"]) == 1 for rung in rungs):
-        found.append(f"Of one seed there is no standard deviation, and the interval knows the {items}' chance alone.")
+        found.append(
+            f"A rung with one seed has no standard deviation: its interval covers the {items} alone, and comparisons "
+            "with it are about that trained model, not about its architecture."
+        )
     if number := len(comparison["pairs"]):
         found.append(
-            f"p is McNemar's test on the {items} that one of two rungs gets right and the other wrong, corrected for "
-            f"{number} comparison{'s' * (number > 1)} by Holm's method. Better or worse is said where p is below 0.05 "
-            "and the interval leaves out 0, and never from one seed each."
+            f"p is McNemar's test of these trained models on the {items} that one of two gets right and the other "
+            f"wrong, corrected for {number:,} comparison{'s' * (number > 1)} by Holm's method. Better or worse is said "
+            "where p is below 0.05 and the interval excludes 0."
         )
     if untested := comparison["untested"]:
         found.append(
-            f"Validation is compared, since {len(untested)} of the runs have no test predictions, such as "
+            f"Validation is compared, since {len(untested):,} of the runs have no test predictions, such as "
             f"{untested[0]}; split=test leaves them out."
         )
     for name, listed in method["words"].items():
@@ -340,7 +340,7 @@ def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
 
     pairs = [["comparison", "points", "interval", "p (Holm)", "verdict"]]
     for pair in comparison["pairs"]:
-        step = f"{pair['from']} → {pair['to']}"
+        step = f"{pair['to']} against {pair['from']}"
         shown = [signed(pair["difference"]), points(pair["interval"]), p_value(pair["holm_p"]), pair["verdict"]]
         pairs.append([step, *shown])
     most = [["row", "label", "lowest", "highest"]]
@@ -389,7 +389,7 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(percents=percents, signed=signed, points=points, p_value=p_value, by_chance=by_chance)
+    environment.globals.update(percents=percents, signed=signed, points=points, p_value=p_value)
     return environment.get_template("comparison.html.jinja").render(
         comparison,
         headline=headline(comparison),
