@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from imdbattn.analysis import statistics
-from imdbattn.analysis.comparison import FEWEST, POINTS, compare, length_points
+from imdbattn.analysis.comparison import FEWEST, POINTS, compare_sets, length_points
 from imdbattn.analysis.figures import signed
-from imdbattn.analysis.report import notes, p_value, points, verdicts, write_all
+from imdbattn.analysis.report import notes, p_value, points, print_terminal, verdicts, write_all, write_sets
 from imdbattn.analysis.runs import find_runs, neighbours, variants
 from imdbattn.errors import UserError
 
 REVIEWS = 400
 WORDS = {"not": ["not", "n't"], "but": ["but"]}
+SINGLE = ("comparison.html", "comparison.md", "comparison.csv", "comparison.json", "pairs.csv")  # files of one set
 AFTER = {"base": "mean", "base_pe": "base", "residual": "base", "residual_pe": "residual"}
 SCALED, DOT = ({"_target_": f"imdbattn.nn.attention.{name}"} for name in ("ScaledDot", "Dot"))
 LABELS = np.arange(REVIEWS) % 2
@@ -107,8 +108,13 @@ def steps_of(found: dict) -> list[tuple[str, str]]:
     return [(pair["from"], pair["to"]) for pair in found["pairs"]]
 
 
+def quick_sets(*folders, **options) -> list[dict]:
+    return compare_sets(folders, **{"resamples": 200, "words": WORDS} | options)
+
+
 def quick(*folders, **options) -> dict:
-    return compare(folders, **{"resamples": 200, "words": WORDS} | options)
+    (found,) = quick_sets(*folders, **options)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -415,15 +421,100 @@ def test_a_folder_whose_name_is_not_utf8_is_compared(tmp_path):
     assert "runs-?" in page.with_name("comparison.json").read_text()
 
 
-def test_runs_of_different_test_sets_are_refused_with_their_fingerprints(ladder, tmp_path):
-    other = write_run(tmp_path / "other", "residual", fingerprint="f2")
-    with pytest.raises(UserError) as error:
-        quick(ladder, tmp_path)
-    message = str(error.value)
-    assert "f1 (small): 9 run(s)" in message
-    assert f"f2 (small): 1 run(s), such as {other}" in message
-    assert "\n" not in message
+@pytest.mark.parametrize("debug", [{"trainer__fast_dev_run": True}, {"trainer__overfit_batches": 3}])
+def test_a_debug_run_is_not_a_result(debug, tmp_path):
+    write_run(tmp_path / "good", trainer__fast_dev_run=False, trainer__overfit_batches=0.0)
+    write_run(tmp_path / "debug", "base", **debug)
+    found = quick(tmp_path)
+    assert labels_of(found) == ["mean"]
+    assert found["skipped"][0]["reason"] == f"a debug run ({next(iter(debug)).replace('__', '.')}), not a result"
+
+
+def test_runs_of_different_test_sets_get_a_table_each(ladder, tmp_path):
+    write_run(tmp_path / "residual", "residual", fingerprint="f2")
+    write_run(tmp_path / "mean", "mean", fingerprint="f2", metrics={"test_set": "large"}, right=np.ones(REVIEWS, bool))
+    found = quick_sets(ladder, tmp_path)
+    assert [(one["fingerprint"], one["test_set"], labels_of(one)) for one in found] == [
+        ("f1", "small", ["mean", "base", "residual"]),
+        ("f2", "large", ["mean", "residual"]),
+    ]
+    assert found[0] == quick(ladder)
+    assert found[1] == quick(tmp_path)
     assert quick(ladder, tmp_path, split="validation")["reviews"] == REVIEWS
+
+
+def test_a_run_without_test_predictions_turns_its_own_set_alone_to_validation(ladder, tmp_path):
+    write_run(tmp_path / "tuning", "base", fingerprint="f2", test=False)
+    assert [(one["split"], len(one["untested"])) for one in quick_sets(ladder, tmp_path)] == [
+        ("test", 0),
+        ("validation", 1),
+    ]
+
+
+def test_a_set_that_cannot_be_read_does_not_stop_the_others(ladder, tmp_path):
+    (write_run(tmp_path / "broken", fingerprint="f2") / "predictions.parquet").write_bytes(b"PAR1")
+    found = quick(ladder, tmp_path)
+    assert found["fingerprint"] == "f1"
+    assert [Path(one["folder"]).name for one in found["skipped"]] == ["broken"]
+
+
+def test_the_command_shows_and_writes_each_set_with_an_index(ladder, tmp_path, capsys, monkeypatch):
+    write_run(tmp_path / "other" / "residual", "residual", fingerprint="f2", metrics={"test_set": "<large>"})
+    write_run(tmp_path / "other" / "debug", trainer__fast_dev_run=True)
+    out = tmp_path / "out"
+    write_sets([quick(ladder)], out)
+    assert {path.name for path in out.iterdir()} == {*SINGLE, "figures"}
+    comparisons = quick_sets(ladder, tmp_path / "other")
+    page = write_sets(comparisons, out)
+    assert {path.name for path in out.iterdir()} == {
+        "comparison.html",
+        "comparison.md",
+        "test-f1",
+        "test-f2",
+        "figures",
+    }
+    assert not list((out / "figures").iterdir()), "those of the single comparison would be taken for all"
+    assert {path.name for path in (out / "test-f1").iterdir()} == {*SINGLE, "figures"}
+    for text, ending in ((page.read_text(), "html"), ((out / "comparison.md").read_text(), "md")):
+        links = re.findall(r'href="([^"]*)"|\]\(([^)]*)\)', text)
+        assert ["".join(link) for link in links] == [f"test-{name}/comparison.{ending}" for name in ("f1", "f2")]
+        assert "<large>" not in text.replace("\\<", "")
+    monkeypatch.setenv("COLUMNS", "120")
+    print_terminal(*comparisons)
+    shown = capsys.readouterr().out
+    places = [shown.index(text) for text in ("400 test reviews of small", "400 test reviews of <large>", "left out: ")]
+    assert places == sorted(places)
+    assert shown.count("left out: ") == 1
+
+
+def test_a_sweep_over_two_test_sets_publishes_both(tmp_path, monkeypatch):
+    from imdbattn.training import publish, sweep
+
+    published = []
+    monkeypatch.setattr(
+        publish, "publish_comparison", lambda found, out, *_: published.append((found["test_set"], out))
+    )
+    folders = [write_run(tmp_path / name, fingerprint=name, metrics={"test_set": name}) for name in ("f1", "f2")]
+    sweep.compare_jobs(OmegaConf.create({"logger": {"name": "wandb", "group": "g"}}), tmp_path, folders)
+    assert published == [(name, tmp_path / "comparison" / f"test-{name}") for name in ("f1", "f2")]
+    assert all((out / "comparison.html").exists() for _, out in published)
+
+
+def test_all_sets_with_a_variant_of_that_label_are_set_against_it(ladder, tmp_path):
+    for model in ("mean", "base", "residual_pe"):
+        write_run(tmp_path / "both" / model, model, fingerprint="f2")
+    for model in ("mean", "base"):
+        write_run(tmp_path / "one" / model, model, fingerprint="f3")
+    found = quick_sets(ladder, tmp_path / "both", tmp_path / "one", against="residual_pe")
+    assert [steps_of(one) for one in found] == [
+        [("mean", "base"), ("base", "residual")],
+        [("residual_pe", "mean"), ("residual_pe", "base")],
+        [("mean", "base")],
+    ]
+    with pytest.raises(
+        UserError, match="against=bass is not among the runs; choose one of mean, base, residual, resid"
+    ):
+        quick_sets(ladder, tmp_path / "both", against="bass")
 
 
 def test_validation_is_compared_where_a_run_has_no_test(ladder, tmp_path):
@@ -715,8 +806,8 @@ def test_variants_by_the_range_of_their_training_are_named_ordered_and_compared_
     assert [rung["trained_on"] for rung in found["rungs"]] == [[1, 5], [1, 10], [1, 20]] * 2
     assert {rung["apart_from_range"] for rung in found["rungs"]} == {"seq2seq", "seq2seq_attention"}
     assert not found["one_validation"]
-    with pytest.raises(UserError, match="different validation sets"):
-        quick(by_range, split="validation")
+    apart = quick_sets(by_range, split="validation")
+    assert {one["fingerprint"]: len(one["rungs"]) for one in apart} == {"v5": 2, "v10": 2, "v20": 2}
 
 
 def test_where_no_setting_tells_data_apart_their_fingerprints_do(tmp_path):
@@ -777,5 +868,7 @@ def test_a_decoder_that_diverged_or_lacks_a_column_is_passed_over(tmp_path):
 
 
 def test_the_two_families_do_not_share_a_table(ladder, by_range):
-    with pytest.raises(UserError, match=r"f1 \(small\).*s1 \(letters\)"):
-        quick(ladder, by_range)
+    assert [(one["items"], len(one["rungs"])) for one in quick_sets(ladder, by_range)] == [
+        ("reviews", 3),
+        ("strings", 6),
+    ]

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdbattn.analysis import figures, report
-from imdbattn.analysis.comparison import compare
+from imdbattn.analysis.comparison import compare_sets
 from imdbattn.errors import UserError
 from tests.test_compare import write_decoded, write_run
 
@@ -465,7 +465,7 @@ def test_a_pair_has_one_name_and_a_negative_number_a_minus_sign(tmp_path, undraw
     for model, accuracy in (("mean", 0.7), ("base", 0.8), ("residual", 0.79), ("residual_pe", 0.7)):
         for seed in (1, 2):
             write_run(tmp_path / "runs" / f"{model}-{seed}", model, seed, accuracy)
-    comparison = compare([tmp_path / "runs"], resamples=200)
+    comparison, *_ = compare_sets([tmp_path / "runs"], resamples=200)
     page = report.write_all(comparison, tmp_path / "out")
     monkeypatch.setenv("COLUMNS", "200")
     report.print_terminal(comparison)
@@ -494,7 +494,7 @@ def test_a_real_comparison_becomes_a_page(tmp_path):
     for model, accuracy in (("mean", 0.7), ("base", 0.8)):
         for seed in (1, 2):
             write_run(tmp_path / "runs" / f"{model}-{seed}", model, seed, accuracy)
-    comparison = compare([tmp_path / "runs"], resamples=200, words={"not": ["not", "n't"]})
+    comparison, *_ = compare_sets([tmp_path / "runs"], resamples=200, words={"not": ["not", "n't"]})
     page = report.write_all(comparison, tmp_path / "out")
     text = words(page.read_text())
     assert comparison["pairs"][0]["words"] in text
@@ -513,7 +513,7 @@ def decoded(tmp_path_factory):
                 for seed in (1, 2):
                     reach = lengths[1] * (1 + len(model) / 20)
                     write_decoded(folder / f"{model}{place}{seed}", model, seed, reach, lengths, **metrics)
-        return compare([folder], resamples=200, words={"not": ["not", "n't"]})
+        return compare_sets([folder], resamples=200, words={"not": ["not", "n't"]})[0]
 
     return make
 

@@ -1,4 +1,4 @@
-"""Many run folders -> one comparison: a dict of plain values, which analysis.report writes and shows.
+"""Many run folders -> a comparison for each test set: a dict of plain values, which analysis.report writes and shows.
 
 Accuracies and differences are fractions. What is compared are reviews with their classes, or strings or sentences with
 what an encoder-decoder makes of them: "items" says which; the number of them stands under "reviews" for all. Suffixes
@@ -42,25 +42,62 @@ CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> which items are in it
 
 
+def compare_sets(
+    folders: Iterable[str | Path], split: str | None = None, against: str | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    """Compares the finished runs in `folders`, those of each set of items by themselves; see conf/compare.yaml.
+
+    split: None takes test where all runs of a test set have predictions of it, else validation. against: applies to
+    the sets with a variant of that label. options: of `compare`. Returns a comparison for each set, of plain values
+    that JSON can hold. Raises UserError when there is nothing to compare, or for an unknown `against`.
+    """
+    runs, skipped = find_runs(folders)
+    comparisons = []
+    for chosen, some in by_set(runs, split):
+        predictions, more = read_predictions(some, chosen)
+        skipped += more
+        if kept := [run for run in some if run.folder in predictions]:
+            untested = [] if split else [shown(run.folder) for run in some if not run.has("test")]
+            comparison = compare(kept, predictions, chosen, against=against, **options)
+            comparisons.append(comparison | {"untested": untested, "skipped": skipped})
+    if not comparisons:
+        raise UserError(f"no run has {chosen} predictions that can be read: {more[0]['reason']}")
+    labels = dict.fromkeys(rung["label"] for comparison in comparisons for rung in comparison["rungs"])
+    if against not in (None, *labels):
+        raise UserError(f"against={against} is not among the runs; choose one of {', '.join(labels)}")
+    return comparisons
+
+
+def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, list[Run]]]:
+    """The runs put together by the items that they were scored on, each time with the split.
+
+    split: None takes test where all runs of a test set have predictions of it, else validation.
+    """
+
+    def alike(some: Sequence[Run], name: str) -> Iterable[list[Run]]:
+        groups: dict[str | None, list[Run]] = {}
+        for run in some:
+            groups.setdefault(run.metrics.get(FINGERPRINT[name]), []).append(run)
+        return groups.values()
+
+    found = []
+    for group in alike(runs, split or "test"):
+        chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
+        found += [(chosen, some) for some in alike(group, chosen)]
+    return found
+
+
 def compare(
-    folders: Iterable[str | Path],
-    split: str | None = None,
+    runs: Sequence[Run],
+    predictions: Mapping[Path, Predictions],
+    split: str,
     resamples: int = 10_000,
     seed: int = 0,
     words: Mapping[str, Sequence[str]] | None = None,
     disagreements: int = 20,
     against: str | None = None,
 ) -> dict[str, Any]:
-    """Compares the finished runs in `folders` by their predictions of `split`; conf/compare.yaml explains the settings.
-
-    split: null takes test where all runs have it, else validation. Returns plain values that JSON can hold. Raises
-    UserError when there is nothing to compare, when runs were scored on different items, or for an unknown `against`.
-    """
-    runs, skipped = find_runs(folders)
-    untested = [] if split else [shown(run.folder) for run in runs if not run.has("test")]
-    split = split or ("validation" if untested else "test")
-    predictions, more = read_predictions(runs, split)
-    runs, skipped = [run for run in runs if run.folder in predictions], [*skipped, *more]
+    """The comparison of runs that were scored on the same items, as plain values."""
     found = variants(runs)
     masks, texts = slices(runs, predictions, split, words or {})
     told = [[predictions[run.folder] for run in one.runs] for one in found]
@@ -89,8 +126,6 @@ def compare(
         "one_validation": len({str(run.metrics.get(FINGERPRINT["validation"])) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": [shown(run.folder) for run in runs],
-        "untested": untested,
-        "skipped": skipped,
         "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
         "rungs": rungs,
         "pairs": compare_pairs(found, neighbours(found, against), drawn),
@@ -99,11 +134,7 @@ def compare(
 
 
 def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
-    """Folder -> predictions of `split`, line for line of the same items, and the runs that have none or other ones.
-
-    Raises UserError when the runs that have some were scored on different sets, or when no run has.
-    """
-    one_set([run for run in runs if run.has(split)], split)
+    """Folder -> predictions of `split`, line for line of the same items, and the runs that have none or other ones."""
     found: dict[Path, Predictions] = {}
     skipped = []
     for run in runs:
@@ -114,7 +145,7 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
         except Exception as error:  # whatever a broken file raises: it is one run of many
             skipped.append(passed_over(run.folder, error))
     if not found:
-        raise UserError(f"no run has {split} predictions that can be read: {skipped[0]['reason']}")
+        return found, skipped
     first = max((run for run in runs if run.folder in found), key=lambda run: len(found[run.folder].rows_N))
     longest = found[first.folder]
     for run in (run for run in runs if run.folder in found):
@@ -128,19 +159,6 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
         skipped.append({"folder": shown(run.folder), "reason": reason})
         del found[run.folder]
     return found, skipped
-
-
-def one_set(runs: Sequence[Run], split: str) -> None:
-    """Raises UserError naming the fingerprints, when runs were scored on different items."""
-    sets: dict[str, list[Run]] = {}
-    for run in runs:
-        sets.setdefault(str(run.metrics.get(FINGERPRINT[split])), []).append(run)
-    if len(sets) > 1:
-        named = "; ".join(
-            f"{fingerprint} ({some[0].metrics['test_set']}): {len(some)} run(s), such as {shown(some[0].folder)}"
-            for fingerprint, some in sets.items()
-        )
-        raise UserError(f"runs of different {split} sets do not belong in one table: {named}. Compare each set apart")
 
 
 def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks, classes: int) -> dict[str, Any]:

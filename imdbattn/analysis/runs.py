@@ -386,13 +386,10 @@ def neighbours(found: Sequence[Variant], against: str | None = None) -> list[tup
     That is the rung which `to` comes after (`model.after`), with equal varied settings; and of the same model the
     variant with the next lower value of one setting. Where there is neither, it is the rung that `to` comes after
     with the settings that agree best, else the variant before it; a rung that comes after none has no neighbour then.
-    `against`: the label of the one variant that all others are compared with instead. Raises UserError when there is
-    none of that label.
+    `against`: the label of the one variant that all others are compared with instead, where there is one.
     """
     labels = [one.label for one in found]
-    if against is not None:
-        if against not in labels:
-            raise UserError(f"against={against} is not among the runs; choose one of {', '.join(labels)}")
+    if against in labels:
         return [(labels.index(against), to) for to in range(len(found)) if labels[to] != against]
     pairs = []
     for place, to in enumerate(found):
