@@ -236,6 +236,14 @@ def test_the_page_loads_nothing(three):
         assert all(place.startswith(("#", "data:")) for place in re.findall(r'href="([^"]*)"', picture))
 
 
+def test_every_table_scrolls_with_a_shade_where_columns_are_hidden(three):
+    source = (three[1] / "comparison.html").read_text()
+    assert source.count('<div class="scroll"><table') == source.count("<table") >= 6
+    rule = re.search(r"\.scroll \{([^}]*)\}", source)[1]
+    assert "overflow-x: auto" in rule
+    assert rule.count("var(--shade)") == 2
+
+
 def test_review_text_stays_text(three):
     page = Page((three[1] / "comparison.html").read_text())
     assert "".join(page.text).count(HOSTILE) == 3
