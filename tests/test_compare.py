@@ -451,6 +451,17 @@ def test_a_run_without_test_predictions_turns_its_own_set_alone_to_validation(la
     ]
 
 
+def test_where_validation_is_compared_each_validation_set_gets_a_table(tmp_path):
+    """As encoder-decoders have it that are trained on other ranges of lengths and tested on one set."""
+    write_run(tmp_path / "a", "mean", test=False)
+    write_run(tmp_path / "b", "base", metrics={"val_fingerprint": "v2"})
+    found = quick_sets(tmp_path)
+    assert [(one["split"], one["fingerprint"], labels_of(one)) for one in found] == [
+        ("validation", "v1", ["mean"]),
+        ("validation", "v2", ["base"]),
+    ]
+
+
 def test_a_set_that_cannot_be_read_does_not_stop_the_others(ladder, tmp_path):
     (write_run(tmp_path / "broken", fingerprint="f2") / "predictions.parquet").write_bytes(b"PAR1")
     found = quick(ladder, tmp_path)
