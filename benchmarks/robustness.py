@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import baselines
 from imdbattn.analysis import statistics
-from imdbattn.analysis.comparison import LEVEL, read_predictions
+from imdbattn.analysis.comparison import LEVEL, by_set, read_predictions
 from imdbattn.analysis.figures import GREY, LINES, canvas, percent, png, rows, signed, titled, wrapped
 from imdbattn.analysis.runs import FINGERPRINT, REVIEWS, Predictions, Run, Skipped, find_runs, shown, variants
 from imdbattn.data.cache import write_atomically
@@ -327,7 +327,11 @@ def classifiers(folders: Iterable[str | Path], split: str) -> tuple[list[Run], d
         raise UserError(
             f"no run has a model: {skipped[-1]['folder']}: {skipped[-1]['reason']}. Give a trained run's folder"
         )
+    if len(by_set(models, split)) > 1:
+        raise UserError(f"these runs were scored on different {split} sets: measure those of each set apart")
     predictions, more = read_predictions(models, split)
+    if not predictions:
+        raise UserError(f"no run has {split} predictions that can be read: {more[0]['reason']}")
     return [run for run in models if run.folder in predictions], predictions, [*skipped, *more]
 
 

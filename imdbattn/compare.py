@@ -27,17 +27,17 @@ RULES = {
 
 @command("compare", "runs", "out", "against")
 def main(cfg: DictConfig) -> None:
-    """Prints the comparison and writes it into `out`."""
+    """Prints the comparison of each test set and writes it into `out`."""
     settings = plain(cfg)
     obey(settings, RULES)
     folders = listed(settings.pop("runs"))
     out = Path(settings.pop("out") or Path(folders[0], "comparison")).expanduser()
-    from imdbattn.analysis.comparison import compare  # scipy, pyarrow and matplotlib: `--help` does not wait for them
-    from imdbattn.analysis.report import print_terminal, write_all
+    from imdbattn.analysis.comparison import compare_sets  # scipy and matplotlib: `--help` does not wait for them
+    from imdbattn.analysis.report import print_terminal, write_sets
 
-    comparison = compare(folders, **settings)
-    page = write_all(comparison, out)
-    print_terminal(comparison)
+    comparisons = compare_sets(folders, **settings)
+    page = write_sets(comparisons, out)
+    print_terminal(*comparisons)
     print(f"comparison: {page}")
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdbattn.analysis import figures, report
-from imdbattn.analysis.comparison import compare
+from imdbattn.analysis.comparison import compare_sets
 from imdbattn.errors import UserError
 from tests.test_compare import write_decoded, write_run
 
@@ -92,11 +92,12 @@ def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", 
     for i, (one, other) in enumerate(itertools.pairwise(names)):
         verdict = ("better", "undecided", "worse")[i % 3]
         difference = (0.0187, 0.0012, -0.0089)[i % 3]
-        words = f"{other} against {one}: {100 * difference:.1f} points"
+        words = f"{other} against {one}: {verdict} by {100 * abs(difference):.1f} points"
         pairs.append(
             {
                 "from": one,
                 "to": other,
+                "about": "architectures" if len(seeds) > 1 else "two trained models",
                 "difference": difference,
                 "interval": [difference - 0.005, difference + 0.0061],
                 "only_to_right": 321.5,
@@ -235,6 +236,14 @@ def test_the_page_loads_nothing(three):
         assert all(place.startswith(("#", "data:")) for place in re.findall(r'href="([^"]*)"', picture))
 
 
+def test_every_table_scrolls_with_a_shade_where_columns_are_hidden(three):
+    source = (three[1] / "comparison.html").read_text()
+    assert source.count('<div class="scroll"><table') == source.count("<table") >= 6
+    rule = re.search(r"\.scroll \{([^}]*)\}", source)[1]
+    assert "overflow-x: auto" in rule
+    assert rule.count("var(--shade)") == 2
+
+
 def test_review_text_stays_text(three):
     page = Page((three[1] / "comparison.html").read_text())
     assert "".join(page.text).count(HOSTILE) == 3
@@ -269,8 +278,8 @@ def test_markdown_shows_the_same_table(three):
     assert [line[1:] for line in rungs[2:]] == [line[1:] for line in lines]
     assert [line[0] for line in rungs[2:]] == ["`mean`", "`base`", "`residual`"]
     assert pairs[2:] == [
-        ["`mean → base`", "+1.9", "+1.4 to +2.5", "p < 0.001", "better"],
-        ["`base → residual`", "+0.1", "−0.4 to +0.7", "p = 0.310", "undecided"],
+        ["`base against mean`", "+1.9", "+1.4 to +2.5", "p < 0.001", "better"],
+        ["`residual against base`", "+0.1", "−0.4 to +0.7", "p = 0.310", "undecided"],
     ]
 
 
@@ -284,8 +293,8 @@ def test_the_page_says_the_result_in_words(three):
     assert "Of 2 comparisons: 1 better, 1 undecided." in text
     for told in (*(pair["words"] for pair in comparison["pairs"]), "fc45bb824bf15091", "torch 2.13.0", "runs/broken"):
         assert told in text
-    assert "less than once in 1,000: better" in text
-    assert "31 times in 100: undecided" in text
+    assert "base against mean +1.9 +1.4 to +2.5 better p < 0.001" in text
+    assert "residual against base +0.1 −0.4 to +0.7 undecided p = 0.310" in text
 
 
 def test_the_best_rung_is_chosen_by_validation_not_by_test():
@@ -310,7 +319,7 @@ def test_one_rung_with_one_seed():
     }
     text = words(drawn_page(comparison))
     assert "Differences" not in text
-    assert "Of one seed there is no standard deviation" in text
+    assert "A rung with one seed has no standard deviation" in text
     assert report.csv_text(report.pair_records(comparison)).count("\n") == 1
 
 
@@ -437,18 +446,45 @@ def test_the_same_comparison_gives_the_same_picture():
     assert figures.svg(figures.slices(made_up())) == figures.svg(figures.slices(made_up()))
 
 
-@pytest.mark.parametrize(
-    ("p", "words_for_it"),
-    [
-        (0.31, "31 times in 100"),
-        (0.0123, "once in 100"),
-        (0.004, "4 times in 1,000"),
-        (0.0009, "less than once in 1,000"),
-        (1.0, "100 times in 100"),
-    ],
-)
-def test_p_values_in_plain_words(p, words_for_it):
-    assert report.by_chance(p) == words_for_it
+def test_comparisons_of_one_seed_each_are_counted_apart():
+    comparison = made_up(("a", "b", "c", "d"))
+    assert report.verdicts(comparison) == "Of 3 comparisons: 1 better, 1 worse, 1 undecided."
+    comparison["pairs"][0]["about"] = "two trained models"
+    assert "Comparisons with one seed each (1 of 3) are about two trained models" in report.verdicts(comparison)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 8])
+def test_epochs_have_whole_ticks(epochs, tmp_path):
+    lines = "".join(f"{epoch},{epoch},0.5,0.5,0.5,0.5\n" for epoch in range(epochs))
+    (tmp_path / "metrics.csv").write_text(f"epoch,step,train/accuracy,val/accuracy,train/loss,val/loss\n{lines}")
+    comparison = made_up()
+    for rung in comparison["rungs"]:
+        rung["curves"] = {
+            name: {"epochs": curve["epochs"][:epochs], "values": [seed[:epochs] for seed in curve["values"]]}
+            for name, curve in rung["curves"].items()
+        }
+    for figure in (figures.learning_curves(tmp_path / "metrics.csv"), figures.curves_of_seeds(comparison, "loss")):
+        ticks = {tick for axes in figure.axes for tick in axes.get_xticks()}
+        assert all(tick == round(tick) for tick in ticks)
+        assert set(range(1, epochs + 1)) & ticks
+
+
+def test_a_pair_has_one_name_and_a_negative_number_a_minus_sign(tmp_path, undrawn, capsys, monkeypatch):
+    for model, accuracy in (("mean", 0.7), ("base", 0.8), ("residual", 0.79), ("residual_pe", 0.7)):
+        for seed in (1, 2):
+            write_run(tmp_path / "runs" / f"{model}-{seed}", model, seed, accuracy)
+    comparison, *_ = compare_sets([tmp_path / "runs"], resamples=200)
+    page = report.write_all(comparison, tmp_path / "out")
+    monkeypatch.setenv("COLUMNS", "200")
+    report.print_terminal(comparison)
+    names = [f"{pair['to']} against {pair['from']}" for pair in comparison["pairs"]]
+    assert {pair["difference"] < 0 for pair in comparison["pairs"]} == {True, False}
+    for text in (words(page.read_text()), page.with_suffix(".md").read_text(), capsys.readouterr().out):
+        text = text.replace(str(tmp_path), "").replace("\\", "")
+        assert "−" in text
+        assert not re.search(r"(?<![\w.-])-\d", text)
+        assert not re.search("→| beats | falls behind ", text)
+        assert all(name in text for name in names)
 
 
 def test_numbers_in_words():
@@ -466,7 +502,7 @@ def test_a_real_comparison_becomes_a_page(tmp_path):
     for model, accuracy in (("mean", 0.7), ("base", 0.8)):
         for seed in (1, 2):
             write_run(tmp_path / "runs" / f"{model}-{seed}", model, seed, accuracy)
-    comparison = compare([tmp_path / "runs"], resamples=200, words={"not": ["not", "n't"]})
+    comparison, *_ = compare_sets([tmp_path / "runs"], resamples=200, words={"not": ["not", "n't"]})
     page = report.write_all(comparison, tmp_path / "out")
     text = words(page.read_text())
     assert comparison["pairs"][0]["words"] in text
@@ -485,7 +521,7 @@ def decoded(tmp_path_factory):
                 for seed in (1, 2):
                     reach = lengths[1] * (1 + len(model) / 20)
                     write_decoded(folder / f"{model}{place}{seed}", model, seed, reach, lengths, **metrics)
-        return compare([folder], resamples=200, words={"not": ["not", "n't"]})
+        return compare_sets([folder], resamples=200, words={"not": ["not", "n't"]})[0]
 
     return make
 

@@ -323,6 +323,14 @@ def test_wrong_input_ends_in_one_line(seeds, tmp_path, capsys):
     assert "0 is not a whole number of at least 1" in capsys.readouterr().err
 
 
+def test_runs_of_different_test_sets_are_refused(seeds, tmp_path):
+    shutil.copytree(seeds[0], tmp_path / "other")
+    file = tmp_path / "other" / "metrics.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"test_fingerprint": "0123456789abcdef"}))
+    with pytest.raises(UserError, match="scored on different test sets: measure those of each set apart"):
+        measure([seeds[0], tmp_path / "other"], "test")
+
+
 def test_runs_of_other_labels_or_none_are_refused(seeds, tmp_path):
     for facts, message in (
         ({"items": "strings"}, "writes strings"),

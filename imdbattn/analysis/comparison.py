@@ -1,11 +1,10 @@
-"""Many run folders -> one comparison: a dict of plain values, which analysis.report writes and shows.
+"""Many run folders -> a comparison for each test set: a dict of plain values, which analysis.report writes and shows.
 
 Accuracies and differences are fractions. What is compared are reviews with their classes, or strings or sentences with
 what an encoder-decoder makes of them: "items" says which; the number of them stands under "reviews" for all. Suffixes
 of arrays: N items, V variants, S seeds, B resamples.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from imdbattn.analysis import statistics
-from imdbattn.analysis.figures import read_curves
+from imdbattn.analysis.figures import signed
+from imdbattn.analysis.report import TRAINED, p_value, percents, points
 from imdbattn.analysis.runs import (
     FINGERPRINT,
     REVIEWS,
@@ -37,29 +37,67 @@ LEVEL = 0.95  # of the intervals
 RANGE = "data.lengths"  # the setting: shortest and longest string of training
 POINTS = 60  # at most, of a line over lengths
 FEWEST = 10  # items behind a point of it
+ABOUT = ("architectures", "architecture and trained model", TRAINED)  # what is compared, by how many have one seed
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> which items are in it
 
 
+def compare_sets(
+    folders: Iterable[str | Path], split: str | None = None, against: str | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    """Compares the finished runs in `folders`, those of each set of items by themselves; see conf/compare.yaml.
+
+    split: None takes test where all runs of a test set have predictions of it, else validation. against: applies to
+    the sets with a variant of that label. options: of `compare`. Returns a comparison for each set, of plain values
+    that JSON can hold. Raises UserError when there is nothing to compare, or for an unknown `against`.
+    """
+    runs, skipped = find_runs(folders)
+    comparisons = []
+    for chosen, some in by_set(runs, split):
+        predictions, more = read_predictions(some, chosen)
+        skipped += more
+        if kept := [run for run in some if run.folder in predictions]:
+            untested = [] if split else [shown(run.folder) for run in some if not run.has("test")]
+            comparison = compare(kept, predictions, chosen, against=against, **options)
+            comparisons.append(comparison | {"untested": untested, "skipped": skipped})
+    if not comparisons:
+        raise UserError(f"no run has {chosen} predictions that can be read: {more[0]['reason']}")
+    labels = dict.fromkeys(rung["label"] for comparison in comparisons for rung in comparison["rungs"])
+    if against not in (None, *labels):
+        raise UserError(f"against={against} is not among the runs; choose one of {', '.join(labels)}")
+    return comparisons
+
+
+def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, list[Run]]]:
+    """The runs put together by the items that they were scored on, each time with the split.
+
+    split: None takes test where all runs of a test set have predictions of it, else validation.
+    """
+
+    def alike(some: Sequence[Run], name: str) -> Iterable[list[Run]]:
+        groups: dict[str | None, list[Run]] = {}
+        for run in some:
+            groups.setdefault(run.metrics.get(FINGERPRINT[name]), []).append(run)
+        return groups.values()
+
+    found = []
+    for group in alike(runs, split or "test"):
+        chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
+        found += [(chosen, some) for some in alike(group, chosen)]
+    return found
+
+
 def compare(
-    folders: Iterable[str | Path],
-    split: str | None = None,
+    runs: Sequence[Run],
+    predictions: Mapping[Path, Predictions],
+    split: str,
     resamples: int = 10_000,
     seed: int = 0,
     words: Mapping[str, Sequence[str]] | None = None,
     disagreements: int = 20,
     against: str | None = None,
 ) -> dict[str, Any]:
-    """Compares the finished runs in `folders` by their predictions of `split`; conf/compare.yaml explains the settings.
-
-    split: null takes test where all runs have it, else validation. Returns plain values that JSON can hold. Raises
-    UserError when there is nothing to compare, when runs were scored on different items, or for an unknown `against`.
-    """
-    runs, skipped = find_runs(folders)
-    untested = [] if split else [shown(run.folder) for run in runs if not run.has("test")]
-    split = split or ("validation" if untested else "test")
-    predictions, more = read_predictions(runs, split)
-    runs, skipped = [run for run in runs if run.folder in predictions], [*skipped, *more]
+    """The comparison of runs that were scored on the same items, as plain values."""
     found = variants(runs)
     masks, texts = slices(runs, predictions, split, words or {})
     told = [[predictions[run.folder] for run in one.runs] for one in found]
@@ -70,7 +108,7 @@ def compare(
     shifts_BV = statistics.seed_shifts([right_NS.mean(0) for right_NS in rights], resamples, seed)
     drawn = Resampled(share_NV, noise_V, means_BV, shifts_BV, [len(seeds) for seeds in told])
     first = runs[0]
-    classes = list(first.metrics["labels"]) if first.items == REVIEWS else []
+    classes = first.labels
     points = [] if first.items == REVIEWS else length_points(told[0][0].lengths_N)
     rungs = [
         describe(one, seeds, masks, len(classes))
@@ -88,8 +126,6 @@ def compare(
         "one_validation": len({str(run.metrics.get(FINGERPRINT["validation"])) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": [shown(run.folder) for run in runs],
-        "untested": untested,
-        "skipped": skipped,
         "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
         "rungs": rungs,
         "pairs": compare_pairs(found, neighbours(found, against), drawn),
@@ -98,11 +134,7 @@ def compare(
 
 
 def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
-    """Folder -> predictions of `split`, line for line of the same items, and the runs that have none or other ones.
-
-    Raises UserError when the runs that have some were scored on different sets, or when no run has.
-    """
-    one_set([run for run in runs if run.has(split)], split)
+    """Folder -> predictions of `split`, line for line of the same items, and the runs that have none or other ones."""
     found: dict[Path, Predictions] = {}
     skipped = []
     for run in runs:
@@ -110,30 +142,23 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
             if not run.has(split):
                 raise UserError(f"it has no {split} predictions")
             found[run.folder] = run.predictions(split)
-        except (UserError, OSError, ValueError, KeyError) as error:
+        except Exception as error:  # whatever a broken file raises: it is one run of many
             skipped.append(passed_over(run.folder, error))
     if not found:
-        raise UserError(f"no run has {split} predictions that can be read: {skipped[0]['reason']}")
-    items = runs[0].items
-    longest = max(found.values(), key=lambda one: len(one.rows_N))
-    for folder, one in list(found.items()):
+        return found, skipped
+    first = max((run for run in runs if run.folder in found), key=lambda run: len(found[run.folder].rows_N))
+    longest = found[first.folder]
+    for run in (run for run in runs if run.folder in found):
+        one = found[run.folder]
         if not (np.array_equal(one.rows_N, longest.rows_N) and np.array_equal(one.labels_N, longest.labels_N)):
-            skipped.append({"folder": shown(folder), "reason": f"it scored {len(one.rows_N)} {items} only, or others"})
-            del found[folder]
+            reason = f"it scored {len(one.rows_N):,} {first.items} only, or others"
+        elif len(run.labels) != len(first.labels):
+            reason = "it has other labels than the other runs"
+        else:
+            continue
+        skipped.append({"folder": shown(run.folder), "reason": reason})
+        del found[run.folder]
     return found, skipped
-
-
-def one_set(runs: Sequence[Run], split: str) -> None:
-    """Raises UserError naming the fingerprints, when runs were scored on different items."""
-    sets: dict[str, list[Run]] = {}
-    for run in runs:
-        sets.setdefault(str(run.metrics.get(FINGERPRINT[split])), []).append(run)
-    if len(sets) > 1:
-        named = "; ".join(
-            f"{fingerprint} ({some[0].metrics['test_set']}): {len(some)} run(s), such as {shown(some[0].folder)}"
-            for fingerprint, some in sets.items()
-        )
-        raise UserError(f"runs of different {split} sets do not belong in one table: {named}. Compare each set apart")
 
 
 def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks, classes: int) -> dict[str, Any]:
@@ -200,11 +225,9 @@ def average(values: Sequence[float | None]) -> float | None:
 
 def curves(runs: Sequence[Run]) -> dict[str, Any]:
     """Learning curves by name: the epochs, and a list of values a seed, None behind the last epoch of a shorter one."""
-    files = [run.folder / "metrics.csv" for run in runs]
-    read = [read_curves(file) for file in files if file.exists()]
     found = {}
     for name in CURVES:
-        seeds = [dict(zip(*curve[name], strict=True)) for curve in read if name in curve]
+        seeds = [dict(zip(*run.curves[name], strict=True)) for run in runs if name in run.curves]
         if seeds:
             epochs = sorted({epoch for values in seeds for epoch in values})
             found[name] = {"epochs": epochs, "values": [[values.get(epoch) for epoch in epochs] for values in seeds]}
@@ -234,7 +257,7 @@ def unit(items: str) -> str:
 
 
 def is_range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(end) is int for end in value)
+    return isinstance(value, list) and len(value) == 2 and all(type(end) is int and 0 < end < 10**6 for end in value)
 
 
 def length_points(lengths_N: np.ndarray) -> list[tuple[int, int]]:
@@ -306,38 +329,48 @@ def compare_pairs(found: Sequence[Variant], pairs: Sequence[tuple[int, int]], dr
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
         low, high = drawn.interval(to, old)
-        difference = float((share_NV[:, to] - share_NV[:, old]).mean())
-        verdict = statistics.verdict(holm_p, low, high, drawn.freedom(old, to))
-        compared.append(
-            {
-                "from": found[old].label,
-                "to": found[to].label,
-                "difference": difference,
-                "interval": [low, high],
-                "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
-                "only_from_right": float((share_NV[:, old] * (1 - share_NV[:, to])).sum()),
-                "mcnemar_p": p,
-                "holm_p": holm_p,
-                "verdict": verdict,
-                "words": in_words(found[old], found[to], verdict, difference, low, high),
-            }
-        )
+        pair = {
+            "from": found[old].label,
+            "to": found[to].label,
+            "about": ABOUT[sum(drawn.seeds[place] == 1 for place in (old, to))],
+            "difference": float((share_NV[:, to] - share_NV[:, old]).mean()),
+            "interval": [low, high],
+            "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
+            "only_from_right": float((share_NV[:, old] * (1 - share_NV[:, to])).sum()),
+            "mcnemar_p": p,
+            "holm_p": holm_p,
+            "verdict": statistics.verdict(holm_p, low, high),
+        }
+        compared.append(pair | {"words": in_words(pair, found[old], found[to], len(pairs))})
     return compared
 
 
-def in_words(old: Variant, to: Variant, verdict: str, difference: float, low: float, high: float) -> str:
-    """`residual beats base by 1.9 points (1.4 to 2.4)`, and what one seed leaves open."""
-    difference, low, high = (round(100 * value, 1) + 0.0 for value in (difference, low, high))  # no -0.0
-    said = {
-        "better": f"{to.label} beats {old.label} by {difference:.1f} points ({low:.1f} to {high:.1f})",
-        "worse": f"{to.label} falls behind {old.label} by {-difference:.1f} points ({-high:.1f} to {-low:.1f})",
-        "undecided": f"no difference shown between {old.label} and {to.label}: "
-        f"{difference:+.1f} points ({low:.1f} to {high:.1f})",
-    }[verdict]
+def in_words(pair: Mapping[str, Any], old: Variant, to: Variant, comparisons: int) -> str:
+    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`, and which models that is about.
+
+    Where the test and the interval disagree, it is said why. comparisons: the number that p is corrected for.
+    """
+    (low, high), p, decided = pair["interval"], p_value(pair["holm_p"]), pair["verdict"] != "undecided"
+    if decided:
+        near, far = sorted(map(abs, pair["interval"]))
+        said = f"{pair['verdict']} by {percents(abs(pair['difference']))} points ({percents(near)} to {percents(far)})"
+    else:
+        said = f"no difference shown, {signed(pair['difference'])} points ({points(pair['interval'])})"
+    if not decided and pair["holm_p"] < 0.05 and pair["about"] == TRAINED:
+        said += f"; {p} but the interval includes 0"
+    elif not decided and pair["holm_p"] < 0.05:
+        said += f"; {p} is about these trained models only; the interval is about other seeds too and includes 0"
+    elif not decided and not low <= 0 <= high:
+        many = f"{comparisons:,} comparison{'s' * (comparisons > 1)}"
+        said += f"; the interval excludes 0, but {p} (corrected for {many})"
+    else:
+        said += f", {p}"
     single = [one.label for one in (old, to) if len(one.runs) == 1]
     if len(single) == 2:
-        return f"{to.label} against {old.label}, one seed each: {difference:+.1f} points ({low:.1f} to {high:.1f})"
-    return f"{said}; one seed of {single[0]}: its spread over seeds is unknown" if single else said
+        said += " (one seed each: these two trained models only)"
+    elif single:
+        said += f" (one seed of {single[0]}: that trained model only)"
+    return f"{to.label} against {old.label}: {said}"
 
 
 def disputed(
@@ -370,11 +403,7 @@ def disputed(
 def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The distinct machines and versions that the runs were made with."""
     found = []
-    for run in runs:
-        try:
-            told = json.loads((run.folder / "environment.json").read_text())
-        except (OSError, ValueError):
-            continue
+    for told in (run.environment for run in runs if run.environment):
         one = {name: told.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")}
         one |= {name: told.get("versions", {}).get(name) for name in ("torch", "lightning")}
         if one not in found:

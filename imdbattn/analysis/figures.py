@@ -68,10 +68,16 @@ def style(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def whole_ticks(axes: Axes, most: int = 9) -> None:
+    """Ticks of x at whole numbers only, also where a single one is in view."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+
+
 def learning_curves(metrics_csv: Path, items: str = "reviews") -> Figure:
     """Loss and accuracy of training and validation over epochs, of one run; items: what its data are called."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     curves = read_curves(metrics_csv)
     figure = Figure(figsize=(9, 3.6), layout="constrained")
@@ -82,7 +88,7 @@ def learning_curves(metrics_csv: Path, items: str = "reviews") -> Figure:
             epochs, values = curves.get(f"{split}/{quantity}", ([], []))
             axes.plot(epochs, [factor * value for value in values], "o-", ms=3.5, label=label, color=color)
         axes.set(xlabel="epoch", ylabel="cross-entropy" if quantity == "loss" else "accuracy (%)", title=quantity)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        whole_ticks(axes)
         style(axes)
     axes.legend(frameon=False)
     return figure
@@ -140,8 +146,6 @@ def lengths(comparison: dict[str, Any]) -> Figure:
     A panel for each range of lengths that variants were trained on, which is shaded, with a line per variant; a panel
     for each variant, the others in grey, where there are more than one can tell apart.
     """
-    from matplotlib.ticker import MaxNLocator
-
     rungs = comparison["rungs"]
     ranges = list(dict.fromkeys(tuple(rung["trained_on"] or ()) for rung in rungs))
     name = "label" if len(ranges) == 1 else "apart_from_range"  # the panel says the rest
@@ -170,7 +174,7 @@ def lengths(comparison: dict[str, Any]) -> Figure:
             axes.set_title(wrapped(group[0]["label"], NARROW), fontsize=8)
         elif trained:
             axes.set_title(f"trained on lengths {trained[0]} to {trained[1]} (shaded)", fontsize=9)
-        axes.xaxis.set_major_locator(MaxNLocator(4 if crowded else 9, integer=True))
+        whole_ticks(axes, 4 if crowded else 9)
         if axes.xaxis.get_tick_params()["labelbottom"]:  # the lowest of a column
             whole = f"length of the source {one_of(comparison)} ({comparison['unit']})"
             axes.set_xlabel(f"length ({comparison['unit']})" if crowded else whole, fontsize=8 if crowded else 9)
@@ -257,8 +261,6 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
 
     quantity: accuracy (drawn in percent) or loss. Grey lines repeat the other rungs' validation means.
     """
-    from matplotlib.ticker import MaxNLocator
-
     factor = 100 if quantity == "accuracy" else 1
     rungs = [rung for rung in comparison["rungs"] if f"val/{quantity}" in rung["curves"]]
     figure, panels = canvas(len(rungs), max(1.6, 2.8 / len(rungs)))
@@ -272,7 +274,7 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
                 axes.fill_between(epochs, low, high, color=color, alpha=0.25, lw=0)
                 axes.plot(epochs, mean, line, color=color, lw=1.6, marker="." if len(epochs) < 3 else None)
         axes.set_title(wrapped(rung["label"], NARROW), fontsize=8)
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        whole_ticks(axes, 4)
         if axes.xaxis.get_tick_params()["labelbottom"]:  # the lowest of a column
             axes.set_xlabel("epoch", fontsize=8)
     training, validation = curve_names(comparison["items"], quantity)

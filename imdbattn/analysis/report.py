@@ -9,20 +9,24 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from imdbattn.analysis.explain import POLICY
 from imdbattn.analysis.figures import figures, one_of, png, signed, svg
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.safety import visible
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from rich.console import Console
+
+TRAINED = "two trained models"  # what a comparison of one seed each is about
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
 CURVES = f"{BAND} Training is measured while {{}}weights still change, so it may look worse than validation."
 CAPTIONS = {  # of the figures, in the page
     "accuracies": "Each row is a rung: mean over seeds, its interval, and the seeds themselves.",
     "lengths": f"{BAND} Neighbouring lengths of which there are few {{items}} share a point.",
-    "differences": "Right of 0 the rung named first is better, left of it the other; grey is undecided, as "
-    "one seed each always is.",
+    "differences": "Right of 0 the rung named first is better, left of it the other; grey is undecided.",
     "time": "Mean training time of a seed, on the hardware named at the end; jobs may have run side by side.",
     "curves_accuracy": CURVES.format("words are dropped and "),
     "curves_loss": CURVES.format("words are dropped and "),
@@ -68,16 +72,56 @@ def write_all(comparison: dict[str, Any], out: Path) -> Path:
     return out / "comparison.html"
 
 
-def print_terminal(comparison: dict[str, Any]) -> None:
-    """The table of rungs, how each stands to its neighbour in words, and what the numbers rest on.
+def folders_of(comparisons: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
+    """Where each is written: one into `out` itself, several into folders there, named by split and fingerprint."""
+    names = [f"{comparison['split']}-{comparison['fingerprint']}" for comparison in comparisons]
+    return [out] if len(names) == 1 else [out / name for name in names]
+
+
+def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
+    """Writes each comparison, and of several an index beside their folders; returns the HTML page to open.
+
+    The files that a single comparison left in `out` are then removed. Raises UserError where `out` cannot be written.
+    """
+    pages = list(map(write_all, comparisons, folders_of(comparisons, out)))
+    if len(pages) == 1:
+        return pages[0]
+    sets = [
+        {"name": set_name(one), "said": f"{headline(one)}. {verdicts(one)}", "page": str(page.relative_to(out))}
+        for one, page in zip(comparisons, pages, strict=True)
+    ]
+    parts = [
+        f"## {plain(one['name'])}\n\n{plain(one['said'])}\n\n[The whole comparison]({one['page'][:-4]}md)"
+        for one in sets
+    ]
+    write_atomically(out / "comparison.md", "\n\n".join((f"# {len(sets):,} sets, compared apart", *parts)) + "\n")
+    write_atomically(out / "comparison.html", template("comparisons").render(sets=sets, policy=POLICY))
+    with writing_into(out, "choose another folder"):
+        for name in ("comparison.json", "comparison.csv", "pairs.csv", *(f"figures/{name}.png" for name in CAPTIONS)):
+            (out / name).unlink(missing_ok=True)
+    return out / "comparison.html"
+
+
+def print_terminal(*comparisons: dict[str, Any]) -> None:
+    """Of each set the table of rungs, the differences in words, and what they rest on; at the end what was left out.
 
     A narrow terminal shows fewer columns and says which are missing.
     """
     from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    comparisons = each(list(comparisons), lambda value: visible(value) if isinstance(value, str) else value)
+    for comparison in comparisons:
+        if len(comparisons) > 1:
+            console.rule(set_name(comparison))
+        print_set(comparison, console)
+    for skipped in comparisons[0]["skipped"]:  # the same of all
+        console.print(f"left out: {skipped['folder']}: {skipped['reason']}", style="yellow")
+
+
+def print_set(comparison: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
-    comparison = each(comparison, lambda value: visible(value) if isinstance(value, str) else value)
-    console = Console(highlight=False, markup=False, emoji=False)
     everything = table_of_rungs(comparison)
     head, *lines = fitting(everything, console.width)
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
@@ -92,13 +136,11 @@ def print_terminal(comparison: dict[str, Any]) -> None:
         console.print(f"In {console.width} columns there is no room for {', '.join(missing)}.", style="dim")
     console.print()
     for pair in comparison["pairs"]:
-        console.print(f"{pair['words']} [{p_value(pair['holm_p'])}]")
+        console.print(pair["words"])
     if comparison["pairs"]:
         console.print()
     for note in notes(comparison):
         console.print(note, style="dim")
-    for skipped in comparison["skipped"]:
-        console.print(f"left out: {skipped['folder']}: {skipped['reason']}", style="yellow")
 
 
 def each(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -162,15 +204,6 @@ def duration(seconds: float | None) -> str:
 
 def p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-
-
-def by_chance(p: float) -> str:
-    """A p-value as how often chance alone would show a difference at least this large."""
-    if p < 0.001:
-        return "less than once in 1,000"
-    many = 100 if p >= 0.01 else 1000
-    times = round(p * many)
-    return f"{'once' if times == 1 else f'{times} times'} in {many:,}"
 
 
 def table_of_rungs(comparison: dict[str, Any]) -> list[list[str]]:
@@ -242,8 +275,14 @@ def verdicts(comparison: dict[str, Any]) -> str:
     if not pairs:
         return ""
     numbers = [(sum(pair["verdict"] == v for pair in pairs), v) for v in ("better", "worse", "undecided")]
-    words = ", ".join(f"{number} {verdict}" for number, verdict in numbers if number)
-    return f"Of {len(pairs)} comparison{'s' * (len(pairs) > 1)}: {words}."
+    words = ", ".join(f"{number:,} {verdict}" for number, verdict in numbers if number)
+    said = f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {words}."
+    if trained := sum(pair["about"] == TRAINED for pair in pairs):
+        said += (
+            f" Comparisons with one seed each ({trained:,} of {len(pairs):,}) are about two trained models and show "
+            "nothing about their architectures."
+        )
+    return said
 
 
 def notes(comparison: dict[str, Any]) -> list[str]:
@@ -261,25 +300,25 @@ def notes(comparison: dict[str, Any]) -> list[str]:
     if not comparison["one_validation"]:
         found.append("Validation sets differ between rungs, so their validation accuracies cannot be compared.")
     if any(len(rung["seeds"]) == 1 for rung in rungs):
-        found.append(f"Of one seed there is no standard deviation, and the interval knows the {items}' chance alone.")
+        found.append(
+            f"A rung with one seed has no standard deviation: its interval covers the {items} alone, and comparisons "
+            "with it are about that trained model, not about its architecture."
+        )
     if number := len(comparison["pairs"]):
         found.append(
-            f"p is McNemar's test on the {items} that one of two rungs gets right and the other wrong, corrected for "
-            f"{number} comparison{'s' * (number > 1)} by Holm's method. Better or worse is said where p is below 0.05 "
-            "and the interval leaves out 0, and never from one seed each."
+            f"p is McNemar's test of these trained models on the {items} that one of two gets right and the other "
+            f"wrong, corrected for {number:,} comparison{'s' * (number > 1)} by Holm's method. Better or worse is said "
+            "where p is below 0.05 and the interval excludes 0."
         )
     if untested := comparison["untested"]:
         found.append(
-            f"Validation is compared, since {len(untested)} of the runs have no test predictions, such as "
+            f"Validation is compared, since {len(untested):,} of the runs have no test predictions, such as "
             f"{untested[0]}; split=test leaves them out."
         )
     for name, listed in method["words"].items():
         if len(listed) > 1 and name in rungs[0]["slices"]:
             found.append(f"Slices: “{name}” is any of {', '.join(listed)}.")
-    found.append(
-        f"{comparison['reviews']:,} {comparison['split']} {items} of {comparison['test_set']}, "
-        f"fingerprint {comparison['fingerprint']}."
-    )
+    found.append(f"{set_name(comparison)}.")
     for place in comparison["environments"]:
         gpu = place["gpu"] or "no GPU"
         found.append(
@@ -287,6 +326,12 @@ def notes(comparison: dict[str, Any]) -> list[str]:
             f"Python {place['python']}, torch {place['torch']}, lightning {place['lightning']}."
         )
     return found
+
+
+def set_name(comparison: Mapping[str, Any]) -> str:
+    """The items that were scored, and of what."""
+    scored = f"{comparison['reviews']:,} {comparison['split']} {comparison['items']}"
+    return f"{scored} of {comparison['test_set']}, fingerprint {comparison['fingerprint']}"
 
 
 def rung_records(comparison: dict[str, Any]) -> list[dict[str, Any]]:
@@ -340,7 +385,7 @@ def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
 
     pairs = [["comparison", "points", "interval", "p (Holm)", "verdict"]]
     for pair in comparison["pairs"]:
-        step = f"{pair['from']} → {pair['to']}"
+        step = f"{pair['to']} against {pair['from']}"
         shown = [signed(pair["difference"]), points(pair["interval"]), p_value(pair["holm_p"]), pair["verdict"]]
         pairs.append([step, *shown])
     most = [["row", "label", "lowest", "highest"]]
@@ -378,8 +423,8 @@ def code(text: str) -> str:
     return f"`{text}`"
 
 
-def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
-    """One HTML page that needs no network; pictures (name -> SVG) are inside, and all text is escaped by Jinja."""
+def template(name: str) -> Template:
+    """A page that needs no network; all text is escaped by Jinja."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -389,8 +434,13 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(percents=percents, signed=signed, points=points, p_value=p_value, by_chance=by_chance)
-    return environment.get_template("comparison.html.jinja").render(
+    environment.globals.update(percents=percents, signed=signed, points=points, p_value=p_value)
+    return environment.get_template(f"{name}.html.jinja")
+
+
+def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
+    """One HTML page; pictures (name -> SVG) are inside."""
+    return template("comparison").render(
         comparison,
         headline=headline(comparison),
         verdicts=verdicts(comparison),

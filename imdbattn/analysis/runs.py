@@ -10,19 +10,71 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from imdbattn.analysis.figures import read_curves
 from imdbattn.errors import UserError
 from imdbattn.safety import read_settings
-from imdbattn.settings import BEYOND, RUNGS, SPLIT_FILES, WRITERS, variant
+from imdbattn.settings import (
+    BEYOND,
+    RUNGS,
+    SPLIT_FILES,
+    TEXT,
+    WRITERS,
+    Rule,
+    flat,
+    maybe,
+    number,
+    obey,
+    variant,
+    whole,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # their names in metrics.json
 PRINTS = ("fingerprint.test", "fingerprint.validation")  # beside the settings that runs share
 MODELS = (*RUNGS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # what the items of a classifier are called
 Skipped = dict[str, str]  # {"folder", "reason"}
+DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings that make a run a check of the code
+EPOCHS = 1_000_000  # at most, of a learning curve
+
+SHARE, AMOUNT = number(0, 1), number(0, 1e12)
+FINGERPRINT_RULE: Rule = ("letters and digits", lambda v: isinstance(v, str) and re.fullmatch(r"\w+", v) is not None)
+ON_OR_OFF: Rule = ("true, false, a number or null", lambda v: v is None or isinstance(v, (bool, int, float)))
+RULES: dict[str, dict[str, Rule]] = {  # of the values that are read from each file; what else is in it stays unread
+    "config.yaml": {
+        "model.name": (
+            "a name without slashes",
+            lambda v: isinstance(v, str) and v.strip() not in ("", ".", "..") and "/" not in v,
+        ),
+        "model.after": maybe(TEXT),
+        "task": TEXT,
+        **dict.fromkeys(DEBUG, ON_OR_OFF),
+    },
+    "metrics.json": {
+        "seed": whole(0),
+        "test_set": TEXT,
+        "items": TEXT,
+        "labels": (
+            "a list of different texts",
+            lambda v: isinstance(v, list) and all(isinstance(name, str) for name in v) and 0 < len(v) == len({*v}),
+        ),
+        **dict.fromkeys(FINGERPRINT.values(), maybe(FINGERPRINT_RULE)),
+        "val_accuracy": SHARE,
+        "test_accuracy": maybe(SHARE),
+        **dict.fromkeys(("val_bleu", "test_bleu"), maybe(number(0, 100))),
+        **dict.fromkeys(("parameters", "tokens_per_s", "train_seconds", "epochs"), maybe(AMOUNT)),
+    },
+    "environment.json": {
+        **dict.fromkeys(("python", "platform", "gpu", "versions.torch", "versions.lightning"), maybe(TEXT)),
+        **dict.fromkeys(("cpus", "threads"), maybe(whole(0))),
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -45,16 +97,26 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run folder."""
+    """A finished run folder, whose values have the types of RULES.
+
+    environment: {} where it has no environment.json. curves: of metrics.csv, name -> (epochs from 1, values).
+    """
 
     folder: Path
     settings: dict[str, Any]
     metrics: dict[str, Any]
+    environment: dict[str, Any]
+    curves: dict[str, tuple[list[int], list[float]]]
 
     @property
     def items(self) -> str:
         """What the items of its data are called: reviews, or of an encoder-decoder strings or sentences."""
-        return str(self.metrics.get("items", REVIEWS))
+        return self.metrics.get("items", REVIEWS)
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the classes; [] of an encoder-decoder."""
+        return self.metrics["labels"] if self.items == REVIEWS else []
 
     @cached_property
     def shared(self) -> dict[str, Any]:
@@ -64,39 +126,76 @@ class Run:
         return {key: value for key, value in (variant(self.settings) | data).items() if value is not None}
 
     def has(self, split: str) -> bool:
-        return (self.folder / SPLIT_FILES[split][0]).exists()
+        """Whether it has predictions of a split, and says of which one."""
+        return self.metrics.get(FINGERPRINT[split]) is not None and (self.folder / SPLIT_FILES[split][0]).exists()
 
     def predictions(self, split: str) -> Predictions:
-        """Read from the folder at each call. Raises OSError, ValueError (pyarrow's, too) or KeyError when broken."""
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(self.folder / SPLIT_FILES[split][0])
-        rows, labels, lengths = (table[name].to_numpy() for name in ("row", "label", "length"))
+        """Read from the folder at each call. Raises UserError for wrong values, and whatever a broken file raises."""
+        table = read_table(self.folder / SPLIT_FILES[split][0])
+        rows_N, lengths_N = (whole_numbers(table, name) for name in ("row", "length"))
         if self.items != REVIEWS:
-            right = table["right"].to_numpy().astype(bool)
-            said, true = (table[name].to_numpy().astype(float) for name in ("probability", "label_probability"))
-            return Predictions(rows, labels, right, finite(said), finite(true), lengths)
-        probabilities_NC = finite(np.array(table["probabilities"].to_pylist(), dtype=float))
-        if probabilities_NC.ndim != 2:
-            raise ValueError("its probabilities are no numbers: did training diverge?")
-        predicted, true = table["predicted"].to_numpy(), probabilities_NC[np.arange(len(labels)), labels]
-        return Predictions(rows, labels, predicted == labels, probabilities_NC.max(1), true, lengths, predicted)
+            labels_N, right_N = column(table, "label", "string"), column(table, "right", "bool")
+            said_N, true_N = (shares(table[name].to_numpy()) for name in ("probability", "label_probability"))
+            return Predictions(rows_N, labels_N, right_N, said_N, true_N, lengths_N)
+        classes = len(self.labels)
+        labels_N, predicted_N = (whole_numbers(table, name, classes - 1) for name in ("label", "predicted"))
+        probabilities_NC = shares(table["probabilities"].to_pylist())
+        if probabilities_NC.shape != (len(labels_N), classes):
+            raise UserError(f"unreadable: its probabilities are not {classes} for each review")
+        true_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
+        return Predictions(
+            rows_N, labels_N, predicted_N == labels_N, probabilities_NC.max(1), true_N, lengths_N, predicted_N
+        )
 
     def texts(self, split: str) -> list[str] | None:
         """The sources, in the order of the predictions; None where they are not in the folder or cannot be read."""
-        import pyarrow.parquet as pq
-
         try:
-            return pq.read_table(self.folder / SPLIT_FILES[split][1])["text"].to_pylist()
-        except (OSError, ValueError, KeyError):
+            return column(read_table(self.folder / SPLIT_FILES[split][1]), "text", "string").tolist()
+        except Exception:  # whatever a broken file raises: a comparison does without
             return None
 
 
-def finite(probabilities: np.ndarray) -> np.ndarray:
-    """The same. Raises ValueError where one of them is no number."""
-    if not np.isfinite(probabilities).all():
-        raise ValueError("its probabilities are no numbers: did training diverge?")
-    return probabilities
+def regular(file: Path) -> Path:
+    """The same. Raises UserError for a folder, or for a pipe or device, which reading might wait for without end."""
+    if not file.is_file():
+        raise UserError(f"unreadable: its {file.name} is not a regular file")
+    return file
+
+
+def read_table(file: Path) -> "pa.Table":
+    """Raises UserError where it has no lines, and whatever pyarrow raises for a broken file."""
+    import pyarrow.parquet as pq
+
+    with regular(file).open("rb") as opened:  # a path would have to be UTF-8
+        table = pq.read_table(opened)
+    if not len(table):
+        raise UserError(f"unreadable: its {file.name} is empty")
+    return table
+
+
+def column(table: "pa.Table", name: str, *kinds: str) -> np.ndarray:
+    """A column without nulls. kinds: its type in pyarrow begins with one of them. Raises UserError or KeyError."""
+    found = table[name]
+    if found.null_count or not str(found.type).removeprefix("large_").startswith(kinds):
+        raise UserError(f"unreadable: its column {name} is not of type {kinds[0]}, or has nulls")
+    return found.to_numpy()
+
+
+def whole_numbers(table: "pa.Table", name: str, most: int = 2**62) -> np.ndarray:
+    numbers_N = column(table, name, "int", "uint").astype(np.int64)
+    if numbers_N.min() < 0 or numbers_N.max() > most:
+        raise UserError(f"unreadable: its column {name} has values below 0 or above {most}")
+    return numbers_N
+
+
+def shares(probabilities: Any) -> np.ndarray:
+    """As an array of numbers. Raises UserError where one of them is not a number from 0 to 1, ValueError, TypeError."""
+    found = np.array(probabilities, dtype=float)
+    if not np.isfinite(found).all():
+        raise UserError("unreadable: its probabilities are not numbers: did training diverge?")
+    if found.min() < 0 or found.max() > 1.001:  # float32's last bits
+        raise UserError("unreadable: it has probabilities below 0 or above 1")
+    return found
 
 
 @dataclass(frozen=True)
@@ -135,7 +234,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         except Exception as error:  # whatever a broken YAML or JSON file raises: it is one run of many
             skipped.append(passed_over(folder, error))
             continue
-        key = json.dumps([run.shared, run.metrics["seed"]], sort_keys=True, default=str)
+        key = json.dumps([run.shared, run.metrics["seed"]], sort_keys=True)
         older, newer = sorted((found.get(key, run), run), key=lambda run: (run.folder / "metrics.json").stat().st_mtime)
         if older is not newer:
             skipped.append({"folder": shown(older.folder), "reason": f"run again in {shown(newer.folder)}"})
@@ -160,30 +259,62 @@ def run_folders(root: Path) -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> Run:
-    """Raises UserError when something is missing in it, and whatever a broken file raises."""
+    """Reads all but predictions and texts, and checks it by RULES, so that everything behind can rely on types.
+
+    Raises UserError where something is missing or wrong or the run is not a result, and whatever a broken file raises.
+    """
     if not (folder / "metrics.json").exists():
         raise UserError("unfinished: it has no metrics.json")
-    settings = read_settings(folder / "config.yaml")
-    metrics = json.loads((folder / "metrics.json").read_text())
-    if not isinstance(settings.get("model"), dict) or "name" not in settings["model"]:
-        raise UserError("unreadable: its config.yaml has no model.name")
+    settings = obeyed(read_settings(regular(folder / "config.yaml")), "config.yaml", "model.name")
     if settings.get("task") == "masked_words":
         raise UserError("pretraining: it guesses words, and has no place beside classifiers")
-    needed = {"seed", "val_accuracy", "test_set"} | (set() if "items" in metrics else {"labels"})
-    if lacking := needed - set(metrics):
-        raise UserError(f"unreadable: its metrics.json lacks {', '.join(sorted(lacking))}")
-    return Run(folder, settings, metrics)
+    if debug := [key for key in DEBUG if flat(settings).get(key)]:
+        raise UserError(f"a debug run ({debug[0]}), not a result")
+    metrics = obeyed(read_json(folder / "metrics.json"), "metrics.json", "seed", "test_set", "val_accuracy")
+    if metrics.get("items", REVIEWS) == REVIEWS:
+        obeyed(metrics, "metrics.json", "labels")
+    environment, curves = folder / "environment.json", folder / "metrics.csv"
+    run = Run(
+        folder,
+        settings,
+        metrics,
+        obeyed(read_json(environment), environment.name) if environment.exists() else {},
+        read_curves(regular(curves)) if curves.exists() else {},
+    )
+    if any(not 0 < epoch <= EPOCHS for epochs, _ in run.curves.values() for epoch in epochs):
+        raise UserError(f"unreadable: its metrics.csv counts epochs below 0 or above {EPOCHS:,}")
+    # What JSON and UTF-8 cannot hold would end the writing of a comparison.
+    json.dumps([settings, metrics, run.environment], sort_keys=True, ensure_ascii=False).encode()
+    return run
+
+
+def read_json(file: Path) -> Any:
+    return json.loads(regular(file).read_text(encoding="utf-8"))
+
+
+def obeyed(values: Any, file: str, *needed: str) -> dict[str, Any]:
+    """The same values. Raises UserError where they are not values by name, lack one, or break the file's RULES."""
+    if not isinstance(values, dict):
+        raise UserError(f"unreadable: its {file} holds no values by name")
+    try:
+        obey(values, RULES[file])
+    except UserError as error:
+        raise UserError(f"unreadable: in its {file} {error}") from None
+    if lacking := {*needed} - flat(values).keys():
+        raise UserError(f"unreadable: its {file} lacks {', '.join(sorted(lacking))}")
+    return values
 
 
 def passed_over(folder: Path, error: Exception) -> Skipped:
-    reason = str(error) if isinstance(error, UserError) else f"unreadable: {' '.join(str(error).split())[:200]}"
-    return {"folder": shown(folder), "reason": reason}
+    reason = str(error) if isinstance(error, UserError) else f"unreadable: {error}"
+    return {"folder": shown(folder), "reason": " ".join(reason.split())[:300].encode(errors="replace").decode()}
 
 
 def shown(folder: Path) -> str:
-    """A path as a person would type it here: relative where it lies below the current folder."""
+    """A path as typed here: relative where it lies below the current folder, with ? for what is not UTF-8."""
     here = Path.cwd()
-    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+    path = str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+    return path.encode(errors="replace").decode()
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:
@@ -195,7 +326,7 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(run.shared, sort_keys=True, default=str), []).append(run)
+        groups.setdefault(json.dumps(run.shared, sort_keys=True), []).append(run)
     by_model: dict[str, list[list[Run]]] = {}
     for group in groups.values():
         by_model.setdefault(group[0].settings["model"]["name"], []).append(group)
@@ -204,7 +335,7 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
         shared = [group[0].shared for group in by_model[model]]
         keys = [key for key in dict.fromkeys(key for one in shared for key in one) if differs(key, shared)]
         chosen = [key for key in keys if key not in PRINTS]
-        if len({json.dumps([one.get(key) for key in chosen], default=str) for one in shared}) == len(shared):
+        if len({json.dumps([one.get(key) for key in chosen]) for one in shared}) == len(shared):
             keys = chosen
         varied = [{key: one.get(key) for key in keys} for one in shared]
         labels = [" ".join((model, *dict.fromkeys(words(one)))) for one in varied]
@@ -255,13 +386,10 @@ def neighbours(found: Sequence[Variant], against: str | None = None) -> list[tup
     That is the rung which `to` comes after (`model.after`), with equal varied settings; and of the same model the
     variant with the next lower value of one setting. Where there is neither, it is the rung that `to` comes after
     with the settings that agree best, else the variant before it; a rung that comes after none has no neighbour then.
-    `against`: the label of the one variant that all others are compared with instead. Raises UserError when there is
-    none of that label.
+    `against`: the label of the one variant that all others are compared with instead, where there is one.
     """
     labels = [one.label for one in found]
-    if against is not None:
-        if against not in labels:
-            raise UserError(f"against={against} is not among the runs; choose one of {', '.join(labels)}")
+    if against in labels:
         return [(labels.index(against), to) for to in range(len(found)) if labels[to] != against]
     pairs = []
     for place, to in enumerate(found):

@@ -93,13 +93,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in multipletests(p_values, method="holm")[1]] if len(p_values) else []
 
 
-def verdict(p_value: float, low: float, high: float, freedom: int) -> str:
+def verdict(p_value: float, low: float, high: float) -> str:
     """better or worse only where the test and the interval agree that there is a difference; else undecided.
 
-    The test sees these seeds only, the interval others as well; the test is corrected for the number of comparisons.
-    With one seed each (no freedom) two runs may differ by their seeds alone, so nothing is decided about the rungs.
+    p_value: corrected for the number of comparisons. The test is about these trained models only. The interval is
+    about other seeds too, where a variant has several; with one seed each the verdict is about two trained models.
     """
-    if freedom < 1 or p_value >= 0.05 or low <= 0 <= high:
+    if p_value >= 0.05 or low <= 0 <= high:
         return "undecided"
     return "better" if low > 0 else "worse"
 
@@ -131,9 +131,9 @@ def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
     slices = {}
     for place, bound in enumerate(bounds):
         below = bounds[place - 1] if place else -1
-        name = f"{below + 1} to {bound} {unit}" if place else f"up to {bound} {unit}"
-        name = f"{bound} {unit}" if place and bound == below + 1 else name
-        name = f"over {below} {unit}" if place and place == len(bounds) - 1 else name
+        name = f"{below + 1:,} to {bound:,} {unit}" if place else f"up to {bound:,} {unit}"
+        name = f"{bound:,} {unit}" if place and bound == below + 1 else name
+        name = f"over {below:,} {unit}" if place and place == len(bounds) - 1 else name
         slices[name] = (lengths_N > below) & (lengths_N <= bound)
     return slices
 

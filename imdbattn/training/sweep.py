@@ -409,20 +409,21 @@ def end(config: DictConfig, whole: bool) -> int:
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     """Writes <sweep>/comparison and shows it; a comparison that cannot be made is said, and costs no result."""
-    from imdbattn.analysis.comparison import compare
-    from imdbattn.analysis.report import print_terminal, write_all
+    from imdbattn.analysis.comparison import compare_sets
+    from imdbattn.analysis.report import folders_of, print_terminal, write_sets
     from imdbattn.training.publish import publish_comparison
 
     options = OmegaConf.to_container(OmegaConf.load(conf_dir() / "compare.yaml"))
     assert isinstance(options, dict)
     names = ("split", "resamples", "seed", "words", "disagreements", "against")
     try:
-        comparison = compare(folders, **{name: options[name] for name in names})
-        page = write_all(comparison, sweep / "comparison")
-        print_terminal(comparison)
+        comparisons = compare_sets(folders, **{name: options[name] for name in names})
+        page = write_sets(comparisons, sweep / "comparison")
+        print_terminal(*comparisons)
     except Exception as error:  # of whatever kind: the runs are there, and failed jobs are still to be named
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
         return
     log.info("comparison           %s", os.path.relpath(page))
     if config.logger.name == "wandb":
-        publish_comparison(comparison, sweep / "comparison", config.logger, config.logger.group or group_of(sweep))
+        for comparison, out in zip(comparisons, folders_of(comparisons, sweep / "comparison"), strict=True):
+            publish_comparison(comparison, out, config.logger, config.logger.group or group_of(sweep))
