@@ -27,7 +27,7 @@ def test_each_step_has_the_learning_rate_of_the_table(small, settings, monkeypat
         return train(self, *arguments)
 
     monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
-    words = ["trainer.max_epochs=2", "trainer.limit_train_batches=4", "optim.lr=0.004", "embedding_lr=0.5", "test=false"]
+    words = ["trainer.max_epochs=2", "trainer.limit_train_batches=4", "optim.lr=0.004", "embedding_lr=0.5"]
     fit(settings(*small, "model=tuned_mean", *words, f"warmup={warmup}", f"decay={decay}"), tmp_path)
     expected = [[0.004 * share, 0.5 * share] for share in SHARES[decay, warmup]]
     torch.testing.assert_close(torch.tensor(rates), torch.tensor(expected), rtol=1e-5, atol=1e-9)
