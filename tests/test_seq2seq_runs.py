@@ -222,6 +222,23 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
         assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
 
 
+def test_evaluation_and_prediction_drop_nothing_whatever_training_does(ran, scored, said, tmp_path):
+    """To the last bit, by weights that have learned."""
+    folder, _ = ran("reverse", "model.layers=2")
+    found = []
+    for share in (0.0, 0.5):
+        run = tmp_path / str(share)
+        shutil.copytree(folder, run)
+        config = OmegaConf.load(run / "config.yaml")
+        config.model.dropout = share
+        OmegaConf.save(config, run / "config.yaml")
+        loss = scored(run)["loss"]
+        (table,) = (run / "evaluations").glob("test-*.parquet")
+        written = [[(one.output, one.probability) for one in said(run, ["ABCD", "B"], f"beams={n}")] for n in (1, 3)]
+        found.append((loss, rows_of(table), written))
+    assert found[0] == found[1]
+
+
 def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):
     folder, metrics = ran("reverse")
     found = scored(folder, "data.test_lengths=[6,7]")
