@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +23,7 @@ from imdbattn.training.fit import fit
 from imdbattn.training.module import ReviewClassifier
 from imdbattn.training.resume import resumed
 
+from .processes import started, wait_for
 from .test_wandb import records
 
 ROOT = str(Path(__file__).parent.parent)
@@ -447,11 +448,9 @@ def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: l
     env = {**os.environ, "PYTHONPATH": ROOT}
     words = [*small, "model=residual_pe", "model.layer.dropout=0.1", *LONG]
 
-    def start(*more: str) -> subprocess.Popen:
+    def start(*more: str) -> AbstractContextManager[subprocess.Popen]:
         command = [sys.executable, "-m", "imdbattn.train", *more]
-        return subprocess.Popen(
-            command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        return started(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     folder, moments = tmp_path / "killed", []
     last = folder / "checkpoints" / "last.ckpt"
@@ -465,8 +464,8 @@ def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: l
             if kills:
                 # One kill in four may come while it gets ready, the others come after a new checkpoint.
                 early = draw.random() < 0.25
-                while process.poll() is None and not early and saved() == before:
-                    time.sleep(0.01)
+                if not early:
+                    wait_for(lambda before=before: process.poll() is not None or saved() != before)
                 time.sleep(draw.uniform(0, 6 if early else 0.7))
                 if process.poll() is None:
                     process.send_signal(kills[-1])
@@ -498,16 +497,15 @@ def test_two_processes_stop_together_and_go_on_together(small, tmp_path):
     words = [*small, "trainer=ddp_cpu", "trainer.enable_progress_bar=false", "model=residual_pe", "threads=1"]
     words += ["trainer.max_epochs=40", "patience=null", "model.layer.dropout=0.1", "trainer.log_every_n_steps=5"]
 
-    def start(*more: str) -> subprocess.Popen:
+    def start(*more: str) -> AbstractContextManager[subprocess.Popen]:
         command = [sys.executable, "-m", "imdbattn.train", *more]
-        return subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
+        return started(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
 
     with start(*words, "hydra.run.dir=whole") as process:
         assert process.wait(240) == 0
     last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
     with start(*words, "hydra.run.dir=stopped") as process:
-        while process.poll() is None and not last.exists():
-            time.sleep(0.02)
+        wait_for(lambda: process.poll() is not None or last.exists())
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 128 + signal.SIGTERM
     assert torch.load(last, weights_only=True)["global_step"] < 40 * STEPS
@@ -529,19 +527,16 @@ def test_a_job_on_slurm_is_put_back_in_line_and_goes_on_by_itself(small, tmp_pat
     def last() -> Path | None:
         return next((tmp_path / "runs").glob("slurm-77-mean-s1-*/checkpoints/last.ckpt"), None)
 
-    with subprocess.Popen(
-        [sys.executable, "-m", "imdbattn.train", *words], cwd=tmp_path, env={**os.environ, **slurm}
-    ) as process:
-        while process.poll() is None and last() is None:
-            time.sleep(0.05)
+    command = [sys.executable, "-m", "imdbattn.train", *words]
+    with started(command, cwd=tmp_path, env={**os.environ, **slurm}) as process:
+        wait_for(lambda: process.poll() is not None or last())
         process.send_signal(signal.SIGUSR1)
         assert process.wait(60) == 128 + signal.SIGUSR1
     assert (tmp_path / "asked").read_text() == "requeue 77\n"
     folder = last().parents[1]
     steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
-    with subprocess.Popen([sys.executable, "-m", "imdbattn.train", *words], cwd=tmp_path, env=again) as process:
-        while process.poll() is None and torch.load(last(), weights_only=True)["global_step"] == steps:
-            time.sleep(0.05)
+    with started(command, cwd=tmp_path, env=again) as process:
+        wait_for(lambda: process.poll() is not None or torch.load(last(), weights_only=True)["global_step"] != steps)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     assert torch.load(last(), weights_only=True)["global_step"] > steps
