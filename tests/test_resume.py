@@ -185,6 +185,44 @@ def test_within_an_epoch_it_is_saved_every_few_minutes(whole, stopping, tmp_path
     assert differences(reference, tmp_path) == []
 
 
+def test_minutes_between_two_saves_are_minutes(whole, stopping, monkeypatch, tmp_path):
+    """Of steps that take ten seconds each, the seventh of an epoch is the first that ends more than a minute later."""
+    cfg, _ = whole()
+    stopping(STEPS + 10)
+    clock, train = SimpleNamespace(seconds=0), ReviewClassifier.training_step
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
+
+    def training_step(self, *arguments):
+        clock.seconds += 10
+        return train(self, *arguments)
+
+    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    with pytest.raises(RuntimeError):
+        fit(cfg | {"save_minutes": 1}, tmp_path)
+    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == STEPS + 7
+
+
+def test_a_second_signal_ends_it_at_once(whole, monkeypatch, tmp_path):
+    """The step that it comes in is not finished, and nothing is saved: the last checkpoint is the epoch's first."""
+    cfg, reference = whole()
+    train = ReviewClassifier.training_step
+
+    def training_step(self, *arguments):
+        if self.trainer.global_step == STEPS + 5:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        return train(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReviewClassifier, "training_step", training_step)
+        with pytest.raises(SystemExit) as stopped:
+            fit(cfg, tmp_path)
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == STEPS
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
 def test_a_finished_run_is_left_as_it_is(whole, tmp_path, caplog):
     cfg, reference = whole()
     shutil.copytree(reference, tmp_path / "run")

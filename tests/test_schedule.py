@@ -1,8 +1,12 @@
-"""The course of training: the learning rate of each step, and the epoch after which training stops."""
+"""The course of training: the loss and the learning rate of each step, and the epoch after which training stops."""
+
+import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from imdbattn.data.ragged import Batch
 from imdbattn.training.fit import fit
 from imdbattn.training.module import ReviewClassifier, Scores
 
@@ -15,6 +19,21 @@ SHARES = {
     ("linear", 0.0): [1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125],
     ("cosine", 1.0): [1 / 9, 2 / 9, 3 / 9, 4 / 9, 5 / 9, 6 / 9, 7 / 9, 8 / 9],
 }
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_every_review_weighs_the_same_in_the_loss_that_is_trained_on(smoothing):
+    """Reviews whose label has probability 1/2 and 1/8: 1 and 3 bits. Smoothing gives a tenth to the other label."""
+    logits_BC = torch.tensor([[1 / 2, 1 / 2], [7 / 8, 1 / 8]]).log()
+    labels_B = rows_B = lengths_B = torch.tensor([0, 1])
+    batch = Batch(rows_B[:, None], rows_B[:, None], lengths_B, labels_B, rows_B, rows_B[:, None, None], 2)
+    module = ReviewClassifier(lambda *_: logits_BC, torch.optim.SGD, {}, label_smoothing=smoothing)
+    module._trainer = SimpleNamespace(world_size=1)
+    own, other = (math.log(2) + math.log(8)) / 2, (math.log(2) + math.log(8 / 7)) / 2
+    expected = (1 - smoothing / 2) * own + smoothing / 2 * other
+    assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
+    scores = Scores(rows_B, labels_B, lengths_B, logits_BC)
+    assert scores.values() == {"accuracy": 0.5, "loss": pytest.approx(own, rel=1e-6)}
 
 
 @pytest.mark.parametrize(("decay", "warmup"), SHARES)
