@@ -1,5 +1,7 @@
 """Batches: every review once, within the budget, the same for a seed, different in each epoch, little padding."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -40,6 +42,19 @@ def test_deterministic_in_seed_and_epoch_and_different_otherwise():
     assert listed(epoch=3, seed=2) != listed(epoch=3, seed=1)
 
 
+def test_chance_decides_which_reviews_share_a_batch_in_which_order_and_what_is_drawn_in_it():
+    """In each epoch anew; a net that gets batches in order of length learns one length after the other."""
+    lengths = np.random.default_rng(0).integers(1, 80, 2000)
+    epochs = [plan(lengths, epoch, pool=256)[1] for epoch in range(3)]
+    for batches in epochs:
+        longest = [lengths[index].max() for _, index in batches]
+        assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.2
+    together = [{frozenset(index.tolist()) for _, index in batches if len(index) > 1} for batches in epochs]
+    assert all(len(one & other) < len(one) / 20 for one, other in itertools.pairwise(together))
+    seeds = [seed for batches in epochs for seed, _ in batches]
+    assert len(set(seeds)) == len(seeds)
+
+
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 300))
 @examples(max_examples=60, deadline=None)
 def test_evaluation_shows_each_review_to_exactly_one_process(lengths, ranks, budget):
@@ -56,6 +71,26 @@ def test_a_batch_holds_the_head_and_the_tail_of_each_review(reviews, max_tokens,
         assert batch.tokens_BT[row, : len(expected)].tolist() == expected
         assert batch.lengths_B[row] == len(expected) == min(len(review), max_tokens)
         assert batch.tokens_BT[row, len(expected) :].eq(0).all()
+
+
+def test_of_512_tokens_384_are_of_the_start_and_128_of_the_end():
+    expected = [*range(384), *range(1000 - 128, 1000)]
+    assert read_places(1000, 512, 0.75) == expected
+    batch = ragged([list(range(1000))]).batch(torch.tensor([0]), 512, 0.75)
+    assert batch.tokens_BT[0].tolist() == expected
+
+
+def test_which_words_are_taken_out_is_drawn_for_each_word_review_and_seed():
+    def kept(seed: int) -> torch.Tensor:
+        batch = ragged([list(range(3, 103))] * 400).batch(torch.arange(400), word_dropout=0.3, seed=seed)
+        return torch.zeros(400, 100).scatter(1, batch.positions_BT, 1.0)
+
+    one, other = kept(1), kept(2)
+    assert torch.equal(one, kept(1))
+    # Two draws agree on a word with probability 0.7 * 0.7 + 0.3 * 0.3.
+    for first, second in ((one, other), (one[1:], one[:-1]), (one[:, 1:], one[:, :-1])):
+        assert (first == second).float().mean().item() == pytest.approx(0.58, abs=0.02)
+    torch.testing.assert_close(one.mean(0), torch.full((100,), 0.7), atol=0.1, rtol=0)
 
 
 @given(
@@ -110,6 +145,15 @@ def test_of_whole_reviews_a_net_finds_the_same_words_in_front(reviews, before):
     flat, review = whole.words(before)
     assert flat.equal(batch.before_BTW[word_BT])
     assert review.tolist() == [number for number, ids in enumerate(reviews) for _ in ids]
+
+
+@pytest.mark.parametrize("multiple", [1, 16])
+@pytest.mark.parametrize("word_dropout", [0.0, 0.5])
+@pytest.mark.parametrize("max_tokens", [None, 40])
+def test_batches_are_planned_with_the_positions_that_reviews_take(max_tokens, word_dropout, multiple):
+    batches = Batches(ragged([[3] * length for length in range(60)]), max_tokens, 0.75, word_dropout, multiple=multiple)
+    taken = [batches[0, np.array([row])].tokens_BT.shape[1] for row in range(60)]
+    assert batches.lengths_N().tolist() == taken
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -57,9 +57,8 @@ def test_every_entry_points_config_composes(settings, config):
     assert settings(config=config)
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_job_of_an_experiment_composes_and_builds(settings, experiment):
-    """All that its sweep varies, one value after the other."""
+def jobs_of(experiment: str) -> list[tuple[str, ...]]:
+    """The overrides of each of its jobs."""
     params = OmegaConf.load(conf_dir() / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
     assert [key for key in params if key == "seed"]
     parse = OverridesParser.create().parse_override
@@ -70,8 +69,13 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment):
         else [one.input_line]
         for one in varied
     ]
-    digests = set()
-    jobs = list(itertools.product(*values))
+    return list(itertools.product(*values))
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_job_of_an_experiment_composes_and_builds(settings, experiment):
+    """All that its sweep varies, one value after the other."""
+    digests, jobs = set(), jobs_of(experiment)
     for job in jobs:
         cfg = settings(f"+experiment={experiment}", *job)
         if cfg["task"] == "seq2seq":
@@ -167,19 +171,65 @@ def test_the_task_brings_what_an_encoder_decoder_trains_well_with(settings, data
     assert (settings()["task"], settings()["choose_by"]) == ("reviews", "accuracy")
 
 
-def test_the_exercises_defaults(settings):
-    cfg = settings("model=residual_pe")
-    assert (cfg["model"]["layers"], cfg["model"]["layer"]["heads"], cfg["model"]["width"]) == (3, 1, None)
-    assert cfg["model"]["layer"]["score"]["_target_"].endswith("ScaledDot")
-    assert cfg["data"]["max_tokens"] == 512
-    assert cfg["data"]["glove"]["dim"] == 50
+LADDER = {"model.layers": 3, "optim.lr": 0.003, "trainer.max_epochs": 8, "data.word_dropout": 0.5}
+LADDER |= {"trainer.gradient_clip_val": 1.0, "optim._target_": "torch.optim.AdamW", "model.embedding.trainable": False}
+SCALED = LADDER | {"model.positions.scale": 0.2}
+TUNED = {"model.embedding.trainable": True, "optim._target_": "imdbattn.training.optim.LazyAdamW"}
+TUNED |= {"optim.lr": 0.002, "embedding_lr": 0.01}
+MIXED = TUNED | {"model.embedding.mixout": 0.5, "trainer.max_epochs": 3}
+CONVOLVED = MIXED | {"model.layers": 1, "data.word_dropout": 0.3}
+WRITTEN = {"model.width": 64, "model.hidden": 128, "optim.lr": 0.003, "trainer.gradient_clip_val": 1.0}
+REVERSED = {
+    "data.letters": 26,
+    "data.lengths": [1, 20],
+    "data.train": 100_000,
+    "data.validation": 1000,
+    "data.test": 2000,
+}
+STATED = {  # words of a command line -> what README says it trains with
+    "": SCALED | {"data.glove.dim": 50, "data.tokenizer": "ptb", "model.embedding.standardize": True},
+    "data=reviews": {"data.validation_share": 0.1, "data.test_share": 0.2},  # of 25,000: 2,500 and 5,000
+    "model=mean": {"optim.lr": 0.02, "trainer.max_epochs": 30, "data.word_dropout": 0.0},
+    "model=learned_query": {"optim.lr": 0.03, "data.word_dropout": 0.5},
+    "model=text_query": {"optim.lr": 0.003, "data.word_dropout": 0.5},
+    "model=base": LADDER,
+    "model=residual": LADDER,
+    "model=residual_learned": LADDER,
+    "model=residual_cls": LADDER,
+    "model=base_pe": SCALED,
+    "model=residual_pe_cls": SCALED,
+    "model=tuned_mean": TUNED | {"data.word_dropout": 0.5, "model.embedding.mixout": 0.0, "trainer.max_epochs": 5},
+    "model=log_counts_mean": TUNED | {"data.word_dropout": 0.5, "model.phrases.longest": 3, "model.phrases.folds": 10},
+    "model=tuned": MIXED
+    | {"data.word_dropout": 0.1, "model.layers": 3, "model.layer.heads": 5}
+    | {"model.layer.distances.waves": 8, "model.layer.distances.strength": 1.5},
+    "model=convolved": CONVOLVED | {"model.layer.heads": 1, "model.convolution.kernel": 3},
+    "model=bigrams": CONVOLVED | {"model.phrases.longest": 2, "model.convolution.kernel": 3},
+    "model=log_counts": CONVOLVED | {"model.phrases.longest": 3, "model.phrases.folds": 10},
+    "model=wide": CONVOLVED | {"model.width": 100, "model.layer.heads": 4, "model.convolution.kernel": 5},
+    "model=pretrained": CONVOLVED | {"model.width": 100, "init": "runs/masked_words"},
+    "data=order_probe": {"data.probe.train": 8000, "data.probe.test": 2000},
+    "+experiment=order_probe": {"model.positions.scale": 1.0, "trainer.max_epochs": 30, "optim.lr": 0.003},
+    "task=seq2seq": WRITTEN | REVERSED | {"data.batch_tokens": 2048, "trainer.max_epochs": 3, "patience": 5},
+    "task=seq2seq model=seq2seq_bahdanau": WRITTEN | {"model.layers": 2},
+    "+experiment=seq2seq_lengths": {"data.test_lengths": [1, 40], "data.test": 4000},
+    "+experiment=seq2seq_translation": {"model.hidden": 256, "model.dropout": 0.3, "trainer.max_epochs": 12}
+    | {"data.batch_tokens": 512, "data.lower": True},
+}
+
+
+@pytest.mark.parametrize("words", STATED)
+def test_it_trains_with_what_readme_states(settings, words):
+    cfg = flat(settings(*words.split()))
+    assert {key: cfg[key] for key in STATED[words]} == STATED[words]
 
 
 def test_optimisers_and_trainers_build(settings):
     cfg = settings("trainer=cpu")
     optimizer = make(cfg["optim"], "optim", torch.optim.Optimizer)([torch.nn.Parameter(torch.zeros(1))])
     assert isinstance(optimizer, torch.optim.AdamW)
-    assert build_trainer(cfg["trainer"]).max_epochs == cfg["trainer"]["max_epochs"]
+    trainer = build_trainer(cfg["trainer"])
+    assert (trainer.max_epochs, trainer.gradient_clip_val) == (cfg["trainer"]["max_epochs"], 1.0)
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

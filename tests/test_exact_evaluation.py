@@ -1,12 +1,15 @@
 """Promise 5: each review is scored exactly once, on any number of processes."""
 
+import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 SCRIPT = """
 import json, sys
@@ -106,10 +109,6 @@ def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
 
 def test_other_reviews_are_scored_by_a_run_on_imdb(trained, settings, world, tmp_path):
     """Whatever source the run was trained on, data.path is what is scored."""
-    import shutil
-
-    from omegaconf import OmegaConf
-
     from imdbattn.training.score import score_run
 
     shutil.copytree(trained("residual_pe")[0], tmp_path / "run")
@@ -156,3 +155,51 @@ def test_evaluate_gives_the_number_that_training_gave(trained, settings):
         assert found["reviews"] == metrics[f"{name}_reviews"]
         assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
         assert list((folder / "evaluations").glob(f"{split}-*.json"))
+
+
+# --- what is random in training is not in evaluation -----------------------------------------------------------------
+
+# All that is taken out at random in training, of the rung that has most of it.
+TAKEN_OUT = ["data.word_dropout", "model.dropout", "model.layer.dropout", "model.embedding.mixout"]
+TAKEN_OUT += ["model.channels.bigrams.dropout"]
+
+
+def test_evaluation_and_prediction_read_whole_reviews_whatever_training_takes_out(trained, settings, tmp_path):
+    """To the last bit, by weights that have learned, with and without an explanation."""
+    from imdbattn.training.score import label_texts, score_run
+
+    folder, _ = trained("bigrams")
+    texts = ["the film was a great story , and i do n't do it", "dull", "", "it was good, bad, and fine. " * 200]
+    found = []
+    for share in (0.0, 0.5):
+        run = tmp_path / str(share)
+        shutil.copytree(folder, run)
+        config = OmegaConf.load(run / "config.yaml")
+        for key in TAKEN_OUT:
+            assert OmegaConf.select(config, key) is not None, key
+            OmegaConf.update(config, key, share)
+        OmegaConf.save(config, run / "config.yaml")
+        scores = score_run(settings(f"run={run}", "trainer=cpu", config="evaluate"))
+        (table,) = (run / "evaluations").glob("test-*.parquet")
+        said = [label_texts(settings(f"run={run}", f"explain={e}", config="predict"), texts)[0] for e in (True, False)]
+        values = [[(one.label, one.probability, one.words) for one in each] for each in said]
+        found.append((scores["accuracy"], scores["loss"], table.read_bytes(), values))
+    assert found[0] == found[1]
+
+
+def test_training_validates_and_tests_on_whole_reviews_whatever_it_takes_out(small, settings, tmp_path):
+    """With learning rates of 0 the weights stay those of the seed."""
+    from imdbattn.training.fit import fit
+
+    found = []
+    for share in (0.0, 0.5):
+        words = ["model=bigrams", "optim.lr=0", "embedding_lr=0", "trainer.max_epochs=2"]
+        metrics = fit(
+            settings(*small, *words, *(f"{key}={share}" for key in TAKEN_OUT)), folder := tmp_path / str(share)
+        )
+        curve = [row["val/loss"] for row in csv.DictReader((folder / "metrics.csv").open()) if row["val/loss"]]
+        assert len(curve) == 2
+        assert float(curve[0]) == pytest.approx(metrics["val_loss"], rel=1e-6)
+        tables = [(folder / f"{split}predictions.parquet").read_bytes() for split in ("", "validation_")]
+        found.append((curve, metrics["val_loss"], metrics["test_loss"], tables))
+    assert found[0] == found[1]

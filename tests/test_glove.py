@@ -5,15 +5,14 @@ import http.server
 import io
 import os
 import re
-import signal
 import socket
 import ssl
 import subprocess
 import sys
 import threading
-import time
 import types
 import zipfile
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,6 +23,8 @@ from hypothesis import example, given, settings, strategies
 from imdbattn.data import glove
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
+
+from .processes import started, wait_for
 
 DIM = 4
 RNG = np.random.default_rng(0)
@@ -222,27 +223,24 @@ print(glove.load_glove(dim=4, path=path, cache_dir=cache).fingerprint)
 """
 
 
-def child(path: str, cache: Path, log: Path, wait: float) -> subprocess.Popen:
+def child(path: str, cache: Path, log: Path, wait: float) -> AbstractContextManager[subprocess.Popen]:
     command = [sys.executable, "-c", CHILD, path, str(cache), str(log), str(wait)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(glove.__file__).parents[2])
+    return started(command, stdout=subprocess.PIPE, text=True, cwd=Path(glove.__file__).parents[2])
 
 
 def test_of_two_processes_one_builds_and_both_get_it(tmp_path):
     path = write(tmp_path / "v.txt", TEXT)
-    children = [child(path, tmp_path / "cache", tmp_path / "log", 1) for _ in range(2)]
-    found = {process.communicate(timeout=30)[0].strip() for process in children}
+    first, second = (child(path, tmp_path / "cache", tmp_path / "log", 1) for _ in range(2))
+    with first as one, second as other:
+        found = {process.communicate(timeout=30)[0].strip() for process in (one, other)}
     assert found == {load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache")).fingerprint}
     assert (tmp_path / "log").read_text() == "built\n"
 
 
 def test_a_build_that_is_killed_is_repaired_by_the_next(tmp_path):
     path = write(tmp_path / "v.txt", TEXT)
-    process = child(path, tmp_path / "cache", tmp_path / "log", 60)
-    until = time.monotonic() + 20
-    while not (tmp_path / "log").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=10)
+    with child(path, tmp_path / "cache", tmp_path / "log", 60):  # which kills it
+        wait_for((tmp_path / "log").exists, 20)
     assert len(left_in(tmp_path / "cache")) == 1  # the half of vectors.npy
     assert load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache")).words == WORDS
     assert not list((tmp_path / "cache" / "glove").glob("*.tmp"))

@@ -1,17 +1,21 @@
 """Promise 10: what README says runs, runs. Its commands are read from README, not copied here."""
 
+import math
 import re
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+import yaml
+from omegaconf import OmegaConf
 
 from imdbattn.seq2seq.translation import PACKAGED
 from imdbattn.settings import checked, conf_dir, flat, plain, within
 from imdbattn.training.build import build_net
 
 from .nets import vectors
+from .test_composes import jobs_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text() if (ROOT / "README.md").exists() else ""
@@ -99,6 +103,37 @@ def test_every_setting_that_readme_names_exists(settings):
     known |= {*flat(settings("model=wide")), *flat(settings("task=masked_words"))}
     for setting in set(re.findall(r"`((?:data|model|trainer|logger|optim)\.[a-z_.]+)[=`]", README)):
         assert any(within(key, setting) for key in known), setting
+
+
+def table(heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading of README, without its head."""
+    section = README.partition(f"\n{heading}\n")[2].split("\n#")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
+def test_defaults_are_those_of_the_table_of_settings(settings):
+    found = {key: None if value == {} else value for key, value in flat(settings()).items()}
+    for entry in OmegaConf.load(conf_dir() / "train.yaml").defaults:
+        found |= {} if isinstance(entry, str) else entry  # the files that it chooses
+    compared = 0
+    for keys, defaults, _ in table("## Settings"):
+        names, values = re.findall("`(.+?)`", keys), defaults.replace("`", "").split(", ")
+        values = values[-len(names) :] if len(values) > 1 else values * len(names)  # "by rung, 0.5" is one value
+        for name, value in zip(names, values, strict=True):
+            # Not those that a rung decides; nor the size of a batch, which the training set may decide.
+            if value != "by rung" and name != "data.batch_tokens":
+                none = value in ("none", "that of the vectors")
+                assert found[name] == (None if none else yaml.safe_load(value)), name
+                compared += 1
+    assert compared > 25
+
+
+def test_experiments_have_the_jobs_of_the_table_of_sweeps():
+    rows = table("## Sweeps")
+    for name, _, jobs in rows:
+        assert len(jobs_of(name.strip("`"))) == math.prod(map(int, re.findall(r"\d+", jobs))), name
+    assert len(rows) > 8
 
 
 def test_the_rung_that_readme_adds_builds(tmp_path):

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +23,7 @@ from imdbattn.training.fit import fit
 from imdbattn.training.module import ReviewClassifier
 from imdbattn.training.resume import resumed
 
+from .processes import started, wait_for
 from .test_wandb import records
 
 ROOT = str(Path(__file__).parent.parent)
@@ -181,6 +182,44 @@ def test_within_an_epoch_it_is_saved_every_few_minutes(whole, stopping, tmp_path
     content = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
     assert content["global_step"] == 31
     stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
+def test_minutes_between_two_saves_are_minutes(whole, stopping, monkeypatch, tmp_path):
+    """Of steps that take ten seconds each, the seventh of an epoch is the first that ends more than a minute later."""
+    cfg, _ = whole()
+    stopping(STEPS + 10)
+    clock, train = SimpleNamespace(seconds=0), ReviewClassifier.training_step
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
+
+    def training_step(self, *arguments):
+        clock.seconds += 10
+        return train(self, *arguments)
+
+    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    with pytest.raises(RuntimeError):
+        fit(cfg | {"save_minutes": 1}, tmp_path)
+    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == STEPS + 7
+
+
+def test_a_second_signal_ends_it_at_once(whole, monkeypatch, tmp_path):
+    """The step that it comes in is not finished, and nothing is saved: the last checkpoint is the epoch's first."""
+    cfg, reference = whole()
+    train = ReviewClassifier.training_step
+
+    def training_step(self, *arguments):
+        if self.trainer.global_step == STEPS + 5:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        return train(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReviewClassifier, "training_step", training_step)
+        with pytest.raises(SystemExit) as stopped:
+            fit(cfg, tmp_path)
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == STEPS
     fit(cfg, tmp_path, resume=True)
     assert differences(reference, tmp_path) == []
 
@@ -448,11 +487,9 @@ def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: l
     env = {**os.environ, "PYTHONPATH": ROOT}
     words = [*small, "model=residual_pe", "model.layer.dropout=0.1", *LONG]
 
-    def start(*more: str) -> subprocess.Popen:
+    def start(*more: str) -> AbstractContextManager[subprocess.Popen]:
         command = [sys.executable, "-m", "imdbattn.train", *more]
-        return subprocess.Popen(
-            command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        return started(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     folder, moments = tmp_path / "killed", []
     last = folder / "checkpoints" / "last.ckpt"
@@ -466,8 +503,8 @@ def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: l
             if kills:
                 # One kill in four may come while it gets ready, the others come after a new checkpoint.
                 early = draw.random() < 0.25
-                while process.poll() is None and not early and saved() == before:
-                    time.sleep(0.01)
+                if not early:
+                    wait_for(lambda before=before: process.poll() is not None or saved() != before)
                 time.sleep(draw.uniform(0, 6 if early else 0.7))
                 if process.poll() is None:
                     process.send_signal(kills[-1])
@@ -499,16 +536,15 @@ def test_two_processes_stop_together_and_go_on_together(small, tmp_path):
     words = [*small, "trainer=ddp_cpu", "trainer.enable_progress_bar=false", "model=residual_pe", "threads=1"]
     words += ["trainer.max_epochs=40", "patience=null", "model.layer.dropout=0.1", "trainer.log_every_n_steps=5"]
 
-    def start(*more: str) -> subprocess.Popen:
+    def start(*more: str) -> AbstractContextManager[subprocess.Popen]:
         command = [sys.executable, "-m", "imdbattn.train", *more]
-        return subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
+        return started(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
 
     with start(*words, "hydra.run.dir=whole") as process:
         assert process.wait(240) == 0
     last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
     with start(*words, "hydra.run.dir=stopped") as process:
-        while process.poll() is None and not last.exists():
-            time.sleep(0.02)
+        wait_for(lambda: process.poll() is not None or last.exists())
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 128 + signal.SIGTERM
     assert torch.load(last, weights_only=True)["global_step"] < 40 * STEPS
@@ -530,19 +566,16 @@ def test_a_job_on_slurm_is_put_back_in_line_and_goes_on_by_itself(small, tmp_pat
     def last() -> Path | None:
         return next((tmp_path / "runs").glob("slurm-77-mean-s1-*/checkpoints/last.ckpt"), None)
 
-    with subprocess.Popen(
-        [sys.executable, "-m", "imdbattn.train", *words], cwd=tmp_path, env={**os.environ, **slurm}
-    ) as process:
-        while process.poll() is None and last() is None:
-            time.sleep(0.05)
+    command = [sys.executable, "-m", "imdbattn.train", *words]
+    with started(command, cwd=tmp_path, env={**os.environ, **slurm}) as process:
+        wait_for(lambda: process.poll() is not None or last())
         process.send_signal(signal.SIGUSR1)
         assert process.wait(60) == 128 + signal.SIGUSR1
     assert (tmp_path / "asked").read_text() == "requeue 77\n"
     folder = last().parents[1]
     steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
-    with subprocess.Popen([sys.executable, "-m", "imdbattn.train", *words], cwd=tmp_path, env=again) as process:
-        while process.poll() is None and torch.load(last(), weights_only=True)["global_step"] == steps:
-            time.sleep(0.05)
+    with started(command, cwd=tmp_path, env=again) as process:
+        wait_for(lambda: process.poll() is not None or torch.load(last(), weights_only=True)["global_step"] != steps)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     assert torch.load(last(), weights_only=True)["global_step"] > steps

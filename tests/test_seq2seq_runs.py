@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,7 +20,8 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.predict import predict
-from imdbattn.seq2seq.pairs import prepare
+from imdbattn.seq2seq.pairs import PairBatch, prepare
+from imdbattn.seq2seq.vocabulary import PAD
 from imdbattn.training.build import trained_writer
 from imdbattn.training.fit import fit
 from imdbattn.training.resume import resumed
@@ -124,6 +126,20 @@ def test_the_loss_is_that_of_each_pair_by_itself(ran, settings, kind):
     assert said == pytest.approx([np.exp(-loss) for loss in losses], rel=1e-4)
 
 
+def test_every_symbol_weighs_the_same_in_the_loss_that_is_trained_on():
+    """Pairs of two symbols and of one, found with probability 1/2, 1/4 and 1/8: 1, 2 and 3 bits, on average 2."""
+    target_BT = torch.tensor([[4, 5], [6, PAD]])
+    probability_BT1 = torch.tensor([[1 / 2, 1 / 4], [1 / 8, 1 / 8]])[..., None]
+    logits_BTV = (
+        ((1 - probability_BT1) / 7).log().repeat(1, 1, 8).scatter(2, target_BT[..., None], probability_BT1.log())
+    )
+    ones_B = torch.ones(2, dtype=torch.int64)
+    batch = PairBatch(ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False)
+    module = SequenceWriter(lambda *_: (logits_BTV, None, None), torch.optim.SGD, {})
+    module._trainer = SimpleNamespace(world_size=1)
+    assert module.training_step(batch, 0).item() == pytest.approx(2 * np.log(2), rel=1e-6)
+
+
 def test_an_output_is_right_that_is_any_of_the_references():
     numbers_N = torch.ones(3)
     references = [["a b", "c"], ["a b", "c"], ["a b", "c"]]
@@ -145,6 +161,18 @@ def test_bleu_is_sacrebleus_against_all_references(ran, tmp_path):
     first_only = [[line["label"] for line in table]]
     other = sacrebleu.corpus_bleu([line["predicted"] for line in table], first_only, tokenize="none", force=True)
     assert other.score != pytest.approx(found.score)
+
+
+def test_bleu_of_a_worked_example():
+    """Of whole outputs, their words as they are: `<unk>` is one word, which sacrebleu's own tokenizer cuts into three.
+
+    Of 1, 2, 3 and 4 words in a row 8 of 8, 5 of 6, 3 of 4 and 1 of 2 are in a reference, and 8 words stand for 9.
+    """
+    texts = ["<unk> is here today .", "i <unk> it"]
+    references = [["she is here today .", "the <unk> was here"], ["now i <unk> it"]]
+    zeros_N = torch.zeros(2)
+    found = Outputs(torch.arange(2), zeros_N, zeros_N, zeros_N, zeros_N, texts, references, True).values()["bleu"]
+    assert found == pytest.approx(100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9)
 
 
 def test_what_was_learned_by_heart_is_written_without_mistake(ran, scored):
@@ -192,6 +220,23 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
         (file,) = (folder / "evaluations").glob(f"{split}-*.parquet")
         kept = rows_of(folder / {"test": "predictions.parquet"}.get(split, f"{split}_predictions.parquet"))
         assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
+
+
+def test_evaluation_and_prediction_drop_nothing_whatever_training_does(ran, scored, said, tmp_path):
+    """To the last bit, by weights that have learned."""
+    folder, _ = ran("reverse", "model.layers=2")
+    found = []
+    for share in (0.0, 0.5):
+        run = tmp_path / str(share)
+        shutil.copytree(folder, run)
+        config = OmegaConf.load(run / "config.yaml")
+        config.model.dropout = share
+        OmegaConf.save(config, run / "config.yaml")
+        loss = scored(run)["loss"]
+        (table,) = (run / "evaluations").glob("test-*.parquet")
+        written = [[(one.output, one.probability) for one in said(run, ["ABCD", "B"], f"beams={n}")] for n in (1, 3)]
+        found.append((loss, rows_of(table), written))
+    assert found[0] == found[1]
 
 
 def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,8 @@ from imdbattn.errors import UserError
 from imdbattn.seq2seq import pairs as pairs_of
 from imdbattn.settings import digest, has_plugin, variant
 from imdbattn.training import sweep
+
+from .processes import started, wait_for
 
 ROOT = str(Path(__file__).parent.parent)
 
@@ -48,13 +49,6 @@ def processes_about(path: Path) -> list[int]:
     return found
 
 
-def wait_for(condition, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("local", marks=pytest.mark.slow)])
 def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, tmp_path, launcher):
@@ -63,13 +57,11 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, 
     command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "seed=1,2"]
     command += ["hydra.launcher.n_jobs=1"] if launcher == "local" else []
     env = {**os.environ, "PYTHONPATH": ROOT}
-    with subprocess.Popen(
-        [*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, stdout=subprocess.PIPE
-    ) as run:
+    with started([*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, stdout=subprocess.PIPE) as run:
         wait_for(lambda: (folder / sweep.LOG).exists() and statuses(folder).get("mean-s2"))
         wait_for(lambda: any("s2" in Path(f"/proc/{p}/cmdline").read_text() for p in processes_about(folder)))
         run.send_signal(signal.SIGKILL)
-    wait_for(lambda: not processes_about(folder), 20)
+        wait_for(lambda: not processes_about(folder), 20)
     assert statuses(folder) == {"mean-s1": "done", "mean-s2": "failed"}
 
     done = shell("train", "-m", *jobs, "seed=1,2", f"resume={folder}", cwd=tmp_path)
@@ -134,9 +126,7 @@ def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, she
     command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "seed=1,2", "data.tokenizer=ptb,scissors"]
     command += ["hydra/launcher=local", f"hydra.sweep.dir={folder}"]
     env = {**os.environ, "PYTHONPATH": ROOT, "CUDA_VISIBLE_DEVICES": "0,1"}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT
-    ) as run:
+    with started(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT) as run:
         wait_for(
             lambda: any("seed=2" in Path(f"/proc/{p}/cmdline").read_text() for p in processes_about(folder / "mean-s2"))
         )
@@ -168,16 +158,16 @@ def test_ctrl_c_ends_a_sweep_in_plain_words(jobs, tmp_path):
         "seed=1,2",
     ]
     env = {**os.environ, "PYTHONPATH": ROOT}
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
-    with subprocess.Popen([*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, **pipe) as run:
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with started([*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, **pipe) as run:
         wait_for(lambda: list(folder.glob("*/metrics.csv")))
         os.killpg(run.pid, signal.SIGINT)
         output, _ = run.communicate(timeout=60)
+        wait_for(lambda: not processes_about(folder), 20)
     assert run.returncode == 130, output
     assert "Traceback" not in output
     assert "stopped with its sweep" in output
     assert "the same command with resume=" in output
-    wait_for(lambda: not processes_about(folder), 20)
 
 
 @pytest.fixture
@@ -271,7 +261,7 @@ def test_a_sweep_that_is_stopped_lets_its_jobs_save_and_then_goes_on(jobs, tmp_p
     command = [sys.executable, "-m", "imdbattn.train", "-m", f"hydra.sweep.dir={folder}", *jobs]
     command += ["trainer.max_epochs=100", "patience=null"]
     pipe = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": ROOT}, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipe, stderr=subprocess.STDOUT) as run:
+    with started(command, **pipe, stderr=subprocess.STDOUT) as run:
         wait_for(lambda: list(folder.glob("*/metrics.csv")))
         run.terminate()
         output, _ = run.communicate(timeout=60)
