@@ -83,6 +83,7 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
+DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings that make a run a trial of the program
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: which of a machine's processes this one is
 FIRST_PID = "IMDBATTN_FIRST_PID"  # environment variable: the process that started the others of a run
@@ -599,7 +600,7 @@ def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
 
 def is_debug(settings: Mapping[str, Any]) -> bool:
     """Whether a run only tries out the program, as with debug=: its numbers are not results."""
-    return bool(settings["trainer"]["fast_dev_run"] or settings["trainer"]["overfit_batches"])
+    return any(flat(settings).get(key) for key in DEBUG)
 
 
 def results_file(settings: Mapping[str, Any]) -> str:

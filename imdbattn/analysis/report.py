@@ -315,9 +315,6 @@ def notes(comparison: dict[str, Any]) -> list[str]:
             f"Validation is compared, since {len(untested):,} of the runs have no test predictions, such as "
             f"{untested[0]}; split=test leaves them out."
         )
-    for name, listed in method["words"].items():
-        if len(listed) > 1 and name in rungs[0]["slices"]:
-            found.append(f"Slices: “{name}” is any of {', '.join(listed)}.")
     found.append(f"{set_name(comparison)}.")
     for place in comparison["environments"]:
         gpu = place["gpu"] or "no GPU"
@@ -326,6 +323,13 @@ def notes(comparison: dict[str, Any]) -> list[str]:
             f"Python {place['python']}, torch {place['torch']}, lightning {place['lightning']}."
         )
     return found
+
+
+def slice_notes(comparison: Mapping[str, Any]) -> list[str]:
+    """Which words the slices with more than one of them stand for."""
+    words, slices = comparison["method"]["words"], comparison["rungs"][0]["slices"]
+    named = {name: ", ".join(listed) for name, listed in words.items() if len(listed) > 1 and name in slices}
+    return [f"Slices: “{name}” is any of {listed}." for name, listed in named.items()]
 
 
 def set_name(comparison: Mapping[str, Any]) -> str:
@@ -405,7 +409,7 @@ def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
     if len(most) > 1:
         true = "true label" if comparison["labels"] else "first reference"
         parts += [f"## Where rungs disagree most: probability of the {true}", table(most)]
-    parts += ["## Notes", "\n".join(f"- {plain(note)}" for note in notes(comparison))]
+    parts += ["## Notes", "\n".join(f"- {plain(note)}" for note in slice_notes(comparison) + notes(comparison))]
     if comparison["skipped"]:
         left_out = (f"- {code(found['folder'])}: {plain(found['reason'])}" for found in comparison["skipped"])
         parts += ["## Left out", "\n".join(left_out)]
@@ -446,7 +450,7 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         verdicts=verdicts(comparison),
         table=table_of_rungs(comparison),
         slice_table=table_of_slices(comparison),
-        notes=notes(comparison),
+        notes=slice_notes(comparison) + notes(comparison),
         captions=captions(comparison),
         one=one_of(comparison),
         policy=POLICY,

@@ -16,15 +16,17 @@ import numpy as np
 
 from imdbattn.analysis.figures import read_curves
 from imdbattn.errors import UserError
-from imdbattn.safety import read_settings
+from imdbattn.safety import read_json, read_settings
 from imdbattn.settings import (
     BEYOND,
+    DEBUG,
     RUNGS,
     SPLIT_FILES,
     TEXT,
     WRITERS,
     Rule,
     flat,
+    is_debug,
     maybe,
     number,
     obey,
@@ -40,7 +42,6 @@ PRINTS = ("fingerprint.test", "fingerprint.validation")  # beside the settings t
 MODELS = (*RUNGS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # what the items of a classifier are called
 Skipped = dict[str, str]  # {"folder", "reason"}
-DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings that make a run a check of the code
 EPOCHS = 1_000_000  # at most, of a learning curve
 
 SHARE, AMOUNT = number(0, 1), number(0, 1e12)
@@ -265,11 +266,11 @@ def read_run(folder: Path) -> Run:
     """
     if not (folder / "metrics.json").exists():
         raise UserError("unfinished: it has no metrics.json")
-    settings = obeyed(read_settings(regular(folder / "config.yaml")), "config.yaml", "model.name")
+    settings = obeyed(read_settings(folder / "config.yaml"), "config.yaml", "model.name")
     if settings.get("task") == "masked_words":
         raise UserError("pretraining: it guesses words, and has no place beside classifiers")
-    if debug := [key for key in DEBUG if flat(settings).get(key)]:
-        raise UserError(f"a debug run ({debug[0]}), not a result")
+    if is_debug(settings):
+        raise UserError("a debug run, not a result")
     metrics = obeyed(read_json(folder / "metrics.json"), "metrics.json", "seed", "test_set", "val_accuracy")
     if metrics.get("items", REVIEWS) == REVIEWS:
         obeyed(metrics, "metrics.json", "labels")
@@ -288,14 +289,8 @@ def read_run(folder: Path) -> Run:
     return run
 
 
-def read_json(file: Path) -> Any:
-    return json.loads(regular(file).read_text(encoding="utf-8"))
-
-
-def obeyed(values: Any, file: str, *needed: str) -> dict[str, Any]:
-    """The same values. Raises UserError where they are not values by name, lack one, or break the file's RULES."""
-    if not isinstance(values, dict):
-        raise UserError(f"unreadable: its {file} holds no values by name")
+def obeyed(values: dict[str, Any], file: str, *needed: str) -> dict[str, Any]:
+    """The same values. Raises UserError where they lack one, or break the file's RULES."""
     try:
         obey(values, RULES[file])
     except UserError as error:
