@@ -59,7 +59,11 @@ def read_texts(settings: dict[str, Any]) -> list[str]:
         file = settings["file"]
         content = sys.stdin.buffer.read() if file is None else Path(os.path.expanduser(file)).read_bytes()
         # Not splitlines: it also cuts at \x85 and its like, which stand inside reviews.
-        texts = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n") if content else []
+        texts = (
+            content.decode().removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n").split("\n")
+            if content
+            else []
+        )
     except OSError as error:
         raise UserError(
             f"file={file} cannot be read ({error.strerror}): give a text file, one review a line"

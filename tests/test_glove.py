@@ -68,6 +68,7 @@ def left_in(cache: Path) -> list[str]:
 
 
 TEXT = as_text(WORDS, VECTORS)
+MARK = b"\xef\xbb\xbf"  # of byte order, as some editors put in front of a file
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def test_mean_and_deviation_leave_the_specials_out(wheel):
 
 def test_auto_is_the_wheel_for_50_dimensions(wheel, tmp_path):
     assert load_glove(cache_dir=str(tmp_path)).fingerprint == wheel.fingerprint
-    assert os.listdir(tmp_path / "glove" / "wheel-50d-v3")
+    assert os.listdir(tmp_path / "glove" / "wheel-50d-v4")
 
 
 def test_the_wheel_written_as_text_has_the_same_rows(wheel, tmp_path):
@@ -128,6 +129,9 @@ FORMS = {
     ),
     "mac.zip": as_zip(**{"any.txt": TEXT, "__MACOSX/._any.txt": b"\0"}),
     "windows.txt": TEXT.replace(b"\n", b"\r\n"),
+    "marked.txt": MARK + TEXT,
+    "marked.gz": gzip.compress(MARK + TEXT.replace(b"\n", b"\r\n")),
+    "marked.zip": as_zip(**{"any.txt": MARK + TEXT}),
     "no_last_newline.txt": TEXT[:-1],
 }
 
@@ -161,9 +165,10 @@ def test_words_with_spaces_are_split_from_the_right(tmp_path):
     assert found.vectors[3:].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_a_mark_of_byte_order_is_part_of_a_word_anywhere(tmp_path, monkeypatch):
+def test_a_byte_order_mark_is_part_of_a_word_unless_the_file_starts_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(glove, "CHUNK", 1)  # every line starts a chunk
-    found = load_glove(dim=1, path=write(tmp_path / "v.txt", "a 1\n\ufeffa 2\n".encode()), cache_dir=str(tmp_path))
+    path = write(tmp_path / "v.txt", "\ufeffa 1\n\ufeffa 2\n".encode())
+    found = load_glove(dim=1, path=path, cache_dir=str(tmp_path))
     assert found.words == ["a", "\ufeffa"]
 
 
@@ -178,7 +183,8 @@ FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 def test_what_is_written_as_text_is_read_back(tmp_path_factory, table):
     folder = tmp_path_factory.mktemp("v")
     words, vectors = list(table), np.array(list(table.values()), np.float32)
-    found = load_glove(dim=3, path=write(folder / "v.txt", as_text(words, vectors)), cache_dir=str(folder))
+    mark = MARK if words[0].startswith("\ufeff") else b""
+    found = load_glove(dim=3, path=write(folder / "v.txt", mark + as_text(words, vectors)), cache_dir=str(folder))
     assert found.words == words
     assert found.vectors[3:].tobytes() == vectors.tobytes()
 
@@ -504,9 +510,9 @@ def test_all_widths_come_from_one_download(mirrors, tmp_path):
 
 
 def test_auto_downloads_where_the_wheel_cannot_serve(mirrors, tmp_path, monkeypatch):
-    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d-v3"
+    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d-v4"
     monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
-    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d-v3"
+    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d-v4"
 
 
 def test_an_interrupted_download_goes_on_at_the_next_mirror(mirrors, tmp_path):

@@ -98,6 +98,15 @@ def test_predict_reads_lines_from_a_file_and_from_standard_input(trained, shell,
     assert [line.split()[0] for line in from_file.stdout.splitlines()] == ["pos", "neg"]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_review(trained, shell, tmp_path):
+    folder, _ = trained("residual_pe")
+    lines = b"\xef\xbb\xbfgreat\ngreat\n"
+    (tmp_path / "reviews.txt").write_bytes(lines)
+    from_file = shell("predict", f"run={folder}", f"file={tmp_path}/reviews.txt").stdout.splitlines()
+    from_input = shell("predict", f"run={folder}", input=lines.decode()).stdout.splitlines()
+    assert from_file == from_input == [from_file[0]] * 2
+
+
 def test_lines_end_where_a_person_ends_them(tmp_path):
     (tmp_path / "r.txt").write_bytes("one\x85still one\u2028and on\r\ntwo\n".encode())
     assert read_texts({"text": None, "file": f"{tmp_path}/r.txt"}) == ["one\x85still one\u2028and on", "two"]

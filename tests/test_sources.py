@@ -78,6 +78,18 @@ def test_a_folder_like_aclimdb(settings, tmp_path):
         find_source(data(settings, tmp_path, "data.label_names=[pos,good]"))
 
 
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_a_byte_order_mark_is_no_part_of_a_text(settings, tmp_path, errors):
+    for label in ("pos", "neg"):
+        file = tmp_path / "train" / label / "1_1.txt"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"\xef\xbb\xbf" + f"great\ufeff {label}".encode())
+    texts = ["great\ufeff neg", "great\ufeff pos"]
+    assert find_source(data(settings, tmp_path, f"data.encoding_errors={errors}")).load().splits["train"].texts == texts
+    unlabelled = sources.unlabelled_source(str(tmp_path / "train" / "neg" / "1_1.txt"), errors)
+    assert unlabelled.load().splits["train"].texts == texts[:1]
+
+
 def test_one_file_for_each_split(settings, tmp_path):
     for name in ("train", "dev", "test"):
         write(tmp_path / f"{name}.csv", texts=[f"{name} {text}" for text in TEXTS])

