@@ -19,11 +19,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings, strategies
 
 from imdbattn.data import glove
 from imdbattn.data.glove import load_glove
+from imdbattn.data.prepare import prepare
 from imdbattn.errors import UserError
+from imdbattn.training.build import new_module
+from imdbattn.training.fit import fit
 
 DIM = 4
 RNG = np.random.default_rng(0)
@@ -187,6 +191,36 @@ def test_what_is_written_as_text_is_read_back(tmp_path_factory, table):
     found = load_glove(dim=3, path=write(folder / "v.txt", mark + as_text(words, vectors)), cache_dir=str(folder))
     assert found.words == words
     assert found.vectors[3:].tobytes() == vectors.tobytes()
+
+
+# --- scaled ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", ["true", "false"])
+def test_a_model_reads_words_of_mean_0_and_deviation_1_unless_told_not_to(settings, small, standardize):
+    cfg = settings(*small, "model=mean", f"model.embedding.standardize={standardize}")
+    corpus = prepare(cfg["data"])
+    words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
+    with torch.no_grad():
+        read_VD = new_module(cfg, corpus).net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0].double()
+    expected_VD = (words_VD - words_VD.mean(0)) / words_VD.std(0, correction=0) if standardize == "true" else words_VD
+    torch.testing.assert_close(read_VD, expected_VD, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -123.456, 1e30, 1e-40])
+@pytest.mark.parametrize("step", [0, 1], ids=["constant", "rounded"])
+def test_a_dimension_without_information_becomes_zero(settings, small, world, tmp_path, value, step):
+    lines = (world / "glove.txt").read_text().splitlines()
+    last = np.float32(value), np.nextafter(np.float32(value), np.float32(9e30))
+    rows = [f"{line.rsplit(' ', 1)[0]} {last[step * number % 2]}\n" for number, line in enumerate(lines)]
+    path = write(tmp_path / "v.txt", "".join(rows).encode())
+    vectors = [f"data.glove.path={path}", f"data.cache_dir={tmp_path}"]
+    cfg = settings(*small, *vectors, "model=mean", "trainer.max_epochs=1")
+    assert np.isfinite(fit(cfg, tmp_path / "run")["test_loss"])
+    glove = load_glove(dim=10, path=path, cache_dir=str(tmp_path))
+    scaled_VD = (glove.vectors[3:] - glove.mean_D) / glove.std_D
+    assert not scaled_VD[:, -1].any()
+    assert scaled_VD[:, :-1].std(0) == pytest.approx(1, abs=1e-5)
 
 
 # --- once ------------------------------------------------------------------------------------------------------------
