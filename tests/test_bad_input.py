@@ -709,6 +709,8 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         typed("run=.", "file=/"),
         r"file=/ cannot be read \(Is a directory\): give a text",
     ),
+    "a device for a file": ("predict", typed("run=.", "file=/dev/zero"), "file=/dev/zero is a device: give a text"),
+    "a path too long": ("predict", typed("run=.", f"file={'x' * 5000}"), r"cannot be read \(File name too long\)"),
     "an empty file": (
         "predict",
         lambda place: ["run=.", f"file={place.write('f', '')}"],
