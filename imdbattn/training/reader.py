@@ -40,7 +40,7 @@ class Reader:
         """Logits (B, C) of a batch, wherever it lies."""
         return self.module(self.module.transfer_batch_to_device(batch, self.module.device, 0), record)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def label(self, texts: Sequence[str]) -> list[Explanation]:
         """Label and probability of each text; batched as evaluation does, by length under data.eval_batch_tokens."""
         data, found = self.settings["data"], dict[int, Explanation]()

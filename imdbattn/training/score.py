@@ -18,7 +18,7 @@ from imdbattn.safety import visible
 from imdbattn.seq2seq import pairs
 from imdbattn.settings import checked, flat, overlay
 from imdbattn.training.build import build_data, build_pair_data, build_trainer, trained_module, trained_writer
-from imdbattn.training.cpu import use_onednn
+from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.data import BatchData
 from imdbattn.training.fit import quiet, run_facts, score_facts
 from imdbattn.training.module import Learner
@@ -160,6 +160,7 @@ def load_reader(cfg: Mapping[str, Any]) -> tuple[Reader | Writer, Path]:
     """
     quiet()
     use_onednn()  # as in training, to the last bit
+    keep_memory()
     settings, checkpoint = open_settings(cfg)
     folder = checkpoint.parents[1]
     if settings.get("task") == "seq2seq":
