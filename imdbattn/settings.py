@@ -390,7 +390,7 @@ RULES = {
     "data.encoding_errors": one_of("strict", "replace"),
     "data.max_tokens": maybe(whole(1)),
     "data.head_share": number(0, 1),
-    "data.batch_tokens": whole(1),
+    "data.batch_tokens": maybe(whole(1)),
     "data.eval_batch_tokens": whole(1),
     "data.pad_to": whole(1),
     "data.word_dropout": BELOW_ONE,
@@ -451,7 +451,11 @@ RULES = {
     "trainer.enable_model_summary": YES_OR_NO,
     "trainer.detect_anomaly": YES_OR_NO,
 }
-WRITER_RULES = {"model.layers": whole(1), "model.width": whole(1)}  # where an encoder-decoder's are stricter
+WRITER_RULES = {
+    "model.layers": whole(1),
+    "model.width": whole(1),
+    "data.batch_tokens": whole(1),
+}  # where an encoder-decoder's are stricter
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:

@@ -535,6 +535,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
             "data.train=0": "be a whole number, at least 1",
             "data.seed=-1": "be a whole number of at least 0",
             "data.batch_tokens=0": "be a whole number of at least 1",
+            "data.batch_tokens=null": "be a whole number of at least 1",
             "data=translation data.min_frequency=0": "be a whole number of at least 1",
             "data=translation data.languages=[en]": "be a list of two different names",
             "data=translation data.languages=[en,en]": "be a list of two different names",
