@@ -434,7 +434,7 @@ RULES = {
     "data.encoding_errors": one_of("strict", "replace"),
     "data.max_tokens": maybe(whole(1)),
     "data.head_share": number(0, 1),
-    "data.batch_tokens": whole(1),
+    "data.batch_tokens": maybe(whole(1)),
     "data.eval_batch_tokens": whole(1),
     "data.pad_to": whole(1),
     "data.word_dropout": BELOW_ONE,
@@ -507,7 +507,11 @@ RULES = {
         ("a list of callbacks, each with a _target_", lambda v: isinstance(v, list) and all(map(part, v)))
     ),
 }
-WRITER_RULES = {"model.layers": whole(1, 1000), "model.width": whole(1)}  # where an encoder-decoder's are stricter
+WRITER_RULES = {  # where an encoder-decoder's are stricter
+    "model.layers": whole(1, 1000),
+    "model.width": whole(1),
+    "data.batch_tokens": whole(1),
+}
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:

@@ -572,6 +572,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
             "data.train=0": "be a whole number, at least 1",
             "data.seed=-1": "be a whole number of at least 0",
             "data.batch_tokens=0": "be a whole number of at least 1",
+            "data.batch_tokens=null": "be a whole number of at least 1",
             "data=translation data.min_frequency=0": "be a whole number of at least 1",
             "data=translation data.languages=[en]": "be a list of two different names",
             "data=translation data.languages=[en,en]": "be a list of two different names",
@@ -746,6 +747,8 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         typed("run=.", "file=/"),
         r"file=/ cannot be read \(Is a directory\): give a text",
     ),
+    "a device for a file": ("predict", typed("run=.", "file=/dev/zero"), "file=/dev/zero is a device: give a text"),
+    "a path too long": ("predict", typed("run=.", f"file={'x' * 5000}"), r"cannot be read \(File name too long\)"),
     "an empty file": (
         "predict",
         lambda place: ["run=.", f"file={place.write('f', '')}"],

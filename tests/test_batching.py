@@ -1,6 +1,7 @@
 """Batches: every review once, within the budget, the same for a seed, different in each epoch, little padding."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
-from imdbattn.data.batching import Batches, EvalBatches, TrainBatches
+from imdbattn.data.batching import Batches, EvalBatches, TrainBatches, default_budget
+from imdbattn.data.prepare import prepare
 from imdbattn.data.ragged import ragged, read_places
+from imdbattn.errors import UserError
 from imdbattn.nn import phrases
+from imdbattn.training.build import build_data
+from imdbattn.training.fit import fit
+from imdbattn.training.resume import resumed
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 
@@ -193,3 +200,28 @@ def test_an_unlucky_draw_still_shows_every_review_in_the_announced_number_of_bat
     batches = [index for _, index in sampler]
     assert len(batches) == sampler.count
     assert sorted(np.concatenate(batches)) == list(range(400))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "budget"),
+    [(0, 512), (100_000, 512), (400 * 1024 - 1, 512), (400 * 1024, 1024), (3_276_799, 4096), (3_276_800, 8192)],
+)
+def test_small_data_get_small_batches(tokens, budget):
+    assert default_budget(tokens) == budget
+    assert default_budget(100 * 400 * 8192) == 8192
+
+
+def test_the_size_of_a_batch_is_decided_once_and_written_down(settings, small, tmp_path):
+    cfg = settings(*small, "data.batch_tokens=null", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")
+    metrics = fit(cfg, tmp_path)
+    recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
+    assert recorded["data"]["batch_tokens"] == 512
+    corpus = prepare(cfg["data"])
+    assert metrics["steps"] == len(build_data(recorded, corpus).train_dataloader())
+    many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
+    assert build_data(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
+    for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
+        assert resumed(cfg, [typed], tmp_path) == recorded
+    other = settings(*small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")
+    with pytest.raises(UserError, match=r"data\.batch_tokens is 512 there and 1024 here"):
+        resumed(other, ["data.batch_tokens=1024"], tmp_path)

@@ -18,11 +18,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings, strategies
 
 from imdbattn.data import glove
 from imdbattn.data.glove import load_glove
+from imdbattn.data.prepare import prepare
 from imdbattn.errors import UserError
+from imdbattn.training.build import new_module
+from imdbattn.training.fit import fit
 
 from .processes import started, wait_for
 
@@ -69,6 +73,7 @@ def left_in(cache: Path) -> list[str]:
 
 
 TEXT = as_text(WORDS, VECTORS)
+MARK = b"\xef\xbb\xbf"  # of byte order, as some editors put in front of a file
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------
@@ -110,7 +115,7 @@ def test_mean_and_deviation_leave_the_specials_out(wheel):
 
 def test_auto_is_the_wheel_for_50_dimensions(wheel, tmp_path):
     assert load_glove(cache_dir=str(tmp_path)).fingerprint == wheel.fingerprint
-    assert os.listdir(tmp_path / "glove" / "wheel-50d-v3")
+    assert os.listdir(tmp_path / "glove" / "wheel-50d-v4")
 
 
 def test_the_wheel_written_as_text_has_the_same_rows(wheel, tmp_path):
@@ -129,6 +134,9 @@ FORMS = {
     ),
     "mac.zip": as_zip(**{"any.txt": TEXT, "__MACOSX/._any.txt": b"\0"}),
     "windows.txt": TEXT.replace(b"\n", b"\r\n"),
+    "marked.txt": MARK + TEXT,
+    "marked.gz": gzip.compress(MARK + TEXT.replace(b"\n", b"\r\n")),
+    "marked.zip": as_zip(**{"any.txt": MARK + TEXT}),
     "no_last_newline.txt": TEXT[:-1],
 }
 
@@ -162,9 +170,10 @@ def test_words_with_spaces_are_split_from_the_right(tmp_path):
     assert found.vectors[3:].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_a_mark_of_byte_order_is_part_of_a_word_anywhere(tmp_path, monkeypatch):
+def test_a_byte_order_mark_is_part_of_a_word_unless_the_file_starts_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(glove, "CHUNK", 1)  # every line starts a chunk
-    found = load_glove(dim=1, path=write(tmp_path / "v.txt", "a 1\n\ufeffa 2\n".encode()), cache_dir=str(tmp_path))
+    path = write(tmp_path / "v.txt", "\ufeffa 1\n\ufeffa 2\n".encode())
+    found = load_glove(dim=1, path=path, cache_dir=str(tmp_path))
     assert found.words == ["a", "\ufeffa"]
 
 
@@ -179,9 +188,40 @@ FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 def test_what_is_written_as_text_is_read_back(tmp_path_factory, table):
     folder = tmp_path_factory.mktemp("v")
     words, vectors = list(table), np.array(list(table.values()), np.float32)
-    found = load_glove(dim=3, path=write(folder / "v.txt", as_text(words, vectors)), cache_dir=str(folder))
+    mark = MARK if words[0].startswith("\ufeff") else b""
+    found = load_glove(dim=3, path=write(folder / "v.txt", mark + as_text(words, vectors)), cache_dir=str(folder))
     assert found.words == words
     assert found.vectors[3:].tobytes() == vectors.tobytes()
+
+
+# --- scaled ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", ["true", "false"])
+def test_a_model_reads_words_of_mean_0_and_deviation_1_unless_told_not_to(settings, small, standardize):
+    cfg = settings(*small, "model=mean", f"model.embedding.standardize={standardize}")
+    corpus = prepare(cfg["data"])
+    words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
+    with torch.no_grad():
+        read_VD = new_module(cfg, corpus).net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0].double()
+    expected_VD = (words_VD - words_VD.mean(0)) / words_VD.std(0, correction=0) if standardize == "true" else words_VD
+    torch.testing.assert_close(read_VD, expected_VD, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -123.456, 1e30, 1e-40])
+@pytest.mark.parametrize("step", [0, 1], ids=["constant", "rounded"])
+def test_a_dimension_without_information_becomes_zero(settings, small, world, tmp_path, value, step):
+    lines = (world / "glove.txt").read_text().splitlines()
+    last = np.float32(value), np.nextafter(np.float32(value), np.float32(9e30))
+    rows = [f"{line.rsplit(' ', 1)[0]} {last[step * number % 2]}\n" for number, line in enumerate(lines)]
+    path = write(tmp_path / "v.txt", "".join(rows).encode())
+    vectors = [f"data.glove.path={path}", f"data.cache_dir={tmp_path}"]
+    cfg = settings(*small, *vectors, "model=mean", "trainer.max_epochs=1")
+    assert np.isfinite(fit(cfg, tmp_path / "run")["test_loss"])
+    glove = load_glove(dim=10, path=path, cache_dir=str(tmp_path))
+    scaled_VD = (glove.vectors[3:] - glove.mean_D) / glove.std_D
+    assert not scaled_VD[:, -1].any()
+    assert scaled_VD[:, :-1].std(0) == pytest.approx(1, abs=1e-5)
 
 
 # --- once ------------------------------------------------------------------------------------------------------------
@@ -502,9 +542,9 @@ def test_all_widths_come_from_one_download(mirrors, tmp_path):
 
 
 def test_auto_downloads_where_the_wheel_cannot_serve(mirrors, tmp_path, monkeypatch):
-    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d-v3"
+    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d-v4"
     monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
-    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d-v3"
+    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d-v4"
 
 
 def test_an_interrupted_download_goes_on_at_the_next_mirror(mirrors, tmp_path):

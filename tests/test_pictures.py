@@ -76,7 +76,7 @@ def test_lines_are_what_the_trained_model_adds_for_a_distance(reader):
 @pytest.mark.parametrize(("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)])
 def test_the_matrices_are_the_softmax_of_the_models_own_scores(reader, rung, heads):
     found = reader(rung, *(["model.layer.heads=2"] if heads == 2 else []))
-    net, batch = found.module.net, found.batch([TEXT])
+    net, batch = found.module.net, found.batches([TEXT])[0, np.arange(1)]
     attended = found.explain(TEXT).attended
     with torch.no_grad():
         x_BTD = net.positions(net.embedding(batch.tokens_BT), batch.positions_BT)

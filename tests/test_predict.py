@@ -1,14 +1,23 @@
 """predict says label and probability, shows what was attended to, and escapes what reviews hold."""
 
+import os
+import random
 import re
+import select
+import signal
+import subprocess
 import sys
+import threading
+from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from imdbattn.analysis.explain import Explanation, page
-from imdbattn.predict import read_texts
+from imdbattn.predict import read_lines, read_texts
 from imdbattn.settings import BEYOND, RUNGS, quoted, take_argument
-from imdbattn.training.score import label_texts
+from imdbattn.training.score import label_each, label_texts, load_reader
+from tests.conftest import BAD, FILLER, GOOD
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
 
@@ -42,6 +51,45 @@ def test_with_and_without_explanation_the_same_is_said(trained, settings, rung):
     assert [found.probability for found in plainly] == pytest.approx(
         [found.probability for found in explained], abs=1e-5
     )
+
+
+@pytest.mark.parametrize("rung", ["residual_pe_cls", "wide"])
+def test_a_text_is_labelled_the_same_alone_and_among_others_and_in_its_place(trained, settings, rung):
+    folder, _ = trained(rung)
+    cfg = settings(f"run={folder}", config="predict")
+    reader, _ = load_reader(cfg)
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices((*FILLER, *GOOD, *BAD), k=draw.choice([0, 3, 40, 600]))) for _ in range(200)]
+    together = list(label_each(reader, cfg, texts))
+    alone = [reader.label([text])[0] for text in texts]
+    assert [(found.text, found.label) for found in together] == [(found.text, found.label) for found in alone]
+    assert max(abs(a.probability - b.probability) for a, b in zip(together, alone, strict=True)) < 3e-7
+
+
+def test_texts_are_batched_by_length_within_the_budget(trained, settings):
+    reader, _ = load_reader(settings(f"run={trained('mean')[0]}", config="predict"))
+    reader.settings["data"]["eval_batch_tokens"] = 4096
+    shapes: list[tuple[int, int]] = []
+    reader.module.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].shape))
+    lengths = [17 * number % 500 for number in range(500)]
+    reader.label(["film " * length for length in lengths])
+    assert all(rows * width <= 4096 for rows, width in shapes)
+    assert sum(rows * width for rows, width in shapes) < 1.1 * sum(lengths)
+
+
+def test_of_a_stream_few_texts_are_read_ahead(trained, settings):
+    cfg = settings(f"run={trained('mean')[0]}", config="predict")
+    read = 0
+
+    def stream():
+        nonlocal read
+        while True:
+            read += 1
+            yield f"film {read}"
+
+    for number, found in enumerate(islice(label_each(load_reader(cfg)[0], cfg, stream()), 10_000), 1):
+        assert found.text == f"film {number}"
+        assert read <= max(64, min(2 * number + 64, number + 4095))
 
 
 def test_learned_query_looks_at_the_words_that_decide(trained, settings):
@@ -98,9 +146,65 @@ def test_predict_reads_lines_from_a_file_and_from_standard_input(trained, shell,
     assert [line.split()[0] for line in from_file.stdout.splitlines()] == ["pos", "neg"]
 
 
-def test_lines_end_where_a_person_ends_them(tmp_path):
-    (tmp_path / "r.txt").write_bytes("one\x85still one\u2028and on\r\ntwo\n".encode())
-    assert read_texts({"text": None, "file": f"{tmp_path}/r.txt"}) == ["one\x85still one\u2028and on", "two"]
+def test_a_byte_order_mark_is_no_part_of_the_first_review(trained, shell, tmp_path):
+    folder, _ = trained("residual_pe")
+    lines = b"\xef\xbb\xbfgreat\ngreat\n"
+    (tmp_path / "reviews.txt").write_bytes(lines)
+    from_file = shell("predict", f"run={folder}", f"file={tmp_path}/reviews.txt").stdout.splitlines()
+    from_input = shell("predict", f"run={folder}", input=lines.decode()).stdout.splitlines()
+    assert from_file == from_input == [from_file[0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("one\x85still one\u2028and on\r\ntwo\n", ["one\x85still one\u2028and on", "two"]),
+        ("one\n\n\ntwo\r", ["one", "", "", "two\r"]),
+        ("\n", [""]),
+        ("\ufeff\n\ufeffone", ["", "\ufeffone"]),
+        ("\ufeff", []),
+        ("", []),
+    ],
+)
+def test_lines_end_where_a_person_ends_them(tmp_path, content, lines):
+    (tmp_path / "r.txt").write_bytes(content.encode())
+    assert list(read_lines(f"{tmp_path}/r.txt")) == lines
+
+
+def test_of_a_file_with_a_wrong_line_nothing_is_labelled(trained, shell, tmp_path):
+    (tmp_path / "r.txt").write_bytes(b"a good film\n" * 5000 + b"caf\xe9\n")
+    done = shell("predict", f"run={trained('mean')[0]}", f"file={tmp_path}/r.txt")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(
+        r"error: file=.*r\.txt is not UTF-8 at byte 60003 \(line 5001\): save it as UTF-8\n", done.stderr
+    )
+
+
+def test_a_pipe_is_labelled_as_it_comes_and_may_be_closed_early(trained):
+    """From a program that has not ended, by a named pipe, and to a program that reads no more than a line."""
+    words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen([*words, "file=/dev/fd/0"], **pipes, text=True, cwd=Path(__file__).parents[1])
+    try:
+        process.stdin.write("a good film\n" * 64)
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], 120)[0], "nothing is printed"
+        assert re.match(r"(neg|pos)  ", process.stdout.readline())
+        assert process.poll() is None
+        process.stdout.close()
+        _, said = process.communicate("a good film\n" * 5000, timeout=120)
+        assert (process.returncode, said) == (128 + signal.SIGPIPE, "")
+    finally:
+        process.kill()
+
+
+def test_a_named_pipe_is_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    thread = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("one\ntwo\n"))
+    thread.start()
+    texts = read_texts({"text": None, "file": f"{tmp_path}/pipe"})
+    assert (list(texts.lines), texts.total) == (["one", "two"], None)
+    thread.join()
 
 
 def test_a_script_in_a_label_or_a_review_stays_text():

@@ -504,10 +504,10 @@ def test_predict_shows_where_the_model_looked(ran, printed):
 @pytest.mark.parametrize("overrides", MODELS, ids=" ".join)
 def test_what_is_written_for_one_source_does_not_depend_on_the_others(ran, settings, overrides):
     folder, _ = ran("reverse", *overrides)
-    texts = ["a", "bcdef", "fed", "aaaa", "bc"] * 5
-    cfg = settings(f"run={folder}", "beams=4", config="predict")
+    texts = ["a", "bcdef", "fed", "aaaa", "bc"]
+    cfg = settings(f"run={folder}", "beams=4", "explain=true", config="predict")
     together, _ = label_texts(cfg, texts)
-    alone, _ = label_texts(cfg, texts, at_once=1)
+    alone = [label_texts(cfg, [text])[0][0] for text in texts]
     assert [one.output for one in together] == [one.output for one in alone]
     assert [one.probability for one in together] == pytest.approx([one.probability for one in alone], rel=1e-4)
     for one in together:
@@ -538,9 +538,15 @@ def test_symbols_that_training_did_not_have_are_counted_in_a_warning(ran, said, 
     assert "vocabulary" not in caplog.text
 
 
-def test_an_empty_line_is_named(ran, said):
+def test_an_empty_line_is_named_before_anything_is_printed(ran, said, printed, tmp_path, capsys):
     folder, _ = ran("reverse")
-    with pytest.raises(UserError, match="line 2 of the input is empty"):
+    (tmp_path / "in.txt").write_text("ab\n" * 99 + " \n")
+    with pytest.raises(UserError, match="line 100 of the input is empty"):
+        printed(folder, f"file={tmp_path}/in.txt")
+    assert capsys.readouterr().out == ""
+    with pytest.raises(UserError, match="line 100 of the input is empty"):  # of a stream, in its second chunk
+        printed(folder, typed="ab\n" * 99 + " \n")
+    with pytest.raises(UserError, match="line 2 of the input is empty, there is nothing to write from: omit it"):
         said(folder, ["ab", " ", "c"])
 
 

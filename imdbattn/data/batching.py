@@ -3,6 +3,7 @@
 Shape suffix: N reviews of a split.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -31,6 +32,15 @@ def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
         half = len(largest) // 2
         batches = sorted([*batches, largest[:half], largest[half:]], key=len)
     return batches
+
+
+def default_budget(tokens: int) -> int:
+    """Padded tokens in a training batch: 8,192; less where training has fewer tokens, for an epoch of 400 batches.
+
+    A power of two of at least 512. tokens: of all training reviews, cut at data.max_tokens, before words are dropped:
+    so another data.word_dropout leaves the batches as large as they are.
+    """
+    return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
 
 
 class TrainBatches(Sampler[tuple[int, np.ndarray]]):

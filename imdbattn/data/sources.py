@@ -355,8 +355,8 @@ def unlabelled(texts: list[str]) -> Reviews:
 def read_text(file: Path, encoding_errors: str) -> str:
     """A text file. Raises UserError naming it where it cannot be read, or is not UTF-8."""
     try:
-        (text,) = without_nulls([file.read_text("utf-8", errors=encoding_errors)], file, encoding_errors)
-        return text
+        text = file.read_text("utf-8", errors=encoding_errors).removeprefix("\ufeff")
+        return without_nulls([text], file, encoding_errors)[0]
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 at byte {error.start}; data.encoding_errors=replace goes on") from error
     except OSError as error:

@@ -27,6 +27,7 @@ from imdbattn.errors import UserError
 
 PAD, UNK, CLS = 0, 1, 2
 FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD
+SEEN = 500_000  # pieces of text whose ids are kept from one call to the next
 TOKENIZERS = ("ptb", "basic_english", "whitespace", "torchtext")
 
 # What str.split() splits on; \s is less in the regular expressions of `tokenizers`, which also lack \x85: hence no r"".
@@ -72,6 +73,7 @@ class Tokenizer:
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
         self._across = [(re.compile(pattern), new) for pattern, new in _rules(name).across]
         self._pipeline = _pipeline(name)
+        self._seen = _Seen(self._bytes_of)
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
@@ -82,7 +84,8 @@ class Tokenizer:
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the same ids as one array, (tokens,) int32, and (N + 1,) int64 offsets of the N texts in it."""
         flat, offsets = bytearray(), [0]
-        seen = _Seen(self._bytes_of)  # of this call only, so that a long-lived Tokenizer does not grow
+        if len(seen := self._seen) > SEEN:  # so that a long-lived Tokenizer does not grow
+            seen.clear()
         collects = gc.isenabled()
         gc.disable()  # nothing here is garbage in a cycle, and looking for some takes a fifth of the time
         try:

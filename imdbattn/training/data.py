@@ -7,7 +7,7 @@ import lightning as L
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from imdbattn.data.batching import Batches, EvalBatches, TrainBatches
+from imdbattn.data.batching import Batches, EvalBatches, TrainBatches, default_budget
 from imdbattn.seq2seq.pairs import PairBatches
 
 
@@ -78,12 +78,15 @@ class BatchData(L.LightningDataModule):
 class ReviewData(BatchData):
     """Reviews. max_tokens, head_share, word_dropout, before: see `Ragged.batch`; words are taken out in training only.
 
+    batch_tokens: None takes `default_budget` of the training reviews.
     pad_to: positions of a batch are rounded up to a multiple of it. For the rest see BatchData.
     """
 
     def __init__(
         self,
-        *args: Any,
+        corpus: Any,
+        *,
+        batch_tokens: int | None,
         max_tokens: int | None,
         head_share: float,
         word_dropout: float,
@@ -91,7 +94,10 @@ class ReviewData(BatchData):
         before: int = 0,
         **more: Any,
     ):
-        super().__init__(*args, **more)
+        if batch_tokens is None:
+            train = corpus.splits.get("train")  # other data that are scored have none
+            batch_tokens = default_budget(0 if train is None else int(train.kept(train.lengths, max_tokens).sum()))
+        super().__init__(corpus, batch_tokens, **more)
         self.max_tokens, self.head_share, self.word_dropout = max_tokens, head_share, word_dropout
         self.pad_to, self.before = pad_to, before
 

@@ -101,8 +101,8 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     L.seed_everything(cfg["seed"], workers=True, verbose=False)
     task = task_of(cfg)
     corpus = task.prepare(cfg["data"])
-    cfg = pinned(cfg, corpus.source)
     data = task.data(cfg, corpus)
+    cfg = pinned(cfg, corpus.source, data.batch_tokens)
     last = folder / "checkpoints" / "last.ckpt"
     saved = read_checkpoint(last) if resume and last.exists() else None
     module = task.new(cfg, corpus, saved)

@@ -37,7 +37,6 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
             "if it is a sweep's, repeat the command that the sweep was started with"
         )
     theirs = read_run(file, settings.get("trust"), settings)
-    source = theirs.get("data", {}).get("source")
     other = ["data"] if kind(theirs) != kind(settings) else []  # of another task or data, which has keys of its own
     lacking = [key for key in without(settings, *NO_EFFECT, "model", "optim", *other) if key not in flat(theirs)]
     if lacking:
@@ -47,7 +46,12 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
     if rest := [key for key in keys if not within(key, *NO_EFFECT)]:
         if not all(within(key, *settings) for key in rest):  # such as debug=fast, which sets what has other names
             rest = list(settings)
-        ours = pinned(settings, source if settings["data"]["source"] == "auto" else settings["data"]["source"])
+        data, decided = settings["data"], theirs.get("data", {})
+        ours = pinned(
+            settings,
+            decided.get("source") if data["source"] == "auto" else data["source"],
+            data["batch_tokens"] or decided.get("batch_tokens"),
+        )
         mine, run = without(ours, *NO_EFFECT), without(theirs, *NO_EFFECT)
         for key in dict.fromkeys([*mine, *run]):
             if within(key, *rest) and mine.get(key) != run.get(key):
@@ -67,14 +71,14 @@ def kind(settings: Mapping[str, Any]) -> tuple[Any, ...]:
     return settings.get("task"), *({"letters", "languages"} & settings.get("data", {}).keys())
 
 
-def pinned(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The settings with what `auto` decided and with absolute paths, so that the run can be scored from anywhere."""
+def pinned(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
+    """The settings with what `auto` and null decided and with absolute paths, so that a run can be scored anywhere."""
     data = settings["data"]
 
     def absolute(path: str | None) -> str | None:
         return None if path is None else str(Path(path).expanduser().resolve())
 
-    here: dict[str, Any] = {"source": source}
+    here: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
     if data.get("unlabelled") not in (None, "hub"):
         here["unlabelled"] = absolute(data["unlabelled"])
     here |= {name: absolute(data[name]) for name in ("path", "cache_dir") if name in data}

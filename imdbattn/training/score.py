@@ -3,7 +3,8 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from imdbattn.safety import read_json, visible
 from imdbattn.seq2seq import pairs
 from imdbattn.settings import checked, flat, overlay
 from imdbattn.training.build import build_data, build_pair_data, build_trainer, trained_module, trained_writer
-from imdbattn.training.cpu import use_onednn
+from imdbattn.training.cpu import keep_memory, use_onednn
 from imdbattn.training.data import BatchData
 from imdbattn.training.fit import quiet, run_facts, score_facts
 from imdbattn.training.module import Learner
@@ -27,7 +28,14 @@ from imdbattn.training.sequences import Writer
 
 log = logging.getLogger(__name__)
 
-NEEDED = ("seed", "model.name", "data.source", "optim._target_", "trainer.precision")  # of a run's settings
+NEEDED = (  # of a run's settings
+    "seed",
+    "model.name",
+    "data.source",
+    "data.eval_batch_tokens",
+    "optim._target_",
+    "trainer.precision",
+)
 NEEDED_OF_TASK = {
     "reviews": ("model.embedding.standardize", "data.tokenizer", "data.max_tokens", "data.glove.source"),
     "seq2seq": ("model.hidden", "data.batch_tokens"),
@@ -151,6 +159,7 @@ def load_reader(cfg: Mapping[str, Any]) -> tuple[Reader | Writer, Path]:
     """
     quiet()
     use_onednn()  # as in training, to the last bit
+    keep_memory()
     settings, checkpoint = open_settings(cfg)
     folder = checkpoint.parents[1]
     if settings.get("task") == "seq2seq":
@@ -160,24 +169,44 @@ def load_reader(cfg: Mapping[str, Any]) -> tuple[Reader | Writer, Path]:
     return Reader(settings, module, Tokenizer(settings["data"]["tokenizer"], glove.words)), folder
 
 
-def label_texts(
-    cfg: Mapping[str, Any], texts: Sequence[str], at_once: int = 64
-) -> tuple[list[Explanation] | list[Decoded], Path]:
+def label_texts(cfg: Mapping[str, Any], texts: Iterable[str]) -> tuple[list[Any], Path]:
     """Labels texts with a finished run, or writes for them; with `explain` also says what was attended to.
 
     cfg: conf/predict.yaml. Returns what was found of each text, and the run folder. Raises UserError for wrong input.
     """
     reader, folder = load_reader(cfg)
-    if isinstance(reader, Writer):
-        written = reader.write(texts, cfg["beams"], cfg["length_penalty"], at_once)
-        if unknown := [symbol for one in written for symbol in one.unknown]:
-            shown = ", ".join(dict.fromkeys(unknown[:10]))
-            said = "%d symbols are not in the vocabulary and are read as <unk>: %s"
-            log.warning(said, len(unknown), visible(shown))
-        return written, folder
-    if empty := sum(not text.strip() for text in texts):
-        log.warning("%d of %d reviews have no words; they are labelled all the same", empty, len(texts))
-    if cfg["explain"]:
-        return [reader.explain(text, whole=number < WHOLE) for number, text in enumerate(texts)], folder
-    parts = (texts[start : start + at_once] for start in range(0, len(texts), at_once))
-    return [found for some in parts for found in reader.label(some)], folder
+    return list(label_each(reader, cfg, texts)), folder
+
+
+def label_each(
+    reader: Reader | Writer, cfg: Mapping[str, Any], texts: Iterable[str]
+) -> Iterator[Explanation | Decoded]:
+    """What is found of each text, in order; `texts` may be a stream without end. cfg: conf/predict.yaml."""
+    done = empty = unknown = 0
+    symbols: dict[str, None] = {}
+    for chunk in chunks(texts):
+        if isinstance(reader, Writer):
+            for written in reader.write(chunk, cfg["beams"], cfg["length_penalty"], done + 1, cfg["explain"]):
+                unknown += len(written.unknown)
+                if len(symbols) < 10:
+                    symbols |= dict.fromkeys(written.unknown)
+                yield written
+        elif cfg["explain"]:
+            yield from (reader.explain(text, whole=number < WHOLE) for number, text in enumerate(chunk, done))
+        else:
+            yield from reader.label(chunk)
+        done += len(chunk)
+        empty += sum(not text.strip() for text in chunk)
+    if unknown:
+        shown = visible(", ".join(list(symbols)[:10]))
+        log.warning("%d symbols are not in the vocabulary and are read as <unk>: %s", unknown, shown)
+    if empty:
+        log.warning("%d of %d reviews have no words; they are labelled all the same", empty, done)
+
+
+def chunks(texts: Iterable[str], first: int = 64, most: int = 4096) -> Iterator[list[str]]:
+    """Lists of texts, in order, that double in length: the first results come soon, and later texts batch well."""
+    texts, size = iter(texts), first
+    while chunk := list(islice(texts, size)):
+        yield chunk
+        size = min(2 * size, most)

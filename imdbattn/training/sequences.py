@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from imdbattn.analysis.alignment import Decoded
+from imdbattn.data.batching import EvalBatches
 from imdbattn.errors import UserError
 from imdbattn.seq2seq.model import EncoderDecoder
 from imdbattn.seq2seq.pairs import PairBatch, split_text
@@ -120,6 +122,11 @@ class SequenceWriter(Learner):
         return Vocabulary(self.hparams["source_symbols"]), Vocabulary(self.hparams["target_symbols"])
 
 
+def refuse_empty(line: int) -> None:
+    """Raises UserError: no sequence is written from a line without a symbol."""
+    raise UserError(f"line {line} of the input is empty, there is nothing to write from: omit it")
+
+
 @dataclass(frozen=True)
 class Writer:
     """A trained model that writes for new sources. settings: of the run. module: in evaluation mode."""
@@ -128,21 +135,32 @@ class Writer:
     module: SequenceWriter
 
     def write(
-        self, texts: Sequence[str], beams: int = 1, length_penalty: float = 1.0, at_once: int = 64
+        self,
+        texts: Sequence[str],
+        beams: int = 1,
+        length_penalty: float = 1.0,
+        first: int = 1,
+        weights: bool = True,
     ) -> list[Decoded]:
-        """What the model writes for each text: greedily, or by a search with several beams; `at_once` in a batch.
+        """What the model writes for each text: greedily, or by a search with several beams.
 
-        Raises UserError naming the line of a text that is empty.
+        Batched by length under data.eval_batch_tokens. weights: also where it looked. Raises UserError naming the line
+        of a text that is empty, where that of the first text is `first`.
         """
-        sources = [split_text(text, self.settings["data"]) for text in texts]
-        for number, symbols in enumerate(sources, 1):
+        sources, found = [split_text(text, self.settings["data"]) for text in texts], dict[int, Decoded]()
+        for number, symbols in enumerate(sources, first):
             if not symbols:
-                raise UserError(f"line {number} of the input is empty, there is nothing to write from: leave it out")
-        at_once = max(1, at_once // beams)
-        parts = (sources[start : start + at_once] for start in range(0, len(sources), at_once))
-        return [found for part in parts for found in self.write_batch(part, beams, length_penalty)]
+                refuse_empty(number)
+        # An output is taken to be as long as its source; each beam has its own.
+        lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
+        for _, rows_B in EvalBatches(lengths_N, self.settings["data"]["eval_batch_tokens"]):
+            written = self.write_batch([sources[row] for row in rows_B], beams, length_penalty, weights)
+            found |= zip(rows_B.tolist(), written, strict=True)
+        return [found[row] for row in range(len(texts))]
 
-    def write_batch(self, sources: Sequence[list[str]], beams: int, length_penalty: float) -> Iterator[Decoded]:
+    def write_batch(
+        self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
+    ) -> Iterator[Decoded]:
         """The same of sources that are symbols, in one batch."""
         of_source, of_target = self.module.vocabularies()
         net, device = self.module.net, self.module.device
@@ -153,8 +171,10 @@ class Writer:
             written = beam_search(net, source_BS, lengths_B, beams, length_penalty)
         else:
             written = greedy(net, source_BS, lengths_B)
-        with torch.no_grad():  # what it looked at: the searches keep no weights, of all beams that would be gigabytes
-            *_, weights_BTS = net(source_BS, lengths_B, written.tokens_BT)
+        weights_BTS = None
+        if weights:  # the searches keep none, of all beams that would be gigabytes
+            with torch.no_grad():
+                *_, weights_BTS = net(source_BS, lengths_B, written.tokens_BT)
         for row, symbols in enumerate(sources):
             tokens = written.tokens_BT[row].tolist()
             steps = sum(token != PAD for token in tokens)
