@@ -121,13 +121,14 @@ CASES = {
     ("case", "how"),
     [(case, how) for case in CASES for how in (signal.SIGTERM, None)] + [("in the middle", signal.SIGINT)],
 )
-def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(whole, stopping, tmp_path, case, how):
+def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(whole, stopping, tmp_path, caplog, case, how):
     step, overrides = CASES[case]
     cfg, reference = whole(*overrides)
     stopping(step, how)
     with pytest.raises((SystemExit, RuntimeError)) as stopped:
         fit(cfg, tmp_path)
     if how is not None:
+        assert f"stopped in epoch {min((step + 1) // STEPS, 3) + 1}," in caplog.text or overrides  # have other steps
         assert stopped.value.code == 128 + how
         assert (tmp_path / "checkpoints" / "last.ckpt").exists()
     assert not (tmp_path / "metrics.json").exists()
@@ -391,14 +392,14 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_rate_and_rows(who
         return loss
 
     monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
-    with pytest.raises(UserError, match=rf"the loss is {value} in step 31 \(epoch 2, learning rate 0\.000") as error:
-        fit(cfg, tmp_path)
+    with pytest.raises(UserError, match=rf"the loss is {value} in step 31 \(epoch 3, learning rate 0\.000") as error:
+        fit(cfg, tmp_path / "run")
     assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
     assert "optim.lr" in str(error.value)
-    content = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    content = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
     assert content["global_step"] == 2 * STEPS
     assert all(weight.isfinite().all() for weight in content["state_dict"].values())
-    assert not (tmp_path / "metrics.json").exists()
+    assert not (tmp_path / "run" / "metrics.json").exists()
 
 
 @pytest.mark.parametrize(("step", "kept"), [(STEPS - 1, None), (STEPS + 3, STEPS + 3)])

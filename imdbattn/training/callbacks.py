@@ -189,7 +189,7 @@ class Finite(L.Callback):
         rows = np.sort(self.rows_N[rows_B.cpu().numpy()])
         more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
         return (
-            f"the loss is {loss.item()} in step {step} (epoch {epoch}, learning rate {lr:.3g}), of what stands in rows "
+            f"the loss is {loss.item()} in step {step} (epoch {epoch + 1}, learning rate {lr:.3g}), of what stands in rows "
             f"{', '.join(map(str, rows[:10]))}{more} of the source: try a lower optim.lr, or look at these reviews; "
             "checkpoints/last.ckpt is from before"
         )
@@ -198,6 +198,6 @@ class Finite(L.Callback):
         """Raises UserError when a weight is not finite, as after a gradient that was not."""
         if not all(bool(weight.isfinite().all()) for weight in module.parameters()):
             raise UserError(
-                f"weights are not finite after step {trainer.global_step} (epoch {trainer.current_epoch}, "
+                f"weights are not finite after step {trainer.global_step} (epoch {trainer.current_epoch + 1}, "
                 f"learning rate {self.lr:.3g}): try a lower optim.lr; checkpoints/last.ckpt is from before"
             )

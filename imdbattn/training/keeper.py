@@ -149,12 +149,13 @@ class Keeper(L.Callback):
         if wish <= SAVE:
             return
         if trainer.is_global_zero:
-            name, epoch = signal.Signals(wish).name, trainer.current_epoch
+            name, epoch = signal.Signals(wish).name, trainer.current_epoch + 1
+            epoch = min(epoch, trainer.max_epochs) if (trainer.max_epochs or -1) > 0 else epoch  # after the last one
             kept = "all" if self.file.exists() else "nothing"  # as with debug=fast
             where = shlex.quote(os.path.relpath(self.folder))
             self.said = [
                 f"{name}: stopped in epoch {epoch}, step {trainer.global_step}; {kept} is kept",
-                f"go on with it:  python -m imdbattn.train resume={where}",
+                f"resume it with:  python -m imdbattn.train resume={where}",
             ]
             if wish == signal.SIGUSR1:
                 requeue()

@@ -139,6 +139,6 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
         if not file.exists():
             raise UserError(
                 f"run={run} is no finished run: it has no {file.relative_to(folder)}. Give the path that training "
-                "printed, or go on with it: imdbattn.train resume=..."
+                "printed, or resume it: imdbattn.train resume=..."
             )
     return read_run(config, trust, own), checkpoint

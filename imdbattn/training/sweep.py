@@ -403,7 +403,7 @@ def end(config: DictConfig, whole: bool) -> int:
     for job in failed:
         log.error("failed  %s: %s", job["job"], job["reason"])
     if failed or not whole:
-        log.error("go on with it:  the same command with resume=%s", os.path.relpath(sweep))
+        log.error("resume it with:  the same command with resume=%s", os.path.relpath(sweep))
     return len(failed)
 
 
