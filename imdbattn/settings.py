@@ -554,6 +554,9 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
 
     Raises UserError naming the first key whose value is not, and what it must be.
     """
+    for key, value in flat(settings).items():  # a name that is typed, as the system hands it on
+        if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+            raise UserError(f"{key}={value!a} is not UTF-8: rename the file or folder")
     obey(settings, RULES)
     task, data = settings.get("task", "reviews"), settings["data"]
     writes, paired = "hidden" in settings["model"], "letters" in data or "languages" in data

@@ -116,6 +116,30 @@ def folder(**files: str | bytes) -> Arguments:
     return make
 
 
+def pipe(name: str, *settings: str) -> Arguments:
+    """A named pipe that nobody writes into: to read it would wait for ever."""
+
+    def make(place: Place) -> list[str]:
+        path = place.write(name, "")
+        path.unlink()
+        os.mkfifo(path)
+        return [setting.format(path=path, folder=place.folder) for setting in settings]
+
+    return make
+
+
+def not_utf8(name: bytes) -> Arguments:
+    """Reviews of which a file or folder has that name."""
+
+    def make(place: Place) -> list[str]:
+        path = place.folder / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(csv_text())
+        return [f"data.path='{place.folder if path.suffix == '.txt' else path}'"]
+
+    return make
+
+
 WRITER = ["task=seq2seq", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "pictures=false"]
 PAIRS = "".join(f"i see {n} of {n % 9}\tje vois {n} de {n % 9}\n" for n in range(90))
 
@@ -486,7 +510,37 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         folder(**{"train__pos__1.txt__2_txt": "x"}, train__neg__1_txt="x"),
         r"1\.txt cannot be read",
     ),
+    "a pipe for reviews": (pipe("r.csv", "data.path={path}"), r"r\.csv cannot be read \(it is not a regular file\)"),
+    "a pipe for a split": (pipe("train.csv", "data.path={folder}"), r"train\.csv cannot be read \(it is not a regular"),
+    "a pipe for a text": (
+        pipe("train/pos/1.txt", "data.path={folder}"),
+        r"1\.txt cannot be read \(it is not a regular",
+    ),
+    "a device for reviews": (typed("data.path=/dev/zero"), r"/dev/zero cannot be read \(it is not a regular file\)"),
+    "a path not UTF-8": (not_utf8(b"caf\xe9.csv"), r"data\.path='.*caf\\udce9\.csv' is not UTF-8: rename the file"),
+    "a label not UTF-8 of a folder": (
+        not_utf8(b"train/n\xe9g/1.txt"),
+        r"has a folder 'n\\udce9g', whose name is not UTF-8: rename it",
+    ),
+    "the same reviews in all splits": (
+        folder(train_csv=csv_text(), test_csv=csv_text(), validation_csv=csv_text()),
+        "no reviews for train, each text stands in validation or test too; give different ones",
+    ),
+    "unlabelled reviews with a name too long": (
+        typed("task=masked_words", f"data.unlabelled={'x' * 5000}"),
+        "is neither hub, nor a folder of .txt files, nor a .txt file",
+    ),
     # vectors
+    "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is no file: give a \.txt, \.gz or \.zip"),
+    "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is no file: give a .txt, .gz or .zip"),
+    "two spaces in a line of vectors": (
+        vectors(GLOVE.replace(b"word7 1", b"word7  1")),
+        r"line 8 is not a word and 10 numbers, one space apart; it starts with 'word7  1 2 .*': fetch the file again",
+    ),
+    "tabs in vectors": (
+        vectors(GLOVE.replace(b" ", b"\t")),
+        r"line 1 is not a word and 10 numbers, one space apart; it starts with 'word0\\t1\\t2",
+    ),
     "missing vectors": (
         typed("data.glove.path=nowhere.txt"),
         r"data\.glove\.path=nowhere\.txt is no file: give a \.txt",
@@ -597,6 +651,10 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     # pairs
     "a missing file": (pairs(None), r"nowhere\.tsv does not exist: give a text file with source TAB target a line"),
     "a folder": (typed("data=translation", "data.path=/"), r"data\.path=/ is a folder: give a text file"),
+    "a pipe for pairs": (
+        pipe("p.tsv", "data=translation", "data.path={path}"),
+        r"p\.tsv is not a regular file: give a text file with source TAB target a line",
+    ),
     "an empty file": (pairs(""), r"p\.tsv is empty: it should hold source TAB target a line"),
     "blank lines": (pairs(" \n\n"), r"p\.tsv is empty"),
     "an empty source": (pairs(PAIRS + "\tvide\n"), rf"p\.tsv: row 90 {COUNTED} has an empty source: fill it, or take"),
@@ -956,6 +1014,8 @@ def test_a_review_of_ten_megabytes_trains_and_is_scored(place):
         "lines of Windows": ("r.csv", csv_text().replace("\n", "\r\n").encode()),
         "lines of an old Mac": ("r.csv", csv_text().replace("\n", "\r").encode()),
         "blank lines": ("r.csv", csv_text().replace("\n", "\n\n").encode()),
+        "a suffix in capitals": ("R.CSV", csv_text().encode()),
+        "another suffix in capitals": ("R.JsonL", lines().encode()),
         "spaces around labels": ("r.csv", csv_text([f" {label}  " for label in LABELS]).encode()),
         "another column is not UTF-8": (
             "r.csv",

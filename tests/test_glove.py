@@ -134,6 +134,8 @@ FORMS = {
     ),
     "mac.zip": as_zip(**{"any.txt": TEXT, "__MACOSX/._any.txt": b"\0"}),
     "windows.txt": TEXT.replace(b"\n", b"\r\n"),
+    "V.GZ": gzip.compress(TEXT),
+    "V.Zip": as_zip(**{"any.TXT": TEXT}),
     "marked.txt": MARK + TEXT,
     "marked.gz": gzip.compress(MARK + TEXT.replace(b"\n", b"\r\n")),
     "marked.zip": as_zip(**{"any.txt": MARK + TEXT}),

@@ -1,7 +1,9 @@
 """Reviews come in rightly from every source, are cut in blocks, never leak, and wrong files end in one clear line."""
 
 import csv
+import itertools
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -77,6 +79,23 @@ def test_a_folder_like_aclimdb(settings, tmp_path):
     assert other.key != find_source(data(settings, tmp_path)).key
     with pytest.raises(UserError, match=r"has folders neg that data\.label_names lacks"):
         find_source(data(settings, tmp_path, "data.label_names=[pos,good]"))
+
+
+def test_odd_names_are_read(settings, tmp_path):
+    """Digits that are no numbers, capitals, and bytes that are not UTF-8 in the name of a review's file."""
+    names = ("5_²", "10_1", "٣", os.fsdecode(b"caf\xe9"))
+    for label, name in itertools.product(("pos", "neg"), names):
+        file = tmp_path / "train" / label / f"{name}.TXT"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("good")
+    assert len(find_source(data(settings, tmp_path)).load().splits["train"]) == 8
+    assert len(sources.unlabelled_source(str(tmp_path / "train"), "strict").load().splits["train"]) == 8
+
+
+def test_labels_may_be_longer_than_any_number(settings, tmp_path):
+    labels = ["1" * 5000, "2"] * 6
+    reviews = find_source(data(settings, write(tmp_path / "r.csv", labels=labels))).load()
+    assert reviews.label_names == sorted(set(labels))
 
 
 @pytest.mark.parametrize("errors", ["strict", "replace"])

@@ -222,11 +222,11 @@ def read_file(path: Path, dim: int) -> Table:
 def open_text(path: Path, dim: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """The text in `path` as a stream of bytes; a file that is cut short or unreadable raises UserError."""
     try:
-        if path.suffix == ".zip":
+        if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive, archive.open(member(archive, dim)) as stream:
                 yield stream
         else:
-            with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
+            with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
                 yield stream
     except UNREADABLE as error:
         raise UserError(
@@ -236,8 +236,8 @@ def open_text(path: Path, dim: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
 
 def member(archive: zipfile.ZipFile, dim: int) -> str:
     """Name of the file in `archive` that ends in .{dim}d.txt, else of its only .txt."""
-    texts = [name for name in archive.namelist() if name.endswith(".txt") and not name.startswith("__MACOSX/")]
-    found = [name for name in texts if name.endswith(f".{dim}d.txt")] or texts
+    texts = [name for name in archive.namelist() if name.lower().endswith(".txt") and not name.startswith("__MACOSX/")]
+    found = [name for name in texts if name.lower().endswith(f".{dim}d.txt")] or texts
     if len(found) != 1:
         raise UserError(
             f"{archive.filename} holds {', '.join(texts) or 'no .txt'}, but not one .{dim}d.txt or a single .txt: "
@@ -282,9 +282,11 @@ def parse_strictly(chunk: bytes, dim: int, path: Path, first: int) -> Block:
             width = sum(1 for _ in takewhile(is_number, reversed(text.split(b" ")[1:])))
             if line == 1 and re.fullmatch(rb"\d+ \d+ ?\r?", text):
                 raise UserError(f"{where} is a header, {ascii(text)[1:]}, as word2vec writes it: remove the line")
+            wrong_line = f"{where} is not a word and {dim} numbers, one space apart"
+            if width in (0, dim):
+                raise UserError(f"{wrong_line}; it starts with {ascii(text[:60])[1:]}: fetch the file again")
             raise UserError(
-                f"{where} is not a word and {dim} numbers, one space apart; it ends in {width} numbers: "
-                f"change data.glove.dim={dim}, or fetch the file again"
+                f"{wrong_line}; it ends in {width} numbers: change data.glove.dim={dim}, or fetch the file again"
             )
         if wrong := [number for number in numbers if not is_number(number)]:
             raise UserError(f"{where}: {ascii(wrong[0])[1:]} is no finite float32: fetch the file again")

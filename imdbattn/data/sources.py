@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import stat
 import threading
 import urllib.error
 import urllib.request
@@ -251,20 +252,48 @@ def order_probe_source(probe: Mapping[str, Any] | None) -> Source:
 # --- path ------------------------------------------------------------------------------------------------------------
 
 
+def suffix_of(path: Path) -> str:
+    return path.suffix.lower()
+
+
+def readable(path: Path | str) -> str:
+    """A path as text that can be printed and written down; bytes that are not UTF-8 become question marks."""
+    return str(path).encode("utf-8", "replace").decode()
+
+
+def texts_below(folder: Path, pattern: str) -> list[Path]:
+    """The .txt files that match `pattern`, in aclImdb's order."""
+    found = (file for file in folder.glob(pattern) if suffix_of(file) == ".txt")
+    return sorted(found, key=lambda file: (file.parent, natural(file.stem)))
+
+
+def state_of(file: Path) -> str:
+    """What changes when `file` does, without reading it. Raises UserError for what is not there, or no regular file."""
+    try:
+        state = file.stat()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}): remove it, or make it readable") from error
+    if not stat.S_ISREG(state.st_mode):  # reading a pipe would wait for ever
+        raise UserError(f"{file} cannot be read (it is not a regular file): remove it, or give another path")
+    return f"{state.st_size} {state.st_mtime_ns}"
+
+
 def path_source(path: Path, cfg: dict) -> Source:
     """A folder like aclImdb, a folder with one file a split, or one file that will be cut."""
     if not os.path.exists(path):  # False as well for a name that is too long, where Path.exists raises
         raise UserError(f"data.path={path} does not exist: give a file, or a folder like aclImdb")
     label_names = [str(name) for name in cfg["label_names"]] if cfg["label_names"] else None
-    if path.is_file():
+    if not path.is_dir():
         files = {"": path}
     else:
-        found = [f for f in sorted(path.iterdir()) if f.suffix in SUFFIXES and f.stem in SPLIT_NAMES]
+        found = [f for f in sorted(path.iterdir()) if suffix_of(f) in SUFFIXES and f.stem in SPLIT_NAMES]
         files = {SPLIT_NAMES[f.stem]: f for f in found}
         if len(files) < len(found):
             raise UserError(f"data.path={path} holds two files for one split: {', '.join(f.name for f in found)}")
         if not files:
             return text_folder_source(path, label_names, cfg["encoding_errors"])
+    for file in files.values():
+        state_of(file)
     columns = (cfg["text_column"], cfg["label_column"], cfg["encoding_errors"])
     checksums = [f"{name}={sha256_of(file)}" for name, file in files.items()]
 
@@ -277,13 +306,13 @@ def path_source(path: Path, cfg: dict) -> Source:
         }
         return Reviews(splits, names)
 
-    return Source("path", str(path.resolve()), repr((checksums, columns, label_names)), load)
+    return Source("path", readable(path.resolve()), repr((checksums, columns, label_names)), load)
 
 
 def text_folder_source(path: Path, label_names: list[str] | None, encoding_errors: str) -> Source:
     """aclImdb's layout: <split>/<label>/*.txt; `unsup` is left out."""
     files: dict[str, list[Path]] = {}
-    for file in sorted(path.glob("*/*/*.txt"), key=lambda f: (f.parent, natural(f.stem))):
+    for file in texts_below(path, "*/*/*"):
         split = SPLIT_NAMES.get(file.parent.parent.name)
         if split and file.parent.name != "unsup":
             files.setdefault(split, []).append(file)
@@ -295,8 +324,10 @@ def text_folder_source(path: Path, label_names: list[str] | None, encoding_error
     listing = hashlib.sha256()
     for name in files:
         for file in files[name]:
-            listing.update(f"{file.relative_to(path)} {file.stat().st_size} {file.stat().st_mtime_ns}\n".encode())
+            listing.update(os.fsencode(f"{file.relative_to(path)} {state_of(file)}\n"))
     found = sorted({file.parent.name for group in files.values() for file in group})
+    if strange := [name for name in found if readable(name) != name]:
+        raise UserError(f"data.path={path} has a folder {strange[0]!a}, whose name is not UTF-8: rename it")
     names = label_names or found
     if unknown := set(found) - set(names):
         raise UserError(
@@ -310,7 +341,7 @@ def text_folder_source(path: Path, label_names: list[str] | None, encoding_error
             splits[name] = Split([read_text(file, encoding_errors) for file in group], labels, np.arange(len(group)))
         return Reviews(splits, names)
 
-    return Source("path", str(path.resolve()), repr((listing.hexdigest(), names, encoding_errors)), load)
+    return Source("path", readable(path.resolve()), repr((listing.hexdigest(), names, encoding_errors)), load)
 
 
 def unlabelled_source(where: str, encoding_errors: str) -> Source:
@@ -321,16 +352,13 @@ def unlabelled_source(where: str, encoding_errors: str) -> Source:
     if where == "hub":
         return hub_unlabelled()
     path = Path(os.path.expanduser(where))
-    root = next((place for place in (path / "train" / "unsup", path) if place.is_dir()), path)
-    if not (root.is_dir() or (os.path.isfile(path) and path.suffix == ".txt")):
+    root = next((place for place in (path / "train" / "unsup", path) if os.path.isdir(place)), path)
+    if not (os.path.isdir(root) or (os.path.isfile(path) and suffix_of(path) == ".txt")):
         raise UserError(f"data.unlabelled={where} is neither hub, nor a folder of .txt files, nor a .txt file")
     if root == path and any((path / split).is_dir() for split in SPLITS):
         raise UserError(f"data.unlabelled={where} has reviews of its splits, but no train/unsup: give a folder without")
-    files = [root] if root.is_file() else sorted(root.rglob("*.txt"), key=lambda f: (f.parent, natural(f.stem)))
-    try:
-        state = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
-    except OSError as error:
-        raise UserError(f"{error.filename} cannot be read ({error.strerror}): take it away") from error
+    files = [root] if root.is_file() else texts_below(root, "**/*")
+    state = [f"{file} {state_of(file)}" for file in files]
 
     def load() -> Reviews:
         read = [read_text(file, encoding_errors) for file in files]
@@ -339,7 +367,7 @@ def unlabelled_source(where: str, encoding_errors: str) -> Source:
             raise UserError(f"data.unlabelled={where} holds no reviews: give a folder of .txt files, or a .txt file")
         return unlabelled(texts)
 
-    return Source("path", str(root.resolve()), repr((state, encoding_errors)), load)
+    return Source("path", readable(root.resolve()), repr((state, encoding_errors)), load)
 
 
 def hub_unlabelled() -> Source:
@@ -365,7 +393,7 @@ def read_text(file: Path, encoding_errors: str) -> str:
 
 def natural(stem: str) -> tuple:
     """Orders 2_7 before 10_3: aclImdb numbers its reviews, and neighbours are about the same film."""
-    return tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in stem.split("_"))
+    return tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in stem.split("_"))
 
 
 def read_table(file: Path, encoding_errors: str = "strict", words: tuple[str, ...] = ()):
@@ -378,14 +406,14 @@ def read_table(file: Path, encoding_errors: str = "strict", words: tuple[str, ..
     import pyarrow.parquet
 
     try:
-        if file.suffix == ".parquet":
+        if suffix_of(file) == ".parquet":
             return pa.parquet.read_table(file)
         replaced = file.read_bytes().decode("utf-8", "replace").encode() if encoding_errors == "replace" else None
         return pa.csv.read_csv(
             file if replaced is None else pa.BufferReader(replaced),
             read_options=pa.csv.ReadOptions(block_size=1 << 26),
             parse_options=pa.csv.ParseOptions(
-                delimiter="\t" if file.suffix == ".tsv" else ",", newlines_in_values=True
+                delimiter="\t" if suffix_of(file) == ".tsv" else ",", newlines_in_values=True
             ),
             convert_options=pa.csv.ConvertOptions(
                 strings_can_be_null=False, column_types=dict.fromkeys(words, pa.string())
@@ -393,7 +421,7 @@ def read_table(file: Path, encoding_errors: str = "strict", words: tuple[str, ..
         )
     except (pa.ArrowException, OSError) as error:
         refuse_other_encodings(file)
-        raise UserError(f"{file} cannot be read ({in_line(str(error))}): {WANTED[file.suffix]}") from error
+        raise UserError(f"{file} cannot be read ({in_line(str(error))}): {WANTED[suffix_of(file)]}") from error
 
 
 def read_lines(file: Path, encoding_errors: str) -> list[dict[str, Any]]:
@@ -427,16 +455,18 @@ def in_line(text: str) -> str:
 
 def refuse_other_encodings(file: Path) -> None:
     """Raises UserError with row, line and byte where a text file is not UTF-8; Parquet is no text."""
-    if file.suffix == ".parquet":
+    if suffix_of(file) == ".parquet":
         return
     try:
         (content := file.read_bytes()).decode()
     except UnicodeDecodeError as error:
         before = content[: error.start].decode()
         line, row = before.count("\n") + 1, before.count("\n")
-        if file.suffix in (".csv", ".tsv"):
+        if suffix_of(file) in (".csv", ".tsv"):
             csv.field_size_limit(max(csv.field_size_limit(), len(before) + 1))
-            reader = csv.reader(io.StringIO(before + "?", newline=""), delimiter="\t" if file.suffix == ".tsv" else ",")
+            reader = csv.reader(
+                io.StringIO(before + "?", newline=""), delimiter="\t" if suffix_of(file) == ".tsv" else ","
+            )
             row = sum(map(bool, reader)) - 2  # the header, and this one
         where = f"row {row} (counted from 0), line {line}" if row >= 0 else "the header"
         raise UserError(
@@ -447,7 +477,7 @@ def refuse_other_encodings(file: Path) -> None:
 
 def read_columns(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list[str]]:
     """Texts and labels. Raises UserError for a missing column or value, or a file without rows."""
-    if file.suffix not in SUFFIXES:
+    if suffix_of(file) not in SUFFIXES:
         raise UserError(f"{file} is none of {', '.join(SUFFIXES)}: write it as one of them")
     with open(file, "rb") as stream:
         head = stream.read(4)
@@ -455,7 +485,7 @@ def read_columns(file: Path, text_column: str, label_column: str, encoding_error
         raise UserError(f"{file} is empty: it should hold reviews and their labels")
     if head.startswith((b"PK\3\4", b"\x1f\x8b")):
         raise UserError(f"{file} is compressed: unpack it first")
-    if file.suffix in (".jsonl", ".json"):
+    if suffix_of(file) in (".jsonl", ".json"):
         rows = read_lines(file, encoding_errors)
         found, size = list(dict.fromkeys(key for row in rows for key in row)), len(rows)
     else:
@@ -473,7 +503,7 @@ def read_columns(file: Path, text_column: str, label_column: str, encoding_error
             has = f"{count} columns" if count else "no column"
             raise UserError(f"{file} has {has} '{column}'; it has {in_line(', '.join(found))}: set {setting}")
         try:
-            if file.suffix in (".jsonl", ".json"):
+            if suffix_of(file) in (".jsonl", ".json"):
                 values = [as_text(row.get(column)) for row in rows]
             else:
                 values = table[column].cast("string").to_pylist()
@@ -523,7 +553,7 @@ def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> 
             f"{path}: column '{label_column}' has {len(names)} different labels in {rows} rows: set data.label_column "
             "to the column with the labels"
         )
-    return sorted(names, key=int if all(re.fullmatch(r"[+-]?\d+", name) for name in names) else None)
+    return sorted(names, key=int if all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names) else None)
 
 
 def number_labels(labels: list[str], names: list[str], file: Path) -> np.ndarray:
@@ -566,6 +596,10 @@ def cut(reviews: Reviews, source: Source, validation_share: float, test_share: f
     train = splits["train"]
     keep = np.array([text not in held_out for text in train.texts], dtype=bool)
     splits["train"] = train.take(np.flatnonzero(keep))
+    if len(train) and not keep.any():
+        raise UserError(
+            f"{source.name}: no reviews for train, each text stands in validation or test too; give different ones"
+        )
     for name in SPLITS:
         if len(splits[name]) == 0:
             raise UserError(

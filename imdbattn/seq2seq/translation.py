@@ -115,7 +115,8 @@ def packaged_source(cfg: Mapping[str, Any]) -> PairSource:
 def file_source(kind: str, path: Path, cfg: Mapping[str, Any], turned: bool = False) -> PairSource:
     """A file of tab-separated pairs, to be cut; turned: its first column is the target."""
     if not os.path.isfile(path):  # False as well for a name that is too long
-        found = "is a folder" if os.path.isdir(path) else "does not exist"
+        found = "is not a regular file" if os.path.exists(path) else "does not exist"
+        found = "is a folder" if os.path.isdir(path) else found
         raise UserError(f"data.path={path} {found}: give a text file with source TAB target a line")
     try:
         checksum = sha256_of(path)
