@@ -151,6 +151,18 @@ def test_it_goes_on_as_often_as_it_is_stopped_and_wherever_its_folder_is(whole, 
     assert differences(reference, folder) == []
 
 
+def test_the_best_epoch_from_before_it_was_moved_stays_the_best(whole, stopping, tmp_path):
+    _, overrides = CASES["vectors that train, uneven epochs, early stopping"]
+    cfg, reference = whole(*overrides)
+    best = torch.load(reference / "checkpoints" / "best.ckpt", weights_only=True)["global_step"]
+    stopping(best + 5, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(cfg, tmp_path / "here")
+    stopping(None)
+    fit(cfg, (tmp_path / "here").rename(tmp_path / "there"), resume=True)
+    assert differences(reference, tmp_path / "there") == []
+
+
 def test_it_goes_on_after_a_crash_in_every_epoch(whole, stopping, tmp_path):
     cfg, reference = whole()
     for number in range(1, 5):
