@@ -190,8 +190,8 @@ class Finite(L.Callback):
         more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
         return (
             f"the loss is {loss.item()} in step {step} (epoch {epoch + 1}, learning rate {lr:.3g}), of what stands in "
-            f"rows {', '.join(map(str, rows[:10]))}{more} of the source: try a lower optim.lr, or look at these reviews; "
-            "checkpoints/last.ckpt is from before"
+            f"rows {', '.join(map(str, rows[:10]))}{more} of the source: try a lower optim.lr, or look at these "
+            "reviews; checkpoints/last.ckpt is from before"
         )
 
     def check_weights(self, trainer, module) -> None:
