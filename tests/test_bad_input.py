@@ -817,6 +817,15 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         lambda place: ["run=.", f"file={place.write('f', b'fine' + bytes([10]) + b'caf' + bytes([233]))}"],
         r"is not UTF-8 at byte 8 \(line 2\): save it as UTF-8",
     ),
+    **{
+        f"a name too long for {command}": (command, typed(f"{key}={'x' * 5000}", *more), f"{key}=x+ is not a folder")
+        for command, key, *more in (
+            ("predict", "run", "text=good"),
+            ("evaluate", "run"),
+            ("compare", "runs"),
+            ("picture", "run", "picture=attention", "text=good"),
+        )
+    },
     "explain what": ("predict", typed("run=.", "text=a", "explain=what"), "explain=what must be true or false"),
     "misspelt key of predict": ("predict", typed("rum=."), "no setting rum; the nearest is run"),
     # compare

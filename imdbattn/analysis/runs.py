@@ -227,7 +227,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     skipped: list[Skipped] = []
     asked = [Path(folder).expanduser() for folder in folders]
     for asked_folder in asked:
-        if not asked_folder.is_dir():
+        if not os.path.isdir(asked_folder):  # False for a name that is too long, where Path.is_dir raises
             raise UserError(f"runs={asked_folder} is not a folder: give a run's, or one with runs in it")
     for folder in dict.fromkeys(place for root in asked for place in run_folders(root)):
         try:

@@ -132,7 +132,7 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
     if not run:
         raise UserError("run=<run folder> is needed: the path that training printed at its end")
     folder = Path(run).expanduser()
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # False for a name that is too long, where Path.is_dir raises
         raise UserError(f"run={run} is not a folder: give the path that training printed")
     config, checkpoint = folder / "config.yaml", folder / "checkpoints" / "best.ckpt"
     for file in (config, checkpoint):
