@@ -150,7 +150,8 @@ class Keeper(L.Callback):
             return
         if trainer.is_global_zero:
             name, epoch = signal.Signals(wish).name, trainer.current_epoch + 1
-            epoch = min(epoch, trainer.max_epochs) if (trainer.max_epochs or -1) > 0 else epoch  # after the last one
+            if trainer.max_epochs is not None and trainer.max_epochs > 0:
+                epoch = min(epoch, trainer.max_epochs)  # after the last one
             kept = "all" if self.file.exists() else "nothing"  # as with debug=fast
             where = shlex.quote(os.path.relpath(self.folder))
             self.said = [
