@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from imdbattn.settings import checked, conf_dir, plain
+from imdbattn.settings import SWEEP_PID, checked, conf_dir, plain
 
 # No test waits for the hub, uses a W&B account, or draws more threads than a job would get.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
@@ -19,6 +19,12 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
 FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "actor", "scene", "plot", "i", "you", ".")
+
+
+@pytest.fixture(autouse=True)
+def outside_of_a_sweep(monkeypatch):
+    """A sweep that was started in this process ends with its test."""
+    monkeypatch.setenv(SWEEP_PID, "")
 
 
 @pytest.fixture(scope="session")

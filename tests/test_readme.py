@@ -87,7 +87,7 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
     done = shell(name, *arguments, cwd=tmp_path, input=shlex.split(piped)[1] if piped else None)
     assert done.returncode == 0, done.stderr
     if trains:
-        assert list(tmp_path.rglob("metrics.json"))
+        assert list(tmp_path.rglob("debug.json" if "debug=" in command else "metrics.json"))
         assert not resumed or "1 job: 1 kept" in done.stdout
 
 

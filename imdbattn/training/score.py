@@ -204,9 +204,9 @@ def label_each(
         log.warning("%d of %d reviews have no words; they are labelled all the same", empty, done)
 
 
-def chunks(texts: Iterable[str], first: int = 64, most: int = 4096) -> Iterator[list[str]]:
-    """Lists of texts, in order, that double in length: the first results come soon, and later texts batch well."""
-    texts, size = iter(texts), first
+def chunks(texts: Iterable[str], most: int = 4096) -> Iterator[list[str]]:
+    """Lists of texts, in order, that double in length: the first result comes at once, and later texts batch well."""
+    texts, size = iter(texts), 1
     while chunk := list(islice(texts, size)):
         yield chunk
         size = min(2 * size, most)
