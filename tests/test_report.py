@@ -323,6 +323,16 @@ def test_one_rung_with_one_seed():
     assert report.csv_text(report.pair_records(comparison)).count("\n") == 1
 
 
+@pytest.mark.filterwarnings("error:constrained_layout")
+def test_a_single_panel_of_slices_has_room_for_its_legend():
+    comparison = made_up(("residual",), seeds=(1,))
+    slices = comparison["rungs"][0]["slices"]
+    slices["length"] = [{"name": f"up to {n} words", "reviews": 9, "accuracy": 0.5} for n in range(1, 6)]
+    for name in set(slices) - {"length"}:
+        del slices[name]
+    figures.png(figures.slices(comparison))
+
+
 def test_what_was_not_measured_is_left_out():
     comparison = made_up(split="validation", labels=("bad", "so so", "good"))
     for rung in comparison["rungs"]:

@@ -295,7 +295,8 @@ def slices(comparison: dict[str, Any]) -> Figure:
     rungs = comparison["rungs"]
     groups = rungs[0]["slices"]
     labels = [rung["label"] for rung in rungs]
-    figure, panels = canvas(len(groups), 1 + room(labels, size=7.5, between=0.06), columns=2)
+    above = 1 if len(groups) > 1 else 1.8  # the legend, and of a single panel the titles
+    figure, panels = canvas(len(groups), above + room(labels, size=7.5, between=0.06), columns=2)
     for axes, group in zip(panels, groups, strict=True):
         names = [found["name"] for found in groups[group]]
         colors = matplotlib.colormaps["viridis"]([0.7 * i / max(len(names) - 1, 1) for i in range(len(names))])

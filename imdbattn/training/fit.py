@@ -105,6 +105,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     cfg = pinned(cfg, corpus.source, data.batch_tokens)
     last = folder / "checkpoints" / "last.ckpt"
     saved = read_checkpoint(last) if resume and last.exists() else None
+    resumes = saved is not None
     module = task.new(cfg, corpus, saved)
     if cfg["compile"]:
         compile_net(module.net, cfg["compile"])
@@ -114,7 +115,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
             stale = ["metrics.json", "debug.json", *(name for names in SPLIT_FILES.values() for name in names)]
-            for name in stale if saved else (*stale, "metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
+            for name in stale if resumes else (*stale, "metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
                 (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
             for left in temporary_files(folder):  # of a writer that was killed
                 left.unlink(missing_ok=True)
@@ -146,14 +147,15 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
         try:
             if saved:
                 check_state(saved, module, optimizer, trainer)
-            trainer.fit(module, data, ckpt_path=last if saved else None)
+            del saved, optimizer
+            trainer.fit(module, data, ckpt_path=last if resumes else None)
             keeper.start(trainer)  # where training was done before
         except UserError:
             raise
         except Exception as error:
             if keeper.begun:
                 raise
-            said = f"{last} cannot be resumed: {reason(error)}; {RESTART}" if saved else f"trainer: {reason(error)}"
+            said = f"{last} cannot be resumed: {reason(error)}; {RESTART}" if resumes else f"trainer: {reason(error)}"
             raise UserError(said) from error
         if trainer.is_global_zero:
             keeper.obey(keeper.asked, trainer)  # a signal between its last step and here
