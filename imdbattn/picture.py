@@ -71,7 +71,7 @@ def text_of_row(settings: dict[str, Any], row: int) -> str:
 
     folder = open_run(run := settings["run"], settings["trust"])[1].parents[1]
     files = [folder / reviews for _, reviews in SPLIT_FILES.values()]
-    file = next((file for file in files if file.exists()), None)
+    file = next((file for file in files if file.is_file()), None)
     if file is None:
         raise UserError(f"run={run} has no {files[0].name}: give text=...")
     try:

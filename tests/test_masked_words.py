@@ -136,6 +136,7 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
     ("overrides", "words"),
     [
         (["init=nowhere"], "nowhere is no folder with a pretrained encoder: train one, task=masked_words"),
+        ([f"init={'x' * 5000}"], "x is no folder with a pretrained encoder"),
         (["init={mean}"], "is a run of task=reviews: train one, task=masked_words"),
         (["init={pretrained}", "model.width=12"], "has model.width=100, and this model 12: train both alike"),
         (["init={pretrained}", "model.layers=3"], "has model.layers=1, and this model 3: train both alike"),

@@ -91,8 +91,7 @@ def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
         for one, page in zip(comparisons, pages, strict=True)
     ]
     parts = [
-        f"## {plain(one['name'])}\n\n{plain(one['said'])}\n\n[Full comparison]({one['page'][:-4]}md)"
-        for one in sets
+        f"## {plain(one['name'])}\n\n{plain(one['said'])}\n\n[Full comparison]({one['page'][:-4]}md)" for one in sets
     ]
     write_atomically(out / "comparison.md", "\n\n".join((f"# {len(sets):,} sets, compared separately", *parts)) + "\n")
     write_atomically(out / "comparison.html", template("comparisons").render(sets=sets, policy=POLICY))

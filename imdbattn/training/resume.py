@@ -15,7 +15,7 @@ RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a
 
 def finished(folder: Path) -> bool:
     """Whether a run folder has its results, which are written last; debug runs write debug.json instead."""
-    return (folder / "metrics.json").exists()
+    return os.path.exists(folder / "metrics.json")  # False as well for a name that is too long
 
 
 def begun_before(folder: Path) -> bool:

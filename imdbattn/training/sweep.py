@@ -119,6 +119,8 @@ def missing(folder: Path, settings: Mapping[str, Any]) -> str:
 
     for split in ("validation", "test") if settings["test"] else ("validation",):
         for name in SPLIT_FILES[split]:
+            if not (folder / name).is_file():
+                return name
             try:
                 pq.ParquetFile(folder / name)
             except (OSError, ValueError):
