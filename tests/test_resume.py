@@ -113,6 +113,12 @@ CASES = {
     ),
     "the same batches in every epoch": (31, ("debug=overfit", "trainer.max_epochs=20")),
     "a limit of steps": (28, ("trainer.max_steps=40",)),
+    "an optimiser that keeps nothing": (31, ("optim._target_=torch.optim.SGD",)),
+    "an optimiser that keeps something before its first step": (0, ("optim._target_=torch.optim.Adagrad",)),
+    "an optimiser that keeps more after each step": (
+        31,
+        ("optim._target_=torch.optim.LBFGS", "~optim.weight_decay", "+optim.max_iter=2", "optim.lr=0.1"),
+    ),
     "a linear schedule without validation in each epoch": (13, ("decay=linear", "trainer.check_val_every_n_epoch=2")),
 }
 

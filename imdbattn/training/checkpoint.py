@@ -95,22 +95,24 @@ def check_state(
     for name, part in template.items():
         check_like(part_of(content, name), part, name)
     check_weights(content["state_dict"], module.state_dict())
-    (saved,), ours = part_of(content, "optimizer_states"), optimizer.state_dict()
-    steps, states = content["global_step"], part_of(saved, "state", dict)
-    if not states.keys() <= ours["state"].keys() or bool(states) != bool(steps):
-        raise ValueError(f"optimizer_states has states of other parameters, or none after {steps} steps")
+    (saved,), ours = part_of(content, "optimizer_states", list), optimizer.state_dict()
+    states = part_of(saved, "state", dict)
+    if not states.keys() <= ours["state"].keys() or (content["global_step"] and ours["state"] and not states):
+        raise ValueError("optimizer_states has states of other parameters, or of none")
     for number, state in states.items():
-        check_like(state, ours["state"][number], f"optimizer_states.{number}")
-    free = {"lr": 0.0, "fused": None, "foreach": None, "initial_lr": 0.0}  # by the schedule and the device
-    groups = [{**group, **free} for group in part_of(saved, "param_groups", list)]
-    if groups != [{**group, **free} for group in ours["param_groups"]]:
-        raise ValueError("optimizer_states has other settings than the run")
+        first = ours["state"][number]  # after one step; LBFGS has more after others
+        check_like({name: part_of(state, name) for name in first}, first, f"optimizer_states.{number}")
+        check_finite([state[name] for name in state.keys() - first.keys()], f"optimizer_states.{number}")
+    free = {"lr", "initial_lr", "fused", "foreach"}  # by the schedule and the device
+    for group, own in zip(part_of(saved, "param_groups", list), ours["param_groups"], strict=True):
+        if any(part_of(group, name) != own[name] for name in own.keys() - free):
+            raise ValueError("optimizer_states has other settings than the run")
     (schedule,) = part_of(content, "lr_schedulers", list)
     rates = [group["lr"] for group in ours["param_groups"]]
     for name, like in {"last_epoch": 0, "_step_count": 0, "base_lrs": rates, "_last_lr": rates}.items():
         check_like(part_of(schedule, name), like, f"lr_schedulers.{name}")
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(callback, (EarlyStopping, ModelCheckpoint, Throughput)):
+        if type(callback) in (EarlyStopping, ModelCheckpoint, Throughput):  # a user's may keep whatever it wants
             state = part_of(part_of(content, "callbacks", dict), callback.state_key, dict)
             check_callback(state, callback.state_dict(), callback.state_key.partition("{")[0])
 
@@ -147,6 +149,15 @@ def check_like(value: Any, template: Any, name: str) -> None:
             raise ValueError(f"{name} is not a finite number")
     elif type(value) is not type(template) or (type(value) is int and value < 0):
         raise ValueError(f"{name} is not of type {type(template).__name__}, or below 0")
+
+
+def check_finite(value: Any, name: str) -> None:
+    """Raises ValueError unless a value is made of lists, and of tensors and numbers that are finite, or None."""
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            check_finite(part, name)
+    elif value is not None and not torch.as_tensor(value).isfinite().all():
+        raise ValueError(f"{name} is not finite")
 
 
 def check_callback(state: Mapping[str, Any], template: Mapping[str, Any], name: str) -> None:
