@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,17 +147,27 @@ def refuse_untrusted(settings: Mapping[str, Any], file: Path, trust: Any, own: M
     if not isinstance(packages, list) or not all(isinstance(name, str) for name in packages):
         raise UserError(f"trust={trust} must be the name of a package, or a list of names")
     named = {target for _, target in targets(own)}
+    for key, target, package in untrusted(settings, packages):
+        if target not in named:
+            raise UserError(
+                f"{file}: {key}={target} is outside imdbattn: add trust={package} if you trust that package and this "
+                "run folder"
+            )
+
+
+def untrusted(settings: Mapping[str, Any], packages: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
+    """Dotted key, class and package of each class in a run's settings that is of none of the trusted packages."""
     for group, node in settings.items():
-        if group == "hydra":  # never read
-            continue
         trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages))
-        for key, target in targets(node, group):
-            if target not in named and not f"{target}.".startswith(trusted):
-                package = str(target).partition(".")[0]
-                raise UserError(
-                    f"{file}: {key}={target} is outside imdbattn: add trust={package} if you trust that package and "
-                    "this run folder"
-                )
+        for key, target in targets(node, group) if group != "hydra" else ():  # which is never read
+            if not f"{target}.".startswith(trusted):
+                yield key, target, target.partition(".")[0]
+
+
+def trust_option(file: Path) -> str:
+    """What commands that read this run's config.yaml need beside its folder, with a space in front, or nothing."""
+    packages = ",".join(sorted({package for *_, package in untrusted(read_settings(file))}))
+    return f" 'trust=[{packages}]'" if "," in packages else f" trust={packages}" if packages else ""
 
 
 def targets(node: Any, key: str = "") -> Iterator[tuple[str, str]]:

@@ -489,6 +489,10 @@ RULES = {
     "logger.table_rows": whole(0, 10_000),
     "logger.table_characters": whole(1),
     # Of the Trainer's arguments those that Lightning takes, to fail late or to train nothing.
+    "trainer.strategy": (
+        "a strategy whose processes are commands of their own, such as ddp: not spawn, fork or notebook",
+        lambda v: not (isinstance(v, str) and re.search("spawn|fork|notebook", v)),
+    ),
     "trainer.num_nodes": whole(1),
     "trainer.max_epochs": maybe(whole(1)),
     "trainer.max_steps": ("-1, or a whole number of at least 1", lambda v: type(v) is int and (v == -1 or v > 0)),

@@ -391,6 +391,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "nothing to validate": (typed("trainer.limit_val_batches=0"), r"trainer\.limit_val_batches=0 leaves nothing to do"),
     "unknown accelerator": (typed("trainer.accelerator=abacus"), "trainer: .*abacus.*"),
     "unknown precision": (typed("trainer.precision=7"), "trainer: .*7.*32"),
+    "a strategy that forks": (typed("trainer.strategy=ddp_fork"), r"trainer\.strategy=ddp_fork must be a strategy"),
     "unknown strategy": (typed("trainer.strategy=magic"), "trainer: .*magic"),
     "unknown time": (typed("trainer.max_time=soon"), "trainer: .*soon"),
     "two sources": (typed("data.source=packaged"), r"data\.source=packaged has no meaning: leave it at auto"),

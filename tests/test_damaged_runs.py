@@ -140,6 +140,7 @@ STATES = {  # what a stranger, or a fault, may have put into last.ckpt
         "keeper", "ranks", 0, "random", value=torch.full((5056,), 255, dtype=torch.uint8)
     ),
     "sums that are not finite": set_at("keeper", "ranks", 0, "sums", value=[torch.full((3,), NAN)]),
+    "a curve with a cell too many": set_at("keeper", "curve", value="epoch,step\n1,2,3\n"),
     "a curve that is a list": set_at("keeper", "curve", value=[1]),
     "an end that is text": set_at("keeper", "stopped", value="yes"),
     "no processes": set_at("keeper", "ranks"),

@@ -74,15 +74,67 @@ def test_a_command_that_is_refused_leaves_a_finished_run_as_it_is(trained, shell
     assert without_log(contents(run)) == before
 
 
+def test_a_model_that_fails_on_its_first_batch_leaves_a_finished_run_as_it_is(
+    trained, settings, small, tmp_path, monkeypatch
+):
+    (tmp_path / "ownparts.py").write_text(
+        "import torch\n\n\nclass Bad(torch.nn.Module):\n    skip = False\n\n"
+        "    def __init__(self, width, **more):\n        super().__init__()\n"
+        "        self.g = torch.nn.Linear(width + 1, width)\n\n"
+        "    def forward(self, x_BTD, *more, **most):\n        return self.g(x_BTD)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    run = shutil.copytree(trained("residual")[0], tmp_path / "run")
+    before = contents(run)
+    with pytest.raises(UserError, match=r"model=residual fails on two validation items: .*shapes cannot be multiplied"):
+        fit(settings(*small, "model=residual", "model.layer._target_=ownparts.Bad"), run)
+    assert contents(run) == before
+
+
+def test_a_callback_whose_state_cannot_be_read_again_is_refused_when_it_is_saved(
+    settings, small, tmp_path, monkeypatch
+):
+    (tmp_path / "ownback.py").write_text(
+        "import lightning\nimport numpy as np\n\n\nclass Seen(lightning.Callback):\n"
+        "    def state_dict(self):\n        return {'n': np.float64(0.5)}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="a callback's state is not made of tensors and plain values"):
+        fit(settings(*small, "model=mean", "+trainer.callbacks=[{_target_: ownback.Seen}]"), tmp_path / "run")
+
+
+@pytest.mark.parametrize("refused", [("model=mean,nonsense", "seed=1"), ("model=mean", "seed=range(3,3)")])
+def test_a_sweep_that_is_refused_leaves_a_finished_one_as_it_is(shell, small, tmp_path, refused):
+    words = [*small, "trainer.max_epochs=1", "hydra.sweep.dir=sweep"]
+    done = shell("train", "-m", *words, "model=mean", "seed=1,2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    before = contents(tmp_path / "sweep")
+    done = shell("train", "-m", *words, *refused, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert {name: content for name, content in contents(tmp_path / "sweep").items() if name != ".lock"} == {
+        name: content for name, content in before.items() if name != ".lock"
+    }
+
+
+@pytest.mark.parametrize("name", ["sweep.jsonl", "multirun.yaml"])
+def test_a_sweep_into_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name):
+    (tmp_path / name).write_text("mine\n")
+    done = shell("train", "-m", *small, "model=mean", "seed=1,2", "hydra.sweep.dir=.", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert name in done.stderr
+    assert contents(tmp_path) == {name: b"mine\n"}
+
+
 @pytest.mark.parametrize("name", ["notes.tmp", "config.yaml", "reviews.csv", "checkpoints/last.ckpt"])
 def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name):
     file = tmp_path / "mine" / name
     file.parent.mkdir(parents=True)
-    file.write_text("model: mine\n")
+    theirs = "model: {name: mine}\ndata: {source: x}\ntrainer: {max_epochs: 3}\nseed: 1\n"  # of a program like ours
+    file.write_text(theirs)
     done = shell("train", *small, "model=mean", "hydra.run.dir=.", cwd=tmp_path / "mine")
     assert done.returncode == 2
     assert done.stderr == "error: . holds files that are not a run's: choose another hydra.run.dir\n"
-    assert contents(tmp_path / "mine") == {name: b"model: mine\n"}
+    assert contents(tmp_path / "mine") == {name: theirs.encode()}
 
 
 def test_temporary_files_of_the_user_stay_in_a_run_folder(trained, settings, small, tmp_path):

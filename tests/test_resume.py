@@ -113,6 +113,15 @@ CASES = {
     ),
     "the same batches in every epoch": (31, ("debug=overfit", "trainer.max_epochs=20")),
     "a limit of steps": (28, ("trainer.max_steps=40",)),
+    "double precision": (31, ("trainer.precision=64-true",)),
+    "half precision": (31, ("trainer.precision=bf16-true",)),
+    "checkpoints of the user's own": (
+        31,
+        (
+            "+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelCheckpoint, save_top_k: 2, "
+            "filename: mine, monitor: val/loss}]",
+        ),
+    ),
     "an optimiser that keeps nothing": (31, ("optim._target_=torch.optim.SGD",)),
     "an optimiser that keeps something before its first step": (0, ("optim._target_=torch.optim.Adagrad",)),
     "an optimiser that keeps more after each step": (

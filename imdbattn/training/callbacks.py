@@ -2,6 +2,7 @@
 
 import logging
 import time
+from pathlib import Path
 
 import lightning as L
 import numpy as np
@@ -182,7 +183,7 @@ class Finite(L.Callback):
             fine_S = torch.stack([loss for *_, loss, _ in self.unseen]).isfinite()
         if not trainer.strategy.reduce_boolean_decision(bool(fine_S.all()), all=True):
             mine = None if fine_S.all() else self.found(*self.unseen[int(fine_S.int().argmin())])
-            raise UserError(next(filter(None, from_all(trainer, mine))))
+            raise UserError(next(filter(None, from_all(trainer, mine))) + before(trainer))
         self.unseen.clear()
 
     def found(self, step: int, epoch: int, lr: float, loss: torch.Tensor, rows_B: torch.Tensor) -> str:
@@ -190,8 +191,7 @@ class Finite(L.Callback):
         more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
         return (
             f"the loss is {loss.item()} in step {step} (epoch {epoch + 1}, learning rate {lr:.3g}), of what stands in "
-            f"rows {', '.join(map(str, rows[:10]))}{more} of the source: try a lower optim.lr, or look at these "
-            "reviews; checkpoints/last.ckpt is from before"
+            f"rows {', '.join(map(str, rows[:10]))}{more} of the source: try a lower optim.lr, or look at these reviews"
         )
 
     def check_weights(self, trainer, module) -> None:
@@ -199,5 +199,11 @@ class Finite(L.Callback):
         if not all(bool(weight.isfinite().all()) for weight in module.parameters()):
             raise UserError(
                 f"weights are not finite after step {trainer.global_step} (epoch {trainer.current_epoch + 1}, "
-                f"learning rate {self.lr:.3g}): try a lower optim.lr; checkpoints/last.ckpt is from before"
+                f"learning rate {self.lr:.3g}): try a lower optim.lr{before(trainer)}"
             )
+
+
+def before(trainer: L.Trainer) -> str:
+    """What is left of a run that ends: the state before, if one was saved."""
+    saved = Path(trainer.default_root_dir, "checkpoints", "last.ckpt").exists()
+    return "; checkpoints/last.ckpt is from before" if saved else ""

@@ -47,7 +47,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes checkpoints whole or not at all, and reads them by `read_checkpoint`."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Raises UserError where the disk is full or the folder is read-only; an older file stays whole."""
+        """Raises UserError where the disk is full or the folder is read-only, and for a callback's state that could not
+        be read again; an older file stays whole.
+        """
+        states = io.BytesIO()
+        torch.save(checkpoint.get("callbacks"), states)
+        try:
+            torch.load(io.BytesIO(states.getvalue()), weights_only=True)
+        except Exception as error:
+            way_out = "return only those from its state_dict()"
+            raise UserError(f"a callback's state is not made of tensors and plain values: {way_out}") from error
         buffer = io.BytesIO()
         torch.save(checkpoint, buffer)
         write_atomically(Path(path), buffer.getvalue())
@@ -182,18 +191,23 @@ def not_a_score(value: Any) -> bool:
 def place_checkpoints(callback: ModelCheckpoint, state: dict[str, Any]) -> None:
     """Moves the paths in a callback's saved state into its folder of today: the run folder may have been moved.
 
-    Raises ValueError for a name that the callback does not write: Lightning deletes the files that these paths name.
+    Raises ValueError for a path that the callback does not write: Lightning deletes the files that these paths name.
     """
-    folder, known = Path(callback.dirpath or ""), re.escape(callback.filename or "{") + r"\.ckpt"
-    pattern = r"\w[\w=.-]*\.ckpt" if "{" in known else known
+    folder, before = Path(callback.dirpath or ""), Path(state["dirpath"])
+    fixed = callback.filename if callback.filename and "{" not in callback.filename else None
 
     def placed(path: str) -> str:
-        name = Path(path).name
-        if path and not re.fullmatch(pattern, name):
+        if not path:
+            return path
+        parts = (Path(path).relative_to(before) if Path(path).is_relative_to(before) else Path(Path(path).name)).parts
+        safe = parts and parts[-1].endswith(".ckpt") and not any(part.startswith(".") for part in parts)
+        known = fixed is None or re.fullmatch(re.escape(fixed) + r"(-v\d+)?\.ckpt", "/".join(parts))
+        if not safe or not known or parts == ("last.ckpt",):  # which Keeper writes
             raise ValueError(f"{path!r} is not the name of a checkpoint of this run")
-        return str(folder / name) if path else path
+        return str(folder.joinpath(*parts))
 
     state["dirpath"] = str(folder)
     state["best_k_models"] = {placed(path): score for path, score in state["best_k_models"].items()}
-    for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
+    for name in ("best_model_path", "kth_best_model_path"):
         state[name] = placed(state[name])
+    state["last_model_path"] = ""

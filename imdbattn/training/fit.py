@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
@@ -19,13 +20,15 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.errors import UserError
-from imdbattn.safety import read_json
+from imdbattn.safety import read_json, trust_option
 from imdbattn.settings import SPLIT_FILES, SWEEP_PID, is_debug, results_file
 from imdbattn.training.build import build_trainer, compile_net, reason
 from imdbattn.training.callbacks import Finite, Throughput
 from imdbattn.training.checkpoint import RESTART, check_state, read_checkpoint
+from imdbattn.training.data import BatchData
 from imdbattn.training.keeper import Keeper, signals_end_it
-from imdbattn.training.loggers import build_loggers, finish_loggers
+from imdbattn.training.loggers import build_loggers, check_logger, finish_loggers
+from imdbattn.training.module import Learner
 from imdbattn.training.publish import publish_run
 from imdbattn.training.resume import finished, pinned
 from imdbattn.training.run_folder import check_folder, environment, temporary_files, write_json, write_predictions
@@ -96,6 +99,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     """What `fit` does once there is a folder."""
+    check_logger(cfg["logger"])
     if cfg["threads"]:
         torch.set_num_threads(cfg["threads"])
     L.seed_everything(cfg["seed"], workers=True, verbose=False)
@@ -107,6 +111,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     saved = read_checkpoint(last) if resume and last.exists() else None
     resumes = saved is not None
     module = task.new(cfg, corpus, saved)
+    try_forward(module, data, cfg["model"]["name"])
     if cfg["compile"]:
         compile_net(module.net, cfg["compile"])
 
@@ -139,6 +144,7 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     if cfg["patience"]:
         callbacks.append(EarlyStopping(chosen, mode=mode, patience=cfg["patience"], strict=False))
     trainer = build_trainer(cfg["trainer"], callbacks, default_root_dir=folder)
+    trainer.precision_plugin.convert_module(module)  # Lightning does it after it has loaded a checkpoint, which rounds
     optimizer = module.try_optimizer(trainer.strategy.root_device)
     if trainer.is_global_zero and trainer.world_size > 1:
         check_port()
@@ -207,6 +213,19 @@ def fill(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     return metrics
 
 
+def try_forward(module: Learner, data: BatchData, name: str) -> None:
+    """Raises UserError where the model fails on two validation items: it may be made of a user's own parts."""
+    batches = data.eval_batches("validation")
+    few = np.arange(min(2, len(batches.lengths_N())))
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            module.eval().show(batches[0, few])
+    except Exception as error:
+        raise UserError(f"model={name} fails on two validation items: {reason(error)}") from error
+    finally:
+        module.train()
+
+
 def check_port() -> None:
     """Raises UserError when another program has the port that is named for our processes to meet at."""
     port = os.environ.get("MASTER_PORT")
@@ -257,7 +276,7 @@ def report(metrics: Mapping[str, Any], folder: Path) -> list[str]:
 
 def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     """Commands to use a finished run with."""
-    run = shlex.quote(os.path.relpath(folder))
+    run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
     if metrics.get("items") == "masked words":
         commands = [f"python -m imdbattn.train model=pretrained init={run}"]
     else:

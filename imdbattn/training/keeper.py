@@ -5,6 +5,7 @@ schedule, loops and callbacks. Added here: random numbers and the sums of the ep
 curve's file; whether early stopping has ended the training; and moments to save at, between two steps.
 """
 
+import csv
 import logging
 import os
 import shlex
@@ -27,6 +28,7 @@ from lightning.pytorch.loggers import CSVLogger
 
 from imdbattn.data.cache import write_atomically
 from imdbattn.errors import UserError
+from imdbattn.safety import trust_option
 from imdbattn.training.callbacks import Finite
 from imdbattn.training.checkpoint import check_like, place_checkpoints
 from imdbattn.training.module import from_all
@@ -153,7 +155,7 @@ class Keeper(L.Callback):
             if trainer.max_epochs is not None and trainer.max_epochs > 0:
                 epoch = min(epoch, trainer.max_epochs)  # after the last one
             kept = "all" if self.file.exists() else "nothing"  # as with debug=fast
-            where = shlex.quote(os.path.relpath(self.folder))
+            where = shlex.quote(os.path.relpath(self.folder)) + trust_option(self.folder / "config.yaml")
             self.said = [
                 f"{name}: stopped in epoch {epoch}, step {trainer.global_step}; {kept} is kept",
                 f"resume it with:  python -m imdbattn.train resume={where}",
@@ -203,6 +205,8 @@ class Keeper(L.Callback):
         self.loaded, self.curve = kept["ranks"][trainer.global_rank], kept.get("curve", "")
         check_like([self.loaded["random"], kept["stopped"], self.curve], [torch.get_rng_state(), False, ""], "keeper")
         torch.Generator().set_state(self.loaded["random"])  # raises for what is not a state
+        if len({len(cells) for cells in csv.reader(self.curve.splitlines())}) > 1:
+            raise ValueError("the lines of its learning curve differ in length")
         for sums_3 in self.loaded["sums"]:
             check_like(sums_3, torch.zeros(3), "keeper.sums")
         module.trained = [sums_3.to(module.device) for sums_3 in self.loaded["sums"]]

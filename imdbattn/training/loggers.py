@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +30,20 @@ def start_training_run(settings: Mapping[str, Any], folder: Path, config: Mappin
     )
 
 
+def check_logger(settings: Mapping[str, Any]) -> None:
+    """Raises UserError for a missing package."""
+    if settings["name"] == "tensorboard" and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
+        raise UserError("logger=tensorboard needs a package: pip install 'tensorboard>=2.16'")
+
+
 def build_loggers(
     settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any], resume: bool = False
 ) -> list[Logger]:
-    """CSV first, then what `logger` names; `resume` goes on with the folder's W&B run.
-
-    Raises UserError for a missing package.
-    """
+    """CSV first, then what `logger` names; `resume` continues the folder's W&B run."""
     name = settings["name"]
     loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
     if name == "tensorboard":
-        try:
-            loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
-        except ModuleNotFoundError as error:
-            raise UserError("logger=tensorboard needs a package: pip install 'tensorboard>=2.16'") from error
+        loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
     if name == "wandb" and (run := start_training_run(settings, folder, config, resume)) is not None:
         loggers.append(WandbLogger(experiment=run))
     return loggers

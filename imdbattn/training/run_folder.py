@@ -22,7 +22,7 @@ import torch
 from imdbattn.data.cache import write_atomically, writing_into
 from imdbattn.errors import UserError
 from imdbattn.safety import read_settings
-from imdbattn.settings import PACKAGE, read_run
+from imdbattn.settings import PACKAGE, flat, read_run
 from imdbattn.training.cpu import products
 
 PACKAGES = (
@@ -82,7 +82,8 @@ def check_folder(folder: Path) -> None:
         return
     inside = set(folder.iterdir())
     if folder / "config.yaml" in inside:
-        if {"model", "data", "trainer", "seed"} <= read_settings(folder / "config.yaml").keys():
+        keys = flat(read_settings(folder / "config.yaml")).keys()
+        if {"model.name", "data.source", "optim._target_", "trainer._target_", "warmup", "decay", "seed"} <= keys:
             return
     elif not {file for file in inside if file.suffix not in (".log", ".lock") and file.name != ".lock"} - {
         *temporary_files(folder)

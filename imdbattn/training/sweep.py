@@ -25,7 +25,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.data.cache import make_folder, writing_into
+from imdbattn.data.cache import make_folder, write_atomically, writing_into
 from imdbattn.errors import UserError
 from imdbattn.safety import check_archive, read_json, read_settings, refuse_credentials
 from imdbattn.settings import (
@@ -46,6 +46,7 @@ from imdbattn.settings import (
 log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
+FILES = (LOG, "multirun.yaml")  # that a sweep writes into its own folder
 PR_SET_PDEATHSIG = 1  # Linux: a signal for this process when the one that started it ends
 PATIENCE = 20  # seconds for a job that is asked to stop; SLURM kills after 30
 
@@ -321,6 +322,15 @@ def jobs_of(sweep: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder has the log of a sweep."""
+    try:
+        jobs_of(folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
 class SweepReport(Callback):
     """Before a sweep: decides what is decided once for all jobs. After it: names the failed jobs, compares the others.
 
@@ -347,6 +357,7 @@ class SweepReport(Callback):
             sys.exit(1)
 
 
+_before: dict[str, bytes] = {}  # what an earlier sweep into the same folder has left in FILES
 _lock: FileLock | None = None  # of the sweep folder; held until this process ends
 
 
@@ -357,7 +368,12 @@ def start(config: DictConfig) -> FileLock:
     obey({"resume": config.resume}, {"resume": RULES["resume"]})
     if config.resume and not (sweep / LOG).exists():
         raise UserError(f"resume={config.resume}: {sweep} is no sweep folder, it has no {LOG}")
-    make_folder(sweep, way_out := "choose another hydra.sweep.dir")
+    way_out = "choose another hydra.sweep.dir"
+    _before.clear()
+    _before.update({name: (sweep / name).read_bytes() for name in FILES if (sweep / name).is_file()})
+    if _before and not is_sweep(sweep):
+        raise UserError(f"{sweep} holds {', '.join(_before)}, which are not a sweep's: {way_out}")
+    make_folder(sweep, way_out)
     lock = FileLock(sweep / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -384,9 +400,13 @@ def end(config: DictConfig, whole: bool) -> int:
     sweep = Path(config.hydra.sweep.dir)
     jobs = jobs_of(sweep)
     if not jobs:
-        if not config.resume:
-            for name in (".lock", "multirun.yaml"):
+        (sweep / ".lock").unlink(missing_ok=True)
+        for name in FILES:
+            if name in _before:
+                write_atomically(sweep / name, _before[name])
+            else:
                 (sweep / name).unlink(missing_ok=True)
+        if not _before:
             remove_empty(sweep.resolve(), LOG)
         if whole:
             words = " ".join(config.hydra.overrides.task)
