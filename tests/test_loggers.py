@@ -87,9 +87,7 @@ def test_an_unknown_logger_and_a_missing_package_are_named(settings, small, tmp_
     with pytest.raises(UserError, match=r"logger\.name=mlflow must be one of wandb"):
         fit(settings(*small, "logger.name=mlflow"), tmp_path)
 
-    def missing(*_, **__):
-        raise ModuleNotFoundError("tensorboard")
-
-    monkeypatch.setattr(loggers, "TensorBoardLogger", missing)
+    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="pip install 'tensorboard"):
         fit(settings(*small, "logger=tensorboard"), tmp_path)
+    assert not any(tmp_path.iterdir())
