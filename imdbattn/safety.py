@@ -20,8 +20,6 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")  # in an address
 # All but tab and newline, and what turns the direction of text: they move the cursor, rename the window, hide words.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
 MEBIBYTES = 16  # of a run folder's config.yaml or JSON file, which have kilobytes
 
 
@@ -105,7 +103,7 @@ def read_settings(file: Path) -> dict[str, Any]:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.CSafeLoader)):
             raise ValueError("it has YAML aliases, which no run writes")
         settings = OmegaConf.to_container(OmegaConf.create(text))
-    except (Exception, RecursionError) as error:
+    except Exception as error:
         raise UserError(f"{file} cannot be read: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(settings, dict):
         raise UserError(f"{file} cannot be read: it holds no settings")

@@ -202,9 +202,12 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] 
         phrases = phrases_of(asked, train, len(corpus.label_names), len(corpus.glove.vectors))
     try:
         net = build_net(cfg["model"], corpus.glove, len(corpus.label_names), tuned_R, phrases)
-        load_weights(net, start, strict=False)
-    except (IndexError, ValueError, RuntimeError) as error:  # of a start that does not fit
-        raise UserError(f"init={cfg.get('init')} cannot be used ({reason(error)[:300]}): train it again") from error
+        if start:
+            load_weights(net, start, strict=False)
+    except (IndexError, ValueError, RuntimeError) as error:
+        if not start:
+            raise
+        raise UserError(f"init={cfg['init']} cannot be used ({reason(error)[:300]}): train it again") from error
     return build_module(cfg, net, corpus.glove, corpus.label_names, folds_N, name_of_start)
 
 
