@@ -28,17 +28,17 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from imdbattn.data.cache import make_folder, write_atomically
-from imdbattn.data.prepare import Corpus, prepare
+from imdbattn.data.corpus import Corpus, prepare
 from imdbattn.data.ragged import as_tensor
-from imdbattn.data.sources import cut, find_source
-from imdbattn.data.tokenization import Tokenizer
+from imdbattn.data.reviews import cut, find_source
+from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
+from imdbattn.files import make_folder, write_atomically
+from imdbattn.run_folder import environment, link_texts, write_json, write_predictions
+from imdbattn.runs.fit import run_facts, score_facts
+from imdbattn.runs.resume import pinned
 from imdbattn.settings import SPLIT_FILES, checked, conf_dir, plain, quoted
-from imdbattn.training.fit import run_facts, score_facts
-from imdbattn.training.module import Scores
-from imdbattn.training.resume import pinned
-from imdbattn.training.run_folder import environment, link_texts, write_json, write_predictions
+from imdbattn.tasks.learner import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
 FASTTEXT = "fasttext-wheel"  # not fasttext 0.9.3, which with one thread starts from uninitialised memory

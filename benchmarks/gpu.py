@@ -20,13 +20,13 @@ import torch
 from benchmarks import textbook
 from benchmarks.table import Row, markdown, row, write
 from benchmarks.training import Ours, as_lists, part, settings, table_VD
+from imdbattn.data.corpus import Corpus, prepare
 from imdbattn.data.glove import Glove
-from imdbattn.data.prepare import Corpus, prepare
 from imdbattn.data.ragged import Ragged
+from imdbattn.runs.callbacks import Throughput
+from imdbattn.runs.fit import quiet
 from imdbattn.settings import RUNGS
-from imdbattn.training.build import compile_net
-from imdbattn.training.callbacks import Throughput
-from imdbattn.training.fit import quiet
+from imdbattn.tasks.build import compile_net
 
 TENSORS = ("ids", "offsets", "labels")
 LIMIT_MB = 60

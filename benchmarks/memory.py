@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.preparation import OURS, REVIEWS
 from benchmarks.table import ROOT, Row, markdown, row
-from imdbattn.data.sources import packaged_source
+from imdbattn.data.reviews import packaged_source
 
 TIMES = 10
 STEPS = 25
@@ -43,9 +43,9 @@ SHORT = [
 FEEDING = """
 import json, sys, time
 from hydra import compose, initialize_config_dir
-from imdbattn.data.prepare import prepare
+from imdbattn.data.corpus import prepare
 from imdbattn.settings import checked, conf_dir, plain
-from imdbattn.training.build import build_data
+from imdbattn.tasks.build import build_data
 
 def clock(work):
     start = time.process_time()

@@ -24,9 +24,9 @@ TORCHTEXT = ROOT / ".venv-torchtext" / "bin" / "python"
 OURS = """
 import sys, time
 from hydra import compose, initialize_config_dir
-from imdbattn.data.prepare import prepare
+from imdbattn.data.corpus import prepare
 from imdbattn.settings import checked, conf_dir, plain
-from imdbattn.training.build import build_data
+from imdbattn.tasks.build import build_data
 
 with initialize_config_dir(str(conf_dir()), version_base="1.3"):
     cfg = checked(plain(compose("train", overrides=sys.argv[1:])))

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from benchmarks import baselines
-from imdbattn.analysis import statistics
-from imdbattn.analysis.comparison import LEVEL, by_set, read_predictions
-from imdbattn.analysis.figures import GREY, LINES, canvas, percent, png, rows, signed, titled, wrapped
-from imdbattn.analysis.runs import FINGERPRINT, REVIEWS, Predictions, Run, Skipped, find_runs, shown, variants
-from imdbattn.data.cache import write_atomically
-from imdbattn.data.tokenization import Tokenizer
+from imdbattn.comparison import statistics
+from imdbattn.comparison.compare import LEVEL, by_set, read_predictions
+from imdbattn.comparison.figures import GREY, LINES, canvas, percent, png, rows, signed, titled, wrapped
+from imdbattn.comparison.runs import FINGERPRINT, REVIEWS, Predictions, Run, Skipped, find_runs, shown, variants
+from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
+from imdbattn.files import write_atomically
+from imdbattn.runs.score import load_reader
 from imdbattn.settings import SPLIT_FILES, flat
-from imdbattn.training.reader import Reader
-from imdbattn.training.score import load_reader
+from imdbattn.tasks.reader import Reader
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

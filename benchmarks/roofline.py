@@ -17,10 +17,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.training import settings
-from imdbattn.data.prepare import prepare
-from imdbattn.training.build import build_data, make, new_module
-from imdbattn.training.cpu import keep_memory, use_onednn
-from imdbattn.training.fit import quiet
+from imdbattn.data.corpus import prepare
+from imdbattn.runs.cpu import keep_memory, use_onednn
+from imdbattn.runs.fit import quiet
+from imdbattn.tasks.build import build_data, make, new_module
 
 STEPS = 60
 KINDS = {  # words in the names of operators

@@ -25,12 +25,12 @@ from torch.utils.data import DataLoader
 
 from benchmarks import textbook_seq2seq as textbook
 from benchmarks.table import Row, in_turn, markdown, row
-from imdbattn.seq2seq.pairs import PairCorpus, prepare
-from imdbattn.seq2seq.vocabulary import BOS, EOS, PAD
+from imdbattn.data.pairs import PairCorpus, prepare
+from imdbattn.data.vocabulary import BOS, EOS, PAD
+from imdbattn.runs.callbacks import Throughput
+from imdbattn.runs.fit import quiet
 from imdbattn.settings import checked, conf_dir, plain
-from imdbattn.training.build import build_pair_data, build_trainer, new_writer
-from imdbattn.training.callbacks import Throughput
-from imdbattn.training.fit import quiet
+from imdbattn.tasks.build import build_pair_data, build_trainer, new_writer
 
 BATCH = 64  # strings
 LETTERS = 20  # of the strings of one length

@@ -13,7 +13,7 @@ import random
 import re
 from pathlib import Path
 
-from imdbattn.data.sources import packaged_source
+from imdbattn.data.reviews import packaged_source
 
 CLASSES = {"comedy": "comedy|comedies|comedic", "horror": "horror", "series": "series", "war": "wars?"}
 PATTERNS = {label: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for label, words in CLASSES.items()}

@@ -145,9 +145,9 @@ def stay(folder: Path, minutes: float) -> None:
 
     from hydra import compose, initialize_config_dir
 
+    from imdbattn.runs.fit import fit
     from imdbattn.settings import checked, conf_dir, plain
-    from imdbattn.training.fit import fit
-    from imdbattn.training.module import ReviewClassifier
+    from imdbattn.tasks.learner import ReviewClassifier
 
     logging.disable(logging.WARNING)
     end, jobs = time.monotonic() + 60 * minutes, 0

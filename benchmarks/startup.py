@@ -22,7 +22,7 @@ FIRST_STEP = f"""
 import os, sys
 class Hook:
     def find_spec(self, name, path, target=None):
-        if name == "imdbattn.training.fit":
+        if name == "imdbattn.runs.fit":
             from torch.optim.optimizer import register_optimizer_step_post_hook
             register_optimizer_step_post_hook(lambda *_: os._exit({STEPPED}))
 sys.meta_path.insert(0, Hook())

@@ -21,14 +21,14 @@ from lightning import Callback, Trainer
 
 from benchmarks import textbook
 from benchmarks.table import Row, in_turn, markdown, row, seconds
-from imdbattn.data.prepare import Corpus, prepare
+from imdbattn.data.corpus import Corpus, prepare
 from imdbattn.data.ragged import Ragged, as_tensor
+from imdbattn.runs.callbacks import Throughput
+from imdbattn.runs.fit import quiet
 from imdbattn.settings import checked, conf_dir, plain
-from imdbattn.training.build import build_data, build_trainer, new_module
-from imdbattn.training.callbacks import Throughput
-from imdbattn.training.data import ReviewData
-from imdbattn.training.fit import quiet
-from imdbattn.training.module import ReviewClassifier
+from imdbattn.tasks.build import build_data, build_trainer, new_module
+from imdbattn.tasks.learner import ReviewClassifier
+from imdbattn.tasks.loaders import ReviewData
 
 
 def settings(*overrides: str) -> dict:

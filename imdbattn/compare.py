@@ -32,8 +32,8 @@ def main(cfg: DictConfig) -> None:
     obey(settings, RULES)
     folders = listed(settings.pop("runs"))
     out = Path(settings.pop("out") or Path(folders[0], "comparison")).expanduser()
-    from imdbattn.analysis.comparison import compare_sets  # scipy and matplotlib: `--help` does not wait for them
-    from imdbattn.analysis.report import print_terminal, write_sets
+    from imdbattn.comparison.compare import compare_sets  # scipy and matplotlib: `--help` does not wait for them
+    from imdbattn.comparison.report import print_terminal, write_sets
 
     comparisons = compare_sets(folders, **settings)
     page = write_sets(comparisons, out)

@@ -5,8 +5,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from imdbattn.data.cache import write_atomically
 from imdbattn.errors import UserError
+from imdbattn.files import write_atomically
 from imdbattn.settings import TEXT, YES_OR_NO, command, maybe, number, obey, plain
 
 CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
@@ -93,8 +93,8 @@ def workspace(settings: dict[str, Any]) -> Any:
 
 def save(found: Any, timeout: float) -> str:
     """Saves a workspace in W&B and returns its address. Raises UserError: no key, no server, or what W&B says."""
-    from imdbattn.data.sources import http_status
-    from imdbattn.training.wandb_run import has_wandb_key, wandb_server
+    from imdbattn.data.reviews import http_status
+    from imdbattn.tracking.wandb_run import has_wandb_key, wandb_server
 
     way_out = "or write the JSON with dry_run=true"
     server, host = wandb_server()

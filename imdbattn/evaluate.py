@@ -2,8 +2,8 @@
 
 from omegaconf import DictConfig
 
-from imdbattn.safety import visible
 from imdbattn.settings import command, many_imports, obey, one_of, plain
+from imdbattn.settings.safety import visible
 
 
 @command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir")
@@ -12,7 +12,7 @@ def main(cfg: DictConfig) -> None:
     settings = plain(cfg)
     obey(settings, {"split": one_of("train", "validation", "test")})
     with many_imports():
-        from imdbattn.training.score import score_run
+        from imdbattn.runs.score import score_run
 
     found = score_run(settings)
     print(visible(f"{found['model']}, seed {found['seed']}, on {found['test_set']}, split {found['split']}"))

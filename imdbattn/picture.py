@@ -27,15 +27,15 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     if settings["picture"] == "scaling":
         out = Path(settings["out"] or "pictures").expanduser()
         with many_imports():
-            from imdbattn.training.pictures import draw_scaling
+            from imdbattn.explain.draw import draw_scaling
 
         return [draw_scaling(out)]
     text = None if settings["picture"] == "positions" else chosen_text(settings)
     with many_imports():
-        from imdbattn.analysis import alignment
-        from imdbattn.analysis.explain import digest
-        from imdbattn.training.pictures import draw_alignment, draw_attention, draw_positions
-        from imdbattn.training.score import Writer, load_reader
+        from imdbattn.explain import alignment
+        from imdbattn.explain.draw import draw_alignment, draw_attention, draw_positions
+        from imdbattn.explain.show import digest
+        from imdbattn.runs.score import Writer, load_reader
 
     reader, folder = load_reader(settings)
     if isinstance(reader, Writer) and text is None:
@@ -67,7 +67,7 @@ def text_of_row(settings: dict[str, Any], row: int) -> str:
     """
     import pyarrow.parquet as pq
 
-    from imdbattn.training.run_folder import open_run
+    from imdbattn.run_folder import open_run
 
     folder = open_run(run := settings["run"], settings["trust"])[1].parents[1]
     files = [folder / reviews for _, reviews in SPLIT_FILES.values()]

@@ -13,8 +13,8 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from imdbattn.errors import UserError
-from imdbattn.safety import visible
 from imdbattn.settings import YES_OR_NO, command, many_imports, number, obey, plain, take_argument, whole
+from imdbattn.settings.safety import visible
 
 RULES = {"explain": YES_OR_NO, "beams": whole(1, 100), "length_penalty": number(0, 10)}
 
@@ -36,9 +36,11 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     obey(settings, RULES)
     texts = read_texts(settings)
     with many_imports():
-        from imdbattn.analysis import alignment, explain, pictures
-        from imdbattn.training.score import label_each, load_reader
-        from imdbattn.training.sequences import Writer, refuse_empty
+        from imdbattn.explain import alignment
+        from imdbattn.explain import figures as pictures
+        from imdbattn.explain import show as explain
+        from imdbattn.runs.score import label_each, load_reader
+        from imdbattn.tasks.seq2seq import Writer, refuse_empty
 
     reader, folder = load_reader(settings)
     if texts.blank and isinstance(reader, Writer):

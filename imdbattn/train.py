@@ -9,15 +9,15 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
+from imdbattn.runs.resume import begun_before, resumed
 from imdbattn.settings import FIRST_PID, SWEEP_PID, checked, command, in_sweep, many_imports, plain
-from imdbattn.training.resume import begun_before, resumed
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")
 def main(cfg: DictConfig) -> float | None:
     """Returns the best validation accuracy, which Hydra's sweepers maximise or ignore; None for a job that failed."""
     if in_sweep():
-        from imdbattn.training.sweep import run_job
+        from imdbattn.sweep.sweep import run_job
 
         return run_job(cfg)
     settings, job = plain(cfg), HydraConfig.get()
@@ -32,7 +32,7 @@ def main(cfg: DictConfig) -> float | None:
     settings = checked(settings)
     first = os.environ.get("LOCAL_RANK", "0") == "0"
     if os.environ.get(SWEEP_PID) or not first:
-        from imdbattn.training.sweep import end_with_parent
+        from imdbattn.sweep.sweep import end_with_parent
 
         end_with_parent(None if first or FIRST_PID not in os.environ else int(os.environ[FIRST_PID]))
     if first:
@@ -42,7 +42,7 @@ def main(cfg: DictConfig) -> float | None:
             with suppress(Exception):  # what W&B has to say does not stop training
                 # wandb.init does: in 0.4 s, but in 1.5 s once torch is loaded.
                 importlib.import_module("wandb.apis.public")
-        from imdbattn.training.fit import fit
+        from imdbattn.runs.fit import fit
 
     return fit(settings, folder, resume)["val_accuracy"]
 

@@ -103,7 +103,7 @@ def trained(small, settings, tmp_path_factory):
 
     trained("pretrained") goes on from an encoder that is pretrained there first.
     """
-    from imdbattn.training.fit import fit
+    from imdbattn.runs.fit import fit
 
     runs: dict[tuple[str, ...], tuple[Path, dict]] = {}
 

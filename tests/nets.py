@@ -9,8 +9,8 @@ import torch
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Ragged, ragged
-from imdbattn.nn.phrases import Phrases
-from imdbattn.training.build import build_net, phrases_of
+from imdbattn.nn.beyond.phrases import Phrases
+from imdbattn.tasks.build import build_net, phrases_of
 
 WIDTH, WORDS = 10, 60
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from imdbattn.analysis import explain
-from imdbattn.analysis.alignment import (
+from imdbattn.explain import show as explain
+from imdbattn.explain.alignment import (
     METHOD,
     SHADES,
     WITHOUT,

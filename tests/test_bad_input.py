@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from imdbattn.data.corpus import prepare
 from imdbattn.data.glove import load_glove
-from imdbattn.data.prepare import prepare
-from imdbattn.data.sources import find_source
+from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
-from imdbattn.training.fit import fit
-from imdbattn.training.score import label_texts
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import label_texts
 
 Arguments = Callable[["Place"], list[str]]
 ROWS = [(f"a {('dull', 'good')[n % 2]} film word{n}", ("neg", "pos")[n % 2]) for n in range(40)]
@@ -374,7 +374,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         typed("optim._target_=torch.optim.Madam"),
         r"torch\.optim\.Madam cannot be imported: .*Madam",
     ),
-    "no trainer": (typed("trainer._target_=imdbattn.data.cache.write_atomically"), r"is not a subclass of .*Trainer"),
+    "no trainer": (typed("trainer._target_=imdbattn.files.write_atomically"), r"is not a subclass of .*Trainer"),
     "unknown part": (
         typed("model.positions._target_=imdbattn.nn.positions.Nowhere"),
         "Nowhere cannot be imported: .*Nowhere",

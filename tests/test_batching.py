@@ -11,14 +11,14 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from imdbattn.data.batching import Batches, EvalBatches, TrainBatches, default_budget
-from imdbattn.data.prepare import prepare
+from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged, read_places
+from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, default_budget
 from imdbattn.errors import UserError
-from imdbattn.nn import phrases
-from imdbattn.training.build import build_data
-from imdbattn.training.fit import fit
-from imdbattn.training.resume import resumed
+from imdbattn.nn.beyond import phrases
+from imdbattn.runs.fit import fit
+from imdbattn.runs.resume import resumed
+from imdbattn.tasks.build import build_data
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 

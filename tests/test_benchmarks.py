@@ -11,7 +11,7 @@ from benchmarks import gpu
 from benchmarks.table import Row, in_turn, markdown, row, write
 from benchmarks.training import as_lists, part
 from benchmarks.training import settings as settings_of
-from imdbattn.data.prepare import prepare
+from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged
 
 ROOT = Path(__file__).parent.parent

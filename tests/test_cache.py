@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn.data.cache import build_once, cache_root, sha256_of, write_atomically
 from imdbattn.errors import UserError
+from imdbattn.files import build_once, cache_root, sha256_of, write_atomically
 
 
 def write_one(folder: Path) -> None:

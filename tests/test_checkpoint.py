@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
+from imdbattn.runs.score import label_texts, score_run
 from imdbattn.settings import BEYOND, RUNGS
-from imdbattn.training.score import label_texts, score_run
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from imdbattn.analysis import statistics
-from imdbattn.analysis.comparison import FEWEST, POINTS, compare_sets, length_points
-from imdbattn.analysis.figures import signed
-from imdbattn.analysis.report import notes, p_value, points, print_terminal, verdicts, write_all, write_sets
-from imdbattn.analysis.runs import find_runs, neighbours, variants
+from imdbattn.comparison import statistics
+from imdbattn.comparison.compare import FEWEST, POINTS, compare_sets, length_points
+from imdbattn.comparison.figures import signed
+from imdbattn.comparison.report import notes, p_value, points, print_terminal, verdicts, write_all, write_sets
+from imdbattn.comparison.runs import find_runs, neighbours, variants
 from imdbattn.errors import UserError
 
 REVIEWS = 400
@@ -515,7 +515,8 @@ def test_the_command_shows_and_writes_each_set_with_an_index(ladder, tmp_path, c
 
 
 def test_a_sweep_over_two_test_sets_publishes_both(tmp_path, monkeypatch):
-    from imdbattn.training import publish, sweep
+    from imdbattn.sweep import sweep
+    from imdbattn.tracking import publish
 
     published = []
     monkeypatch.setattr(

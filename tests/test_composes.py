@@ -9,9 +9,9 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from imdbattn.seq2seq.vocabulary import Vocabulary
+from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.settings import BEYOND, RULES, RUNGS, WRITER_RULES, WRITERS, conf_dir, digest, flat, has_plugin
-from imdbattn.training.build import build_encoder_decoder, build_net, build_trainer, make
+from imdbattn.tasks.build import build_encoder_decoder, build_net, build_trainer, make
 
 from .nets import net, phrases, vectors
 
@@ -174,7 +174,7 @@ def test_the_task_brings_what_an_encoder_decoder_trains_well_with(settings, data
 LADDER = {"model.layers": 3, "optim.lr": 0.003, "trainer.max_epochs": 8, "data.word_dropout": 0.5}
 LADDER |= {"trainer.gradient_clip_val": 1.0, "optim._target_": "torch.optim.AdamW", "model.embedding.trainable": False}
 SCALED = LADDER | {"model.positions.scale": 0.2}
-TUNED = {"model.embedding.trainable": True, "optim._target_": "imdbattn.training.optim.LazyAdamW"}
+TUNED = {"model.embedding.trainable": True, "optim._target_": "imdbattn.tasks.optim.LazyAdamW"}
 TUNED |= {"optim.lr": 0.002, "embedding_lr": 0.01}
 MIXED = TUNED | {"model.embedding.mixout": 0.5, "trainer.max_epochs": 3}
 CONVOLVED = MIXED | {"model.layers": 1, "data.word_dropout": 0.3}

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.training.fit import fit
-from imdbattn.training.module import ReviewClassifier
-from imdbattn.training.score import label_texts, score_run
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import label_texts, score_run
+from imdbattn.tasks.learner import ReviewClassifier
 
 from .test_nothing_is_lost import contents
 from .test_resume import differences, stops

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn.analysis import report
-from imdbattn.analysis.explain import Explanation, write_page
-from imdbattn.data import cache
-from imdbattn.data.cache import build_once, write_atomically
+from imdbattn import files as cache
+from imdbattn.comparison import report
 from imdbattn.errors import UserError
-from imdbattn.training.fit import fit
-from imdbattn.training.run_folder import link_texts, write_json
+from imdbattn.explain.show import Explanation, write_page
+from imdbattn.files import build_once, write_atomically
+from imdbattn.run_folder import link_texts, write_json
+from imdbattn.runs.fit import fit
 from tests.test_report import made_up
 
 BIG = os.urandom(300_000)  # which compression makes no smaller
@@ -162,7 +162,7 @@ def test_a_folder_in_the_place_of_a_file_and_a_name_too_long_are_named(tmp_path)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from imdbattn.data import cache
+from imdbattn import files as cache
 folder = Path(sys.argv[1])
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 def build(folder):
@@ -194,7 +194,7 @@ def test_a_killed_writer_leaves_the_old_file_and_is_no_hindrance(tmp_path, momen
 
 def test_what_a_killed_writer_left_in_a_run_folder_is_not_read(trained, settings, tmp_path):
     """Neither a half metrics.json makes a run finished, nor is a half checkpoint loaded."""
-    from imdbattn.analysis.runs import find_runs
+    from imdbattn.comparison.runs import find_runs
 
     folder, _ = trained("mean")
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.ensemble import ensemble
-from imdbattn.analysis.runs import find_runs
+from imdbattn.comparison.runs import find_runs
 from imdbattn.errors import UserError
 from imdbattn.settings import SPLIT_FILES
 

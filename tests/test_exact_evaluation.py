@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 SCRIPT = """
 import json, sys
 import torch
-from imdbattn.data.batching import Batches, EvalBatches
+from imdbattn.data.sampling import Batches, EvalBatches
 from imdbattn.data.ragged import ragged
-from imdbattn.training.module import ReviewClassifier
+from imdbattn.tasks.learner import ReviewClassifier
 import lightning as L
 from torch.utils.data import DataLoader
 
@@ -84,7 +84,7 @@ def test_25001_reviews_on_four_processes(tmp_path):
 def test_a_review_scored_twice_is_noticed(tmp_path):
     import torch
 
-    from imdbattn.training.module import ReviewClassifier
+    from imdbattn.tasks.learner import ReviewClassifier
 
     class Trainer:
         world_size = 1
@@ -98,7 +98,7 @@ def test_a_review_scored_twice_is_noticed(tmp_path):
 
 
 def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
-    from imdbattn.training.score import score_run
+    from imdbattn.runs.score import score_run
 
     folder, _ = trained("residual_pe")
     found = score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", "trainer=cpu", config="evaluate"))
@@ -109,7 +109,7 @@ def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
 
 def test_other_reviews_are_scored_by_a_run_on_imdb(trained, settings, world, tmp_path):
     """Whatever source the run was trained on, data.path is what is scored."""
-    from imdbattn.training.score import score_run
+    from imdbattn.runs.score import score_run
 
     shutil.copytree(trained("residual_pe")[0], tmp_path / "run")
     config = OmegaConf.load(tmp_path / "run" / "config.yaml")
@@ -123,8 +123,8 @@ def test_other_reviews_are_scored_by_a_run_on_imdb(trained, settings, world, tmp
 
 def test_changed_data_are_not_scored_as_if_they_were_the_runs_own(small, settings, world, tmp_path):
     from imdbattn.errors import UserError
-    from imdbattn.training.fit import fit
-    from imdbattn.training.score import score_run
+    from imdbattn.runs.fit import fit
+    from imdbattn.runs.score import score_run
 
     path = tmp_path / "mine.csv"
     path.write_text((world / "reviews.csv").read_text())
@@ -135,7 +135,7 @@ def test_changed_data_are_not_scored_as_if_they_were_the_runs_own(small, setting
 
 
 def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings):
-    from imdbattn.training.score import score_run
+    from imdbattn.runs.score import score_run
 
     folder, metrics = trained("residual_pe")
     score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
@@ -146,7 +146,7 @@ def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings)
 
 
 def test_evaluate_gives_the_number_that_training_gave(trained, settings):
-    from imdbattn.training.score import score_run
+    from imdbattn.runs.score import score_run
 
     folder, metrics = trained("residual_pe")
     for split, name in (("test", "test"), ("validation", "val")):
@@ -166,7 +166,7 @@ TAKEN_OUT += ["model.channels.bigrams.dropout"]
 
 def test_evaluation_and_prediction_read_whole_reviews_whatever_training_takes_out(trained, settings, tmp_path):
     """To the last bit, by weights that have learned, with and without an explanation."""
-    from imdbattn.training.score import label_texts, score_run
+    from imdbattn.runs.score import label_texts, score_run
 
     folder, _ = trained("bigrams")
     texts = ["the film was a great story , and i do n't do it", "dull", "", "it was good, bad, and fine. " * 200]
@@ -189,7 +189,7 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_takes_ou
 
 def test_training_validates_and_tests_on_whole_reviews_whatever_it_takes_out(small, settings, tmp_path):
     """With learning rates of 0 the weights stay those of the seed."""
-    from imdbattn.training.fit import fit
+    from imdbattn.runs.fit import fit
 
     found = []
     for share in (0.0, 0.5):

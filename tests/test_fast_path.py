@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.textbook import TextbookNet, collate
-from imdbattn.data.batching import Batches
 from imdbattn.data.ragged import Ragged, ragged
+from imdbattn.data.sampling import Batches
 from imdbattn.nn.attention import (
     IN_CACHE,
     IN_MEMORY,
@@ -17,10 +17,10 @@ from imdbattn.nn.attention import (
     fits_in_pieces,
     padding_mask,
 )
+from imdbattn.runs import cpu
+from imdbattn.runs.fit import fit
 from imdbattn.settings import BEYOND, RUNGS, words_before
-from imdbattn.training import cpu
-from imdbattn.training.build import build_module, build_trainer, compile_net
-from imdbattn.training.fit import fit
+from imdbattn.tasks.build import build_module, build_trainer, compile_net
 from tests.nets import WIDTH, WORDS, net, vectors
 
 STEPS, CLASSES = 20, 2
@@ -192,7 +192,7 @@ def fused_in(settings, precision: str, *overrides: str) -> bool:
 
 def test_torch_still_says_its_precision_where_a_gpu_trains(monkeypatch, settings, onednn):
     torch.backends.mkldnn.matmul.fp32_precision = "none"
-    monkeypatch.setattr("imdbattn.training.build.CPUAccelerator", type(None))
+    monkeypatch.setattr("imdbattn.tasks.build.CPUAccelerator", type(None))
     build_trainer(settings("trainer=cpu")["trainer"])
     torch.get_float32_matmul_precision()  # Lightning asks, and raises where oneDNN was allowed less
 

@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from imdbattn.data.glove import read_file
-from imdbattn.data.sources import find_source
-from imdbattn.data.tokenization import FIRST_WORD, TOKENIZERS, UNK, Tokenizer
+from imdbattn.data.pairs import prepare
+from imdbattn.data.reviews import find_source
+from imdbattn.data.tokens import FIRST_WORD, TOKENIZERS, UNK, Tokenizer
+from imdbattn.data.vocabulary import MARKERS
 from imdbattn.errors import UserError
-from imdbattn.seq2seq.pairs import prepare
-from imdbattn.seq2seq.vocabulary import MARKERS
 from imdbattn.settings import conf_dir
 
 SECONDS = 120  # of each reader's long run

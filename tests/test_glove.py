@@ -22,11 +22,11 @@ import torch
 from hypothesis import example, given, settings, strategies
 
 from imdbattn.data import glove
+from imdbattn.data.corpus import prepare
 from imdbattn.data.glove import load_glove
-from imdbattn.data.prepare import prepare
 from imdbattn.errors import UserError
-from imdbattn.training.build import new_module
-from imdbattn.training.fit import fit
+from imdbattn.runs.fit import fit
+from imdbattn.tasks.build import new_module
 
 from .processes import started, wait_for
 

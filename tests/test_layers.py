@@ -76,9 +76,9 @@ def test_all_layers_are_trained():
     from torch import nn
 
     from imdbattn.nn.classifier import Classifier
-    from imdbattn.nn.embedding import Embedding
     from imdbattn.nn.pooling import MeanPooling
     from imdbattn.nn.positions import NoPositions
+    from imdbattn.nn.vectors import Embedding
 
     vectors = torch.randn(9, 4)
     embedding = Embedding(vectors, torch.zeros(4), torch.ones(4))

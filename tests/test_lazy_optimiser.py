@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from imdbattn.training.module import tables_apart
-from imdbattn.training.optim import LazyAdamW
+from imdbattn.tasks.learner import tables_apart
+from imdbattn.tasks.optim import LazyAdamW
 
 from .nets import net
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from imdbattn.errors import UserError
-from imdbattn.training import loggers, wandb_run
-from imdbattn.training.fit import fit
+from imdbattn.runs.fit import fit
+from imdbattn.tracking import loggers, wandb_run
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ ROOT = str(Path(__file__).parent.parent)
 TOLD = """
 import json, torch
 from imdbattn.train import main
-from imdbattn.training.module import Learner
+from imdbattn.tasks.learner import Learner
 
 kept = Learner.on_train_epoch_end
 

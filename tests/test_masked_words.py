@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.analysis.runs import find_runs, variants
-from imdbattn.data.prepare import prepare, prepare_unlabelled
+from imdbattn.comparison.runs import find_runs, variants
+from imdbattn.data.corpus import prepare, prepare_unlabelled
 from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
-from imdbattn.nn.masked import MaskedWords
-from imdbattn.training.build import new_module
-from imdbattn.training.fit import fit
-from imdbattn.training.masked import drawn
-from imdbattn.training.score import label_texts, score_run
+from imdbattn.nn.beyond.masked_words import MaskedWords
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import label_texts, score_run
+from imdbattn.tasks.build import new_module
+from imdbattn.tasks.masked_words import drawn
 
 from .nets import WORDS, net
 

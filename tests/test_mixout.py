@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.nn.embedding import Embedding
+from imdbattn.nn.vectors import Embedding
 
 from .nets import net
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from imdbattn.errors import UserError
-from imdbattn.training.fit import fit
+from imdbattn.runs.fit import fit
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from imdbattn.data import order_probe
 from imdbattn.data.glove import read_wheel
 from imdbattn.data.order_probe import PAIRS, SLOTS, generate
-from imdbattn.data.sources import cut, find_source
-from imdbattn.data.tokenization import TOKENIZERS, Tokenizer
+from imdbattn.data.reviews import cut, find_source
+from imdbattn.data.tokens import TOKENIZERS, Tokenizer
 from imdbattn.errors import UserError
 
 WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()} | {"did", "not", "that", "would"}
@@ -121,7 +121,7 @@ def probe(settings, tmp_path):
     """probe("residual"): metrics of a rung trained on the probe, with random vectors for its words."""
     import numpy as np
 
-    from imdbattn.training.fit import fit
+    from imdbattn.runs.fit import fit
 
     rng = np.random.default_rng(0)
     lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=20))}\n" for word in sorted(WORDS)]

@@ -11,10 +11,10 @@ import torch
 
 from imdbattn.errors import UserError
 from imdbattn.picture import draw
-from imdbattn.training import sweep
-from imdbattn.training.fit import fit
-from imdbattn.training.resume import resumed
-from imdbattn.training.score import label_texts, load_reader, score_run
+from imdbattn.runs.fit import fit
+from imdbattn.runs.resume import resumed
+from imdbattn.runs.score import label_texts, load_reader, score_run
+from imdbattn.sweep import sweep
 
 LAYERS = """
 from pathlib import Path

@@ -16,10 +16,10 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from torch import Tensor
 
-from imdbattn.data.prepare import load_vectors, prepare
+from imdbattn.data.corpus import load_vectors, prepare
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.errors import UserError
-from imdbattn.nn.phrases import (
+from imdbattn.nn.beyond.phrases import (
     LogCounts,
     Phrases,
     PhraseVectors,
@@ -28,10 +28,10 @@ from imdbattn.nn.phrases import (
     log_count_ratios,
     phrase_keys,
 )
-from imdbattn.training.build import build_module, new_module, phrases_of, trained_module
-from imdbattn.training.fit import fit
-from imdbattn.training.module import ReviewClassifier
-from imdbattn.training.score import label_texts, open_settings, score_run
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import label_texts, open_settings, score_run
+from imdbattn.tasks.build import build_module, new_module, phrases_of, trained_module
+from imdbattn.tasks.learner import ReviewClassifier
 
 from .conftest import BAD, FILLER, GOOD
 from .nets import WORDS, net, reviews, vectors

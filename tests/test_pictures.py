@@ -13,16 +13,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.analysis.explain import WHOLE, Attended, Explanation, entropy, page
-from imdbattn.analysis.pictures import attention, by_distance, dot_products, drawn, png
-from imdbattn.data.prepare import prepare
+from imdbattn.data.corpus import prepare
 from imdbattn.errors import UserError
+from imdbattn.explain import draw as pictures
+from imdbattn.explain.draw import chosen_text, distances_added, draw_run, measure_scaling, position_tables
+from imdbattn.explain.figures import attention, by_distance, dot_products, drawn, png
+from imdbattn.explain.show import WHOLE, Attended, Explanation, entropy, page
 from imdbattn.nn.positions import sinusoids
 from imdbattn.picture import draw
-from imdbattn.training import pictures
-from imdbattn.training.pictures import chosen_text, distances_added, draw_run, measure_scaling, position_tables
-from imdbattn.training.run_folder import open_run
-from imdbattn.training.score import label_texts, load_reader
+from imdbattn.run_folder import open_run
+from imdbattn.runs.score import label_texts, load_reader
 
 TEXT = "The film was n't a great story , and it was a dull plot ."
 
@@ -194,7 +194,7 @@ def test_a_page_of_many_reviews_shows_the_first_ones_whole(trained, settings):
 @pytest.fixture
 def finished(trained):
     """finished("base"): what fit has at its end: settings, corpus, module, folder."""
-    from imdbattn.training.build import trained_module
+    from imdbattn.tasks.build import trained_module
 
     def run(rung: str, **changes):
         folder, _ = trained(rung)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn.analysis.explain import Explanation, page
+from imdbattn.explain.show import Explanation, page
 from imdbattn.predict import read_lines, read_texts
+from imdbattn.runs.score import label_each, label_texts, load_reader
 from imdbattn.settings import BEYOND, RUNGS, quoted, take_argument
-from imdbattn.training.score import label_each, label_texts, load_reader
 from tests.conftest import BAD, FILLER, GOOD
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from imdbattn.seq2seq.translation import PACKAGED
+from imdbattn.data.translation import PACKAGED
 from imdbattn.settings import checked, conf_dir, flat, plain, within
-from imdbattn.training.build import build_net
+from imdbattn.tasks.build import build_net
 
 from .nets import vectors
 from .test_composes import jobs_of

@@ -2,10 +2,10 @@
 
 import pytest
 
-from imdbattn.data.batching import Batches, TrainBatches
-from imdbattn.data.prepare import prepare
-from imdbattn.training.build import build_data
-from imdbattn.training.fit import fit
+from imdbattn.data.corpus import prepare
+from imdbattn.data.sampling import Batches, TrainBatches
+from imdbattn.runs.fit import fit
+from imdbattn.tasks.build import build_data
 
 pytestmark = pytest.mark.slow
 PACKAGED = ("data.source=packaged", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false")

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdbattn.analysis import figures, report
-from imdbattn.analysis.comparison import compare_sets
+from imdbattn.comparison import figures, report
+from imdbattn.comparison.compare import compare_sets
 from imdbattn.errors import UserError
 from tests.test_compare import write_decoded, write_run
 

@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from imdbattn.training.fit import fit
+from imdbattn.runs.fit import fit
 
 
 def run(settings, small, folder, *overrides):

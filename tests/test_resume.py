@@ -18,10 +18,10 @@ import torch
 from filelock import FileLock
 
 from imdbattn.errors import UserError
-from imdbattn.training import keeper
-from imdbattn.training.fit import fit
-from imdbattn.training.module import ReviewClassifier
-from imdbattn.training.resume import resumed
+from imdbattn.runs import keeper
+from imdbattn.runs.fit import fit
+from imdbattn.runs.resume import resumed
+from imdbattn.tasks.learner import ReviewClassifier
 
 from .processes import started, wait_for
 from .test_wandb import records
@@ -273,7 +273,7 @@ def test_what_another_process_finished_meanwhile_is_left_as_it_is(stopped, monke
 
     whole_run = folder.parent / "whole"
     fit(cfg, whole_run)
-    monkeypatch.setattr("imdbattn.training.fit.alone_in", waited)
+    monkeypatch.setattr("imdbattn.runs.fit.alone_in", waited)
     fit(cfg, folder, resume=True)
     assert not list(folder.glob("*predictions.parquet"))
 
@@ -367,7 +367,7 @@ def test_a_checkpoint_that_cannot_serve_is_named(stopped, damage, capsys):
 
 def test_a_run_that_still_goes_on_is_left_alone(stopped, monkeypatch):
     cfg, folder = stopped
-    monkeypatch.setattr("imdbattn.training.fit.PATIENCE", 0.1)
+    monkeypatch.setattr("imdbattn.runs.fit.PATIENCE", 0.1)
     with FileLock(folder / ".lock"):
         refused(cfg, folder, "still goes on: wait for it")
 

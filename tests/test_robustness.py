@@ -22,7 +22,7 @@ from benchmarks.robustness import (
     pieces,
     read_pairs,
 )
-from imdbattn.analysis.runs import read_run
+from imdbattn.comparison.runs import read_run
 from imdbattn.errors import UserError
 
 FILM = "<br /><br />"

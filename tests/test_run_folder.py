@@ -44,7 +44,7 @@ def test_the_small_world_is_learned(trained):
 
 
 def test_debug_overfit_learns_its_batches_by_heart(settings, small, tmp_path):
-    from imdbattn.training.fit import fit
+    from imdbattn.runs.fit import fit
 
     fit(settings(*small, "debug=overfit"), tmp_path)
     with (tmp_path / "metrics.csv").open(newline="") as file:
@@ -53,7 +53,7 @@ def test_debug_overfit_learns_its_batches_by_heart(settings, small, tmp_path):
 
 
 def test_three_classes(settings, small, tmp_path):
-    from imdbattn.training.fit import fit
+    from imdbattn.runs.fit import fit
 
     lines = [f"good film word{row},{('bad', 'fair', 'good')[row % 3]}" for row in range(60)]
     (tmp_path / "three.csv").write_text("\n".join(["text,label", *lines]))
@@ -133,7 +133,7 @@ def test_predictions_and_texts_of_a_split_stand_side_by_side(trained, world, spl
 
 
 def test_texts_are_copied_where_they_cannot_be_linked(tmp_path, monkeypatch):
-    from imdbattn.training import run_folder
+    from imdbattn import run_folder
 
     def refuse(*_):
         raise OSError("another disk")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from imdbattn.data.ragged import Batch
-from imdbattn.training.fit import fit
-from imdbattn.training.module import ReviewClassifier, Scores
+from imdbattn.runs.fit import fit
+from imdbattn.tasks.learner import ReviewClassifier, Scores
 
 # Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 + cos(k pi / 6)) / 2.
 SHARES = {

@@ -17,15 +17,15 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from imdbattn.analysis import report
-from imdbattn.analysis.explain import POLICY, Attended, Explanation, page, print_explanations
+from imdbattn.comparison import report
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
-from imdbattn.safety import credentials, refuse_credentials, visible
+from imdbattn.explain.show import POLICY, Attended, Explanation, page, print_explanations
+from imdbattn.runs.fit import fit
+from imdbattn.runs.resume import resumed
+from imdbattn.runs.score import label_texts, score_run
 from imdbattn.settings import conf_dir
-from imdbattn.training.fit import fit
-from imdbattn.training.resume import resumed
-from imdbattn.training.score import label_texts, score_run
+from imdbattn.settings.safety import credentials, refuse_credentials, visible
 from tests.test_report import SVG, made_up, markdown_tables
 
 ROOT = Path(__file__).parents[1]
@@ -133,7 +133,7 @@ STRANGERS = {
     "a class of another package as a part": put("model.pooling", evil("logging.FileHandler", filename="CANARY")),
     "deep inside a part": put("model.layer.score", evil("logging.FileHandler", filename="CANARY")),
     "in a list": put("model.pooling", [evil("logging.FileHandler", filename="CANARY")]),
-    "a function of ours": put("model.pooling", evil("imdbattn.data.cache.write_atomically", path="CANARY", data="x")),
+    "a function of ours": put("model.pooling", evil("imdbattn.files.write_atomically", path="CANARY", data="x")),
     "by way of an allowed package": put("model.pooling", evil("imdbattn.nn.attention.torch.save", obj=1, f="CANARY")),
     "as the optimiser": put("optim", evil("logging.FileHandler", filename="CANARY")),
     "as an argument of the optimiser": put("optim.lr", evil("logging.FileHandler", filename="CANARY")),

@@ -10,10 +10,10 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from benchmarks import textbook_seq2seq as textbook
+from imdbattn.data.vocabulary import BOS, EOS, PAD
 from imdbattn.nn.attention import Additive, Bilinear, Dot, ScaledDot
-from imdbattn.seq2seq.model import Decoder, Encoder, EncoderDecoder
-from imdbattn.seq2seq.search import beam_search, greedy, limits
-from imdbattn.seq2seq.vocabulary import BOS, EOS, PAD
+from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from imdbattn.nn.search import beam_search, greedy, limits
 
 SCORES = {"none": None, "additive": Additive, "dot": Dot, "scaled dot": ScaledDot, "bilinear": Bilinear}
 FORMS = list(itertools.product(SCORES, ("gru", "lstm"), (1, 2)))

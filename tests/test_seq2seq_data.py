@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.data.batching import EvalBatches, TrainBatches
+from imdbattn.data import reverse
+from imdbattn.data.pair_sources import TextPairs
+from imdbattn.data.pairs import PairBatches, Pairs, find_source, fingerprint, prepare, split_text
 from imdbattn.data.ragged import ragged
+from imdbattn.data.reverse import generate
+from imdbattn.data.sampling import EvalBatches, TrainBatches
+from imdbattn.data.translation import PACKAGED, normalised, place
+from imdbattn.data.vocabulary import BOS, EOS, MARKERS, PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.seq2seq import reverse
-from imdbattn.seq2seq.pairs import PairBatches, Pairs, find_source, fingerprint, prepare, split_text
-from imdbattn.seq2seq.reverse import generate
-from imdbattn.seq2seq.sources import TextPairs
-from imdbattn.seq2seq.translation import PACKAGED, normalised, place
-from imdbattn.seq2seq.vocabulary import BOS, EOS, MARKERS, PAD, UNK, Vocabulary
 from imdbattn.settings import conf_dir
 
 REVERSE = yaml.safe_load((conf_dir() / "data/reverse.yaml").read_text())["data"]

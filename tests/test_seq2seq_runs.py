@@ -18,15 +18,15 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
+from imdbattn.data.pairs import PairBatch, prepare
+from imdbattn.data.vocabulary import PAD
 from imdbattn.errors import UserError
 from imdbattn.predict import predict
-from imdbattn.seq2seq.pairs import PairBatch, prepare
-from imdbattn.seq2seq.vocabulary import PAD
-from imdbattn.training.build import trained_writer
-from imdbattn.training.fit import fit
-from imdbattn.training.resume import resumed
-from imdbattn.training.score import label_texts, score_run, with_changes
-from imdbattn.training.sequences import Outputs, SequenceWriter
+from imdbattn.runs.fit import fit
+from imdbattn.runs.resume import resumed
+from imdbattn.runs.score import label_texts, score_run, with_changes
+from imdbattn.tasks.build import trained_writer
+from imdbattn.tasks.seq2seq import Outputs, SequenceWriter
 
 from .test_many_processes import TOLD, free_port, start
 from .test_resume import differences, stops

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.data import sources
-from imdbattn.data.prepare import prepare
-from imdbattn.data.sources import Reviews, Source, Split, block_cut, cut, find_source
+from imdbattn.data import reviews as sources
+from imdbattn.data.corpus import prepare
+from imdbattn.data.reviews import Reviews, Source, Split, block_cut, cut, find_source
 from imdbattn.errors import UserError
 
 TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", "x", "y", "z", "v", "w", "p", "q"]
@@ -296,7 +296,7 @@ def test_a_warm_cache_is_opened_without_the_libraries_that_fill_it(settings, sma
     prepare(cfg)
     command = f"""
 import sys
-from imdbattn.data.prepare import prepare
+from imdbattn.data.corpus import prepare
 prepare({cfg!r})
 print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)

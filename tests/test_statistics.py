@@ -10,7 +10,7 @@ from scipy.special import expit
 from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmodels
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from imdbattn.analysis import statistics
+from imdbattn.comparison import statistics
 
 
 def right_answers(rng, reviews, seeds, sd_seed, shift=0.0, sd_review=1.5, count=2):

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from imdbattn.data.sources import find_source
+from imdbattn.data import pairs as pairs_of
+from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
-from imdbattn.seq2seq import pairs as pairs_of
 from imdbattn.settings import digest, has_plugin, variant
-from imdbattn.training import sweep
+from imdbattn.sweep import sweep
 
 from .processes import started, wait_for
 

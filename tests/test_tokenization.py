@@ -17,7 +17,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdbattn.data.tokenization import CLS, FIRST_WORD, PAD, TOKENIZERS, UNK, Tokenizer, signature
+from imdbattn.data.tokens import CLS, FIRST_WORD, PAD, TOKENIZERS, UNK, Tokenizer, signature
 from imdbattn.errors import UserError
 
 PIPELINES = [name for name in TOKENIZERS if name != "torchtext"]
@@ -207,7 +207,7 @@ def test_ptb_finds_a_glove_row_for_996_words_in_1000():
 
 
 def test_signature_is_the_same_in_every_process_and_differs_between_tokenizers():
-    command = f"from imdbattn.data.tokenization import signature; print([signature(n) for n in {PIPELINES}])"
+    command = f"from imdbattn.data.tokens import signature; print([signature(n) for n in {PIPELINES}])"
     environment = os.environ | {"PYTHONHASHSEED": "7"}
     printed = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, env=environment, check=True

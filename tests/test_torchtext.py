@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from imdbattn.data.glove import load_glove
-from imdbattn.data.tokenization import FIRST_WORD, Tokenizer, signature
+from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature
 from tests.test_tokenization import WORDS, any_text, nasty_text, packaged, packaged_reviews, packaged_words, split
 
 try:

@@ -15,12 +15,12 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from imdbattn.safety import without_credentials
+from imdbattn.runs.fit import fit
 from imdbattn.settings import RUNGS, conf_dir, flat
-from imdbattn.training import publish
-from imdbattn.training.fit import fit
-from imdbattn.training.loggers import build_loggers, finish_loggers
-from imdbattn.training.publish import publish_comparison, publish_run, rows_to_show
+from imdbattn.settings.safety import without_credentials
+from imdbattn.tracking import publish
+from imdbattn.tracking.loggers import build_loggers, finish_loggers
+from imdbattn.tracking.publish import publish_comparison, publish_run, rows_to_show
 
 SECRETS = {
     "WANDB_API_KEY": "wandb0odd0key0" + "w" * 30,

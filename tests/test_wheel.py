@@ -27,7 +27,7 @@ def site(tmp_path_factory) -> Path:
 def test_it_holds_conf_and_no_tests(site):
     assert (site / "imdbattn" / "conf" / "train.yaml").exists()
     assert not (site / "tests").exists()
-    assert (site / "imdbattn/seq2seq/pairs.tsv").read_bytes() == (ROOT / "imdbattn/seq2seq/pairs.tsv").read_bytes()
+    assert (site / "imdbattn/data/pairs.tsv").read_bytes() == (ROOT / "imdbattn/data/pairs.tsv").read_bytes()
     shipped = {file.relative_to(site / "imdbattn/conf") for file in (site / "imdbattn/conf").rglob("*.yaml")}
     assert shipped == {file.relative_to(ROOT / "conf") for file in (ROOT / "conf").rglob("*.yaml")}
 

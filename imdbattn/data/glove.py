@@ -29,8 +29,8 @@ from typing import IO
 import numpy as np
 from filelock import FileLock
 
-from imdbattn.data.cache import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
 from imdbattn.errors import UserError
+from imdbattn.files import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
 
 GLOVE_SOURCES = ("auto", "wheel", "official", "torchtext")
 FORMAT = 4  # of a cache entry; raise it when what `store` writes changes

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.nn.attention import padding_mask
-from imdbattn.nn.phrases import Phrases
+from imdbattn.nn.beyond.phrases import Phrases
 from imdbattn.nn.pooling import MeanPooling
 
 

@@ -1,1 +1,0 @@
-"""Figures and pages from finished runs; no Lightning."""

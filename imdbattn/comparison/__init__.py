@@ -1,0 +1,1 @@
+"""Finished run folders -> report."""

@@ -1,0 +1,1 @@
+"""Additions beyond the ladder."""

@@ -1,1 +1,0 @@
-"""An encoder-decoder with attention, and its data: pairs of symbol sequences."""

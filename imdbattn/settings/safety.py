@@ -1,0 +1,211 @@
+"""What must not get out or in: credentials into files, control characters into terminals, code into settings.
+
+For all rooms, as settings and errors are.
+"""
+
+import json
+import logging
+import os
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from imdbattn.errors import UserError
+
+SECRET_NAME = re.compile(
+    r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$", re.IGNORECASE
+)
+SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")  # in an address
+# All but tab and newline, and what turns the direction of text: they move the cursor, rename the window, hide words.
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+MEBIBYTES = 16  # of a run folder's config.yaml or JSON file, which have kilobytes
+
+
+def credentials(settings: Any, name: str = "") -> Iterator[str]:
+    """Dotted names of the settings that look like a credential: by their name, or by a value that holds a password.
+
+    A password is one in an address, or the value of an environment variable with such a name.
+    """
+    if isinstance(settings, (Mapping, list)):
+        items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
+        if settings and SECRET_NAME.search(name):
+            yield name
+        else:
+            for key, value in items:
+                yield from credentials(value, f"{name}.{key}" if name else str(key))
+    elif settings not in (None, "", True, False):
+        text = str(settings)
+        if SECRET_NAME.search(name) or SECRET_VALUE.search(text):
+            yield name
+        elif variable := next((key for key, value in passwords().items() if value in text), None):
+            yield f"{name} (it holds the value of ${variable})"
+
+
+def passwords() -> dict[str, str]:
+    """The environment variables whose names are those of credentials, but for short values and the names of files."""
+    found = {name: value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8}
+    return {name: value for name, value in found.items() if not os.path.exists(value)}
+
+
+def refuse_credentials(settings: Any) -> None:
+    """Raises UserError naming a setting that looks like a credential: settings are written down with each run."""
+    if name := next(credentials(settings), None):
+        raise UserError(
+            f"{name} looks like a credential, and settings are written into each run folder: leave it out. W&B and the "
+            "hub take theirs from `wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
+        )
+
+
+def without_credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without those that look like a credential."""
+    kept: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and not SECRET_NAME.search(name):
+            kept[name] = without_credentials(value)
+        elif not any(credentials(value, name)):
+            kept[name] = value
+    return kept
+
+
+def read_small(file: Path) -> str:
+    """The text of a regular file of at most MEBIBYTES. Raises OSError or ValueError for another."""
+    if not file.is_file():
+        raise ValueError("it is not a regular file")
+    if file.stat().st_size > MEBIBYTES << 20:
+        raise ValueError(f"it has more than {MEBIBYTES} MiB")
+    return file.read_text("utf-8")
+
+
+def read_json(file: Path, way_out: str = "restore it, or delete it and run again") -> dict[str, Any]:
+    """The object in a JSON file of a run folder, which may come from anywhere. Raises UserError for anything else."""
+    try:
+        content = json.loads(read_small(file))
+        if not isinstance(content, dict):
+            raise ValueError("it does not hold an object")
+        return content
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): {way_out}") from error
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """A run's config.yaml, which may come from anywhere. Raises UserError where it cannot be read.
+
+    It holds values, never ${...}: that would read our environment, or make an object that nobody has looked at. Nor
+    does it hold YAML aliases, a few of which can stand for gigabytes.
+    """
+    import yaml
+    from omegaconf import OmegaConf
+
+    try:
+        text = read_small(file)
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.CSafeLoader)):
+            raise ValueError("it has YAML aliases, which no run writes")
+        settings = OmegaConf.to_container(OmegaConf.create(text))
+    except Exception as error:
+        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())[:300]}") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{file} cannot be read: it holds no settings")
+    if "${" in str(settings):
+        raise UserError(f"{file} cannot be used: it holds a value to be computed (${{...}}), not the settings of a run")
+    return renamed(settings)
+
+
+RENAMED = {  # classes in the config.yaml of earlier versions, by their names today
+    "imdbattn.seq2seq.model.EncoderDecoder": "imdbattn.nn.encoder_decoder.EncoderDecoder",
+    "imdbattn.training.optim.LazyAdamW": "imdbattn.tasks.optim.LazyAdamW",
+    "imdbattn.nn.phrases.PhraseVectors": "imdbattn.nn.beyond.phrases.PhraseVectors",
+    "imdbattn.nn.phrases.LogCounts": "imdbattn.nn.beyond.phrases.LogCounts",
+}
+
+
+def renamed(node: Any) -> Any:
+    """Settings with the present names of the classes that earlier versions had elsewhere."""
+    if isinstance(node, list):
+        return [renamed(value) for value in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: RENAMED.get(value, value) if key == "_target_" and isinstance(value, str) else renamed(value)
+        for key, value in node.items()
+    }
+
+
+def check_archive(file: Path) -> None:
+    """Verifies the checksums of a checkpoint: torch.save writes a CRC-32 of each part, and torch.load ignores them.
+
+    Raises ValueError, OSError or BadZipFile for a file that is damaged, or that unpacks to more than its own size.
+    """
+    if not file.is_file():
+        raise ValueError("it is not a regular file")
+    with zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+        stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
+        if not stored or sum(part.file_size for part in parts) > file.stat().st_size:
+            raise ValueError("it is compressed, which no checkpoint of a run is")
+        if damaged := archive.testzip():
+            raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
+
+
+TRUSTED = {  # by group of settings: whose classes a run folder may name
+    "model": ("imdbattn.nn", "torch.nn"),
+    "optim": ("torch.optim", "imdbattn.tasks.optim"),
+    "trainer": ("lightning.Trainer",),
+}
+
+
+def refuse_untrusted(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> None:
+    """Raises UserError for settings from a run folder that name a class which is not trusted. Imports nothing.
+
+    settings: of `file`. trust: a package, or several, named by the user in this call. own: this call's own settings;
+    the classes that they name are trusted, too.
+    """
+    packages = [trust] if isinstance(trust, str) else trust or []
+    if not isinstance(packages, list) or not all(isinstance(name, str) for name in packages):
+        raise UserError(f"trust={trust} must be the name of a package, or a list of names")
+    named = {target for _, target in targets(own)}
+    for key, target, package in untrusted(settings, packages):
+        if target not in named:
+            raise UserError(
+                f"{file}: {key}={target} is outside imdbattn: add trust={package} if you trust that package and this "
+                "run folder"
+            )
+
+
+def untrusted(settings: Mapping[str, Any], packages: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
+    """Dotted key, class and package of each class in a run's settings that is of none of the trusted packages."""
+    for group, node in settings.items():
+        trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages))
+        for key, target in targets(node, group) if group != "hydra" else ():  # which is never read
+            if not f"{target}.".startswith(trusted):
+                yield key, target, target.partition(".")[0]
+
+
+def trust_option(file: Path) -> str:
+    """What commands that read this run's config.yaml need beside its folder, with a space in front, or nothing."""
+    packages = ",".join(sorted({package for *_, package in untrusted(read_settings(file))}))
+    return f" 'trust=[{packages}]'" if "," in packages else f" trust={packages}" if packages else ""
+
+
+def targets(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Each `_target_` in nested settings, with its dotted key."""
+    if isinstance(node, (Mapping, list)):
+        for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
+            place = f"{key}.{name}" if key else str(name)
+            if name == "_target_":
+                yield place, str(value)
+            else:
+                yield from targets(value, place)
+
+
+def visible(text: str) -> str:
+    """Text that a terminal shows and does not obey: each control character is a replacement character."""
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class VisibleFormatter(logging.Formatter):
+    """For every log of the commands: messages quote run folders and reviews."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))

@@ -1,0 +1,1 @@
+"""What is trained: a file for each task."""

@@ -1,1 +1,0 @@
-"""Lightning: module, data module, callbacks, loggers, building from config."""
