@@ -1,0 +1,1 @@
+"""Training and scoring one run folder."""
