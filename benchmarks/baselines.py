@@ -34,10 +34,11 @@ from imdbattn.data.reviews import cut, find_source
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically
-from imdbattn.run_folder import environment, link_texts, write_json, write_predictions
-from imdbattn.runs.fit import run_facts, score_facts
+from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predictions
+from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import pinned
-from imdbattn.settings import SPLIT_FILES, checked, conf_dir, plain, quoted
+from imdbattn.runs.score import run_facts, score_facts
+from imdbattn.settings import checked, conf_dir, plain, quoted
 from imdbattn.tasks.learner import Scores
 
 M_PERTURB = -6  # of glibc's mallopt

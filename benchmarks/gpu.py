@@ -24,9 +24,8 @@ from imdbattn.data.corpus import Corpus, prepare
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.fit import quiet
+from imdbattn.runs.trainer import compile_net, quiet
 from imdbattn.settings import RUNGS
-from imdbattn.tasks.build import compile_net
 
 TENSORS = ("ids", "offsets", "labels")
 LIMIT_MB = 60

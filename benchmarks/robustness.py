@@ -25,12 +25,13 @@ from benchmarks import baselines
 from imdbattn.comparison import statistics
 from imdbattn.comparison.compare import LEVEL, by_set, read_predictions
 from imdbattn.comparison.figures import GREY, LINES, canvas, percent, png, rows, signed, titled, wrapped
-from imdbattn.comparison.runs import FINGERPRINT, REVIEWS, Predictions, Run, Skipped, find_runs, shown, variants
+from imdbattn.comparison.runs import REVIEWS, Predictions, Run, Skipped, find_runs, shown, variants
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
+from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.runs.score import load_reader
-from imdbattn.settings import SPLIT_FILES, flat
+from imdbattn.settings import flat
 from imdbattn.tasks.reader import Reader
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from benchmarks.table import Row, in_turn, markdown, row, seconds
 from imdbattn.data.corpus import Corpus, prepare
 from imdbattn.data.ragged import Ragged, as_tensor
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.fit import quiet
+from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings import checked, conf_dir, plain
-from imdbattn.tasks.build import build_data, build_trainer, new_module
+from imdbattn.tasks.build import build_data, new_module
 from imdbattn.tasks.learner import ReviewClassifier
 from imdbattn.tasks.loaders import ReviewData
 

@@ -6,7 +6,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import SPLIT_FILES, command, many_imports, maybe, obey, one_of, plain, take_argument, whole
+from imdbattn.run_folder import SPLIT_FILES
+from imdbattn.settings import command, many_imports, maybe, obey, one_of, plain, take_argument, whole
 
 RULES = {
     "picture": one_of("positions", "attention", "scaling"),

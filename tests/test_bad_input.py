@@ -573,7 +573,10 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         r"no \.txt.* change data\.glove\.dim or data\.gl",
     ),
     # caches
-    "a cache where none can be": (typed("data.cache_dir=/proc/x"), "/proc/x/.* cannot be made: set data.cache_dir to"),
+    "a cache where none can be": (
+        typed("data.cache_dir=/proc/x"),
+        "/proc/x/.* cannot be created: set data.cache_dir",
+    ),
     "a cache below a file": (
         lambda place: [f"data.cache_dir={place.write('file', 'x')}/cache"],
         r"file/cache/.* cannot be written \(Not a directory\): .*set data.cache_dir to another folder",
@@ -688,16 +691,16 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         lambda place: [f"run={place.write('run', 'x')}", "text=good"],
         "run=.*run is not a folder",
     ),
-    "an empty folder for a run": ("evaluate", typed("run=."), r"run=\. is no finished run: it has no config\.yaml"),
+    "an empty folder for a run": ("evaluate", typed("run=."), r"run=\. is not a finished run: it has no config\.yaml"),
     "a sweep for a run": (
         "picture",
         lambda place: ["picture=positions", f"run={place.run().parent}"],
-        r"is no finished run: it has no config\.yaml",
+        r"is not a finished run: it has no config\.yaml",
     ),
     "no checkpoint": (
         "predict",
         broken(lambda run: (run / "checkpoints" / "best.ckpt").unlink(), "text=good"),
-        r"is no finished run: it has no checkpoints/best\.ckpt",
+        r"is not a finished run: it has no checkpoints/best\.ckpt",
     ),
     "half a checkpoint": (
         "predict",
@@ -786,7 +789,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "a split that is not there": (
         "evaluate",
         lambda place: [f"run={place.run()}", "split=train", *reviews(csv_text())(place)],
-        "split=train is not there; choose one of test",
+        "split=train does not exist: choose one of test",
     ),
     "labels that the run does not know": (
         "evaluate",

@@ -17,10 +17,11 @@ from imdbattn.nn.attention import (
     fits_in_pieces,
     padding_mask,
 )
-from imdbattn.runs import cpu
+from imdbattn.runs import trainer as trainer_module
 from imdbattn.runs.fit import fit
+from imdbattn.runs.trainer import build_trainer, compile_net
 from imdbattn.settings import BEYOND, RUNGS, words_before
-from imdbattn.tasks.build import build_module, build_trainer, compile_net
+from imdbattn.tasks.build import build_module
 from tests.nets import WIDTH, WORDS, net, vectors
 
 STEPS, CLASSES = 20, 2
@@ -30,7 +31,7 @@ STEPS, CLASSES = 20, 2
 def onednn():
     """oneDNN's products where they are exact; torch's own again afterwards."""
     before = torch.backends.mkldnn.matmul.fp32_precision
-    yield cpu.use_onednn()
+    yield trainer_module.use_onednn()
     torch.backends.mkldnn.matmul.fp32_precision = before
 
 
@@ -112,18 +113,18 @@ def test_long_reviews_take_the_kernel_that_holds_no_scores(monkeypatch):
 def test_onednn_stays_off_where_its_products_are_not_those_of_float32(monkeypatch, onednn):
     matmul = torch.backends.mkldnn.matmul
     matmul.fp32_precision = "none"
-    monkeypatch.setattr(cpu, "errors", lambda: 1e-3)  # what bfloat16 would have
-    assert not cpu.use_onednn()
+    monkeypatch.setattr(trainer_module, "product_error", lambda: 1e-3)  # what bfloat16 would have
+    assert not trainer_module.use_onednn()
     assert matmul.fp32_precision == "none"
-    assert cpu.products() == "torch's default"
+    assert trainer_module.float32_products() == "torch's default"
     matmul.fp32_precision = "bf16"
-    assert cpu.products() == "oneDNN"
+    assert trainer_module.float32_products() == "oneDNN"
 
 
 def test_the_check_tells_bfloat16_from_float32(onednn):
-    assert cpu.errors() < cpu.EXACT / 10
+    assert trainer_module.product_error() < trainer_module.MAX_ERROR / 10
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert cpu.errors() > 10 * cpu.EXACT
+        assert trainer_module.product_error() > 10 * trainer_module.MAX_ERROR
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])

@@ -64,7 +64,7 @@ def test_own_layers_and_callbacks_train_and_a_run_with_them_is_used_again_with_t
     callback = "+trainer.callbacks=[{_target_: mypkg.layers.Count, file: epochs.txt}]"
     done = shell("train", *own, *small, callback, "hydra.run.dir=run", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert (folder / "epochs.txt").read_text() == "Keeper\n" * 2  # ours are there, and the first is first
+    assert (folder / "epochs.txt").read_text() == "ResumeCheckpoint\n" * 2  # ours are there, and the first is first
     metrics = json.loads((folder / "run" / "metrics.json").read_text())
 
     (folder / "mypkg" / "imported").unlink()

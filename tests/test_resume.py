@@ -18,7 +18,7 @@ import torch
 from filelock import FileLock
 
 from imdbattn.errors import UserError
-from imdbattn.runs import keeper
+from imdbattn.runs import checkpoint, signals
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.tasks.learner import ReviewClassifier
@@ -219,7 +219,7 @@ def test_minutes_between_two_saves_are_minutes(whole, stopping, monkeypatch, tmp
     cfg, _ = whole()
     stopping(STEPS + 10)
     clock, train = SimpleNamespace(seconds=0), ReviewClassifier.training_step
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
 
     def training_step(self, *arguments):
         clock.seconds += 10
@@ -273,7 +273,7 @@ def test_what_another_process_finished_meanwhile_is_left_as_it_is(stopped, monke
 
     whole_run = folder.parent / "whole"
     fit(cfg, whole_run)
-    monkeypatch.setattr("imdbattn.runs.fit.alone_in", waited)
+    monkeypatch.setattr("imdbattn.runs.fit.locked", waited)
     fit(cfg, folder, resume=True)
     assert not list(folder.glob("*predictions.parquet"))
 
@@ -367,9 +367,9 @@ def test_a_checkpoint_that_cannot_serve_is_named(stopped, damage, capsys):
 
 def test_a_run_that_still_goes_on_is_left_alone(stopped, monkeypatch):
     cfg, folder = stopped
-    monkeypatch.setattr("imdbattn.runs.fit.PATIENCE", 0.1)
+    monkeypatch.setattr("imdbattn.runs.fit.LOCK_SECONDS", 0.1)
     with FileLock(folder / ".lock"):
-        refused(cfg, folder, "still goes on: wait for it")
+        refused(cfg, folder, "another run is active in .*: wait for it")
 
 
 def test_another_number_of_processes_is_refused(stopped):
@@ -378,7 +378,7 @@ def test_another_number_of_processes_is_refused(stopped):
     content = torch.load(file, weights_only=True)
     content["keeper"]["ranks"] *= 2
     torch.save(content, file)
-    refused(cfg, folder, r"the run was on 2 processes, and now there are 1: give it as many devices")
+    refused(cfg, folder, r"the run had 2 processes, and now there are 1: give it as many devices")
 
 
 def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_change(stopped, settings, small):
@@ -392,10 +392,10 @@ def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_chang
     assert resumed(settings(*again), again, folder)["model"] == cfg["model"]
     alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
     assert resumed(settings(*alone), alone, folder)["trainer"] == cfg["trainer"]
-    with pytest.raises(UserError, match="goes on with that run's own settings"):
+    with pytest.raises(UserError, match="uses that run's own settings"):
         resumed(settings("debug=fast"), ["debug=fast"], folder)
     for more in ("optim.lr=0.5", "model=base", "seed=2"):
-        with pytest.raises(UserError, match=rf"goes on with that run's own settings: {more.split('=')[0]}"):
+        with pytest.raises(UserError, match=rf"uses that run's own settings: {more.split('=')[0]}"):
             resumed(settings(*again, more), [*again, more], folder)
 
 
@@ -452,12 +452,13 @@ def test_weights_that_are_not_finite_are_never_kept(whole, monkeypatch, tmp_path
 
 
 @pytest.mark.parametrize("place", ["validation_step", "on_test_end", "on_train_end"])
-@pytest.mark.parametrize("how", keeper.SIGNALS)
+@pytest.mark.parametrize("how", signals.SIGNALS)
 def test_a_signal_outside_of_training_ends_the_run_too(whole, monkeypatch, tmp_path, place, how):
     """While it is scored, between two parts of it, and after the last step: never with exit status 0."""
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
-    monkeypatch.setattr(keeper, "requeue", lambda: asked.append(1))
+    for module in (checkpoint, signals):
+        monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
         hook = getattr(ReviewClassifier, place)
 
@@ -610,14 +611,14 @@ def test_a_job_on_slurm_is_put_back_in_line_and_goes_on_by_itself(small, tmp_pat
     assert [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [folder.name]
 
 
-def test_keeper_asks_slurm_for_the_whole_array_job(monkeypatch):
+def test_a_whole_array_job_is_requeued(monkeypatch):
     asked = []
     monkeypatch.setenv("SLURM_JOB_ID", "80")
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "77")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    monkeypatch.setattr(keeper.shutil, "which", lambda name: name)
+    monkeypatch.setattr(signals.shutil, "which", lambda name: name)
     monkeypatch.setattr(
-        keeper.subprocess, "run", lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0, stderr="")
+        signals.subprocess, "run", lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0, stderr="")
     )
-    keeper.requeue()
+    signals.requeue()
     assert asked == [["scontrol", "requeue", "77_3"]]

@@ -18,7 +18,6 @@ from imdbattn.comparison import statistics
 from imdbattn.comparison.figures import signed
 from imdbattn.comparison.report import TRAINED, p_value, percents, points
 from imdbattn.comparison.runs import (
-    FINGERPRINT,
     REVIEWS,
     Predictions,
     Run,
@@ -32,6 +31,7 @@ from imdbattn.comparison.runs import (
     variants,
 )
 from imdbattn.errors import UserError
+from imdbattn.run_folder import FINGERPRINT
 
 LEVEL = 0.95  # of the intervals
 RANGE = "data.lengths"  # the setting: shortest and longest string of training

@@ -16,16 +16,14 @@ import numpy as np
 
 from imdbattn.comparison.figures import read_curves
 from imdbattn.errors import UserError
+from imdbattn.run_folder import DEBUG, FINGERPRINT, SPLIT_FILES, is_debug
 from imdbattn.settings import (
     BEYOND,
-    DEBUG,
     RUNGS,
-    SPLIT_FILES,
     TEXT,
     WRITERS,
     Rule,
     flat,
-    is_debug,
     maybe,
     number,
     obey,
@@ -37,7 +35,6 @@ from imdbattn.settings.safety import read_json, read_settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # their names in metrics.json
 PRINTS = ("fingerprint.test", "fingerprint.validation")  # beside the settings that runs share
 MODELS = (*RUNGS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # what the items of a classifier are called

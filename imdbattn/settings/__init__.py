@@ -63,10 +63,6 @@ WRITERS = (  # conf/model, the encoder-decoders
     "seq2seq_attention_additive",
     "seq2seq_bahdanau",
 )
-SPLIT_FILES = {  # in a run folder: what the model said of each review, and the reviews' texts
-    "test": ("predictions.parquet", "reviews.parquet"),
-    "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
-}
 NO_EFFECT = (  # settings that no number of a result depends on
     "hydra",
     "logger",
@@ -83,7 +79,6 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
-DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings that make a run a trial of the program
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: which of a machine's processes this one is
 FIRST_PID = "IMDBATTN_FIRST_PID"  # environment variable: the process that started the others of a run
@@ -607,16 +602,6 @@ def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
     return settings
-
-
-def is_debug(settings: Mapping[str, Any]) -> bool:
-    """Whether a run only tries out the program, as with debug=: its numbers are not results."""
-    return any(flat(settings).get(key) for key in DEBUG)
-
-
-def results_file(settings: Mapping[str, Any]) -> str:
-    """The file with a run's numbers, written last: a folder with metrics.json holds a finished run."""
-    return "debug.json" if is_debug(settings) else "metrics.json"
 
 
 def words_before(settings: Mapping[str, Any]) -> int:

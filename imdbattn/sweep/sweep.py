@@ -27,19 +27,17 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically, writing_into
+from imdbattn.run_folder import SPLIT_FILES, is_debug, results_file
 from imdbattn.settings import (
     RULES,
-    SPLIT_FILES,
     SWEEP_PID,
     checked,
     complain,
     conf_dir,
-    is_debug,
     obey,
     plain,
     quoted,
     remove_empty,
-    results_file,
 )
 from imdbattn.settings.safety import check_archive, read_json, read_settings, refuse_credentials
 

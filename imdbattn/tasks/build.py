@@ -1,8 +1,7 @@
 """From settings to objects. The only module that calls Hydra's `instantiate`."""
 
 import logging
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,7 @@ import lightning as L
 import torch
 from hydra._internal.utils import _locate
 from hydra.utils import instantiate
-from lightning.pytorch.accelerators import CPUAccelerator
-from lightning.pytorch.plugins.environments import SLURMEnvironment
 
-from imdbattn.comparison.runs import FINGERPRINT
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.glove import Glove
 from imdbattn.data.pairs import PairCorpus
@@ -25,17 +21,14 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.vectors import Embedding
-from imdbattn.run_folder import open_run
-from imdbattn.runs.callbacks import Progress
-from imdbattn.runs.checkpoint import AtomicCheckpointIO, load_weights, read_checkpoint
-from imdbattn.runs.cpu import keep_memory, use_onednn
-from imdbattn.runs.resume import finished
+from imdbattn.run_folder import FINGERPRINT, finished, open_run
 from imdbattn.settings import digest, shown, without, words_before
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.learner import Learner, ReviewClassifier
 from imdbattn.tasks.loaders import PairData, ReviewData
 from imdbattn.tasks.masked_words import WordGuesser
 from imdbattn.tasks.seq2seq import SequenceWriter
+from imdbattn.tasks.weights import load_weights, read_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -116,16 +109,6 @@ def build_net(
         return make(parts, f"model={model['name']}", torch.nn.Module)(embedding, classes, phrases)
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # the last for tables too large
         raise UserError(f"model={model['name']}: {reason(error)}") from error
-
-
-def compile_net(net: torch.nn.Module, backend: str) -> None:
-    """Lets torch.compile translate the net at its first step; the names of its weights stay as they are.
-
-    Raises UserError where there is no C++ compiler, which `inductor` calls.
-    """
-    if backend == "inductor" and not any(map(shutil.which, ("c++", "g++", "clang++"))):
-        raise UserError("compile=inductor needs a C++ compiler: install g++, or set compile=null")
-    net.compile(backend=backend, dynamic=True)
 
 
 def build_encoder_decoder(model: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
@@ -355,26 +338,3 @@ def names_in(facts: Mapping[str, Any], name: str) -> list[str]:
     if not 1 < len(names) == len(set(names)):
         raise ValueError(f"its {name} are not at least two different names")
     return names
-
-
-def build_trainer(settings: Mapping[str, Any], callbacks: Sequence[L.Callback] = (), **more: Any) -> L.Trainer:
-    """Lightning's Trainer with our progress bar; `more` are further arguments that are not settings."""
-    for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches"):
-        if settings[name] == 0:
-            raise UserError(f"trainer.{name}=0 leaves nothing to do; test=false is how the test split stays untouched")
-    partial = make({**settings, "_partial_": True}, "trainer", L.Trainer)
-    # With `deterministic` torch writes NaN into all memory it hands out; nothing here reads what it has not written.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    try:
-        bar = [Progress()] if settings["enable_progress_bar"] else []
-        more["plugins"] = [AtomicCheckpointIO()]
-        if SLURMEnvironment.detect():
-            more["plugins"].append(SLURMEnvironment(auto_requeue=False))  # Keeper does it, between two steps
-        callbacks = [*callbacks, *(partial.keywords.get("callbacks") or ()), *bar]
-        trainer = partial(use_distributed_sampler=False, logger=False, callbacks=callbacks, **more)
-    except Exception as error:
-        raise UserError(f"trainer: {reason(error)}") from error
-    if isinstance(trainer.accelerator, CPUAccelerator):
-        use_onednn()
-        keep_memory()
-    return trainer
