@@ -10,14 +10,14 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.runs.resume import resumed, was_restarted
-from imdbattn.settings import FIRST_PID, SWEEP_PID, checked, command, in_sweep, many_imports, plain
+from imdbattn.settings import PARENT_PID, checked, command, in_sweep, many_imports, plain
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")
 def main(cfg: DictConfig) -> float | None:
     """Returns the best validation accuracy, for Hydra's sweepers; None for a job that failed."""
     if in_sweep():
-        from imdbattn.sweep.sweep import run_job
+        from imdbattn.sweep.job import run_job
 
         return run_job(cfg)
     settings, job = plain(cfg), HydraConfig.get()
@@ -30,13 +30,11 @@ def main(cfg: DictConfig) -> float | None:
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
     settings = checked(settings)
-    first = os.environ.get("LOCAL_RANK", "0") == "0"
-    if os.environ.get(SWEEP_PID) or not first:
-        from imdbattn.sweep.sweep import end_with_parent
+    if PARENT_PID in os.environ or os.environ.get("LOCAL_RANK", "0") != "0":
+        from imdbattn.sweep.job import end_with
 
-        end_with_parent(None if first or FIRST_PID not in os.environ else int(os.environ[FIRST_PID]))
-    if first:
-        os.environ[FIRST_PID] = str(os.getpid())
+        end_with(int(os.environ.get(PARENT_PID, os.getppid())))
+    os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
     with many_imports():  # these take seconds, which `--help` and a wrong key need not wait for
         if settings["logger"]["name"] == "wandb":
             with suppress(Exception):  # a broken W&B does not stop training

@@ -14,7 +14,7 @@ from imdbattn.picture import draw
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.runs.score import label_texts, load_reader, score_run
-from imdbattn.sweep import sweep
+from imdbattn.sweep.job import jobs_of
 
 LAYERS = """
 from pathlib import Path
@@ -91,8 +91,8 @@ def test_own_layers_are_swept_and_the_same_sweep_resumes_without_trust(folder, s
     next(folder.glob("sweep/*/metrics.json")).unlink()
     done = shell("train", *own, "resume=sweep", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "goes on from its last checkpoint" in done.stdout
-    assert [job["status"] for job in sweep.jobs_of(folder / "sweep").values()] == ["done"]
+    assert "resumes from its last checkpoint" in done.stdout
+    assert [job["status"] for job in jobs_of(folder / "sweep").values()] == ["done"]
 
 
 @pytest.fixture

@@ -618,7 +618,9 @@ def test_a_whole_array_job_is_requeued(monkeypatch):
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
     monkeypatch.setattr(signals.shutil, "which", lambda name: name)
     monkeypatch.setattr(
-        signals.subprocess, "run", lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0, stderr="")
+        signals.subprocess,
+        "run",
+        lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0, stderr=""),
     )
     signals.requeue()
     assert asked == [["scontrol", "requeue", "77_3"]]
