@@ -22,6 +22,7 @@ from imdbattn.settings.safety import check_archive
 from imdbattn.runs.callbacks import Throughput
 
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
+MOVED = re.compile(r"^(net\.(?:encoder\.)?)((?:phrases|channels|convolution)\.)")  # weights' names in earlier versions
 RESTART = "delete it, and resume= starts the run again"
 
 
@@ -35,6 +36,9 @@ def read_checkpoint(path: Path, way_out: str = RESTART) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
             raise ValueError("it is not a checkpoint")
+        weights = content.get("state_dict", {})
+        for name in [name for name in weights if MOVED.match(name)]:
+            weights[MOVED.sub(r"\1context.\2", name)] = weights.pop(name)
         return content
     except Exception as error:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
