@@ -376,7 +376,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "no trainer": (typed("trainer._target_=imdbattn.files.write_atomically"), r"is not a subclass of .*Trainer"),
     "unknown part": (
-        typed("model.positions._target_=imdbattn.nn.positions.Nowhere"),
+        typed("model.positions._target_=imdbattn.nn.ladder.Nowhere"),
         "Nowhere cannot be imported: .*Nowhere",
     ),
     "a package that is not there": (typed("model.layer._target_=mypkg.Layer"), "imported: No module named 'mypkg'"),
@@ -649,7 +649,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         r"model\.score\._target_=torch\.nn\.Linear compares no query with keys: choose Dot, ScaledDot",
     ),
     "a score that is a function": (
-        typed("model.score._target_=imdbattn.nn.attention.masked_softmax"),
+        typed("model.score._target_=imdbattn.nn.scores.masked_softmax"),
         "masked_softmax is not a subclass of torch",
     ),
     # pairs

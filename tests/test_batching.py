@@ -15,7 +15,6 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged, read_places
 from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, default_budget
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond import phrases
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.tasks.build import build_data
@@ -142,13 +141,10 @@ def test_the_words_in_front_are_those_of_the_review_whatever_is_taken_out(
 
 @given(st.lists(st.lists(st.integers(3, 99), max_size=12), min_size=1, max_size=8), st.integers(0, 4))
 @examples(max_examples=60, deadline=None)
-def test_of_whole_reviews_a_net_finds_the_same_words_in_front(reviews, before):
+def test_the_words_in_front_of_all_tokens_are_those_of_batches(reviews, before):
     whole = ragged(reviews)
     batch = whole.batch(torch.arange(len(reviews)), before=before)
     word_BT = torch.arange(batch.tokens_BT.shape[1]) < batch.lengths_B[:, None]
-    found_BTW = phrases.before(batch.tokens_BT, before)
-    assert found_BTW.shape == batch.before_BTW.shape
-    assert found_BTW[word_BT].equal(batch.before_BTW[word_BT])
     flat, review = whole.words(before)
     assert flat.equal(batch.before_BTW[word_BT])
     assert review.tolist() == [number for number, ids in enumerate(reviews) for _ in ids]

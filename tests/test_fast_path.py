@@ -8,15 +8,9 @@ import torch.nn.functional as F
 from benchmarks.textbook import TextbookNet, collate
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.sampling import Batches
-from imdbattn.nn.attention import (
-    IN_CACHE,
-    IN_MEMORY,
-    Attention,
-    ScaledDot,
-    attention_in_pieces,
-    fits_in_pieces,
-    padding_mask,
-)
+from imdbattn.nn import fast
+from imdbattn.nn.fast import CACHE_SCORES, SAVED_SCORES, blocked_attention, use_blocks
+from imdbattn.nn.ladder import padding_mask
 from imdbattn.runs import trainer as trainer_module
 from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import build_trainer, compile_net
@@ -74,7 +68,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
         x_BTD, mask_BT, labels_B = pad([(reviews[i], labels[i]) for i in index])
         assert batch.tokens_BT.shape[1] % 16 == 0
         losses = (
-            F.cross_entropy(ours(batch.tokens_BT, batch.lengths_B, batch.positions_BT), batch.labels_B),
+            F.cross_entropy(ours(batch), batch.labels_B),
             F.cross_entropy(theirs(x_BTD, mask_BT), labels_B),
         )
         torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
@@ -85,13 +79,12 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("masked", [True, False])
-def test_attention_in_pieces_has_the_values_and_gradients_of_torchs_kernel(monkeypatch, heads, masked):
-    monkeypatch.setattr("imdbattn.nn.attention.IN_CACHE", 7 * 9 * 2)  # two of ten reviews fit, times heads
+def test_blocked_attention_has_the_values_and_gradients_of_torchs_kernel(monkeypatch, heads):
+    monkeypatch.setattr(fast, "CACHE_SCORES", 7 * 9 * 2)  # two of ten reviews fit, times heads
     torch.manual_seed(0)
     q, k, v = (torch.randn(5, heads, n, 4, dtype=torch.float64, requires_grad=True) for n in (7, 9, 9))
-    mask = padding_mask(torch.tensor([9, 4, 1, 8, 9]), 9)[:, None, None] if masked else None
-    found = attention_in_pieces(q, k, v, mask, 0.3)
+    mask = padding_mask(torch.tensor([9, 4, 1, 8, 9]), 9)[:, None, None]
+    found = blocked_attention(q, k, v, mask, 0.3)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.3)
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
@@ -103,11 +96,11 @@ def test_attention_in_pieces_has_the_values_and_gradients_of_torchs_kernel(monke
 
 def test_long_reviews_take_the_kernel_that_holds_no_scores(monkeypatch):
     called = []
-    monkeypatch.setattr("imdbattn.nn.attention.attention_in_pieces", lambda q, k, v, *rest: called.append(k) or v)
-    for keys in (int(IN_CACHE**0.5), int(IN_CACHE**0.5) + 1):
+    monkeypatch.setattr(fast, "blocked_attention", lambda q, k, v, *rest: called.append(k) or v)
+    for keys in (int(CACHE_SCORES**0.5), int(CACHE_SCORES**0.5) + 1):
         x = torch.zeros(1, keys, 4)
-        Attention(ScaledDot(4, 4))(x, x, x)
-    assert [len(k[0]) for k in called] == [int(IN_CACHE**0.5)]
+        fast.attention(x, x, x, torch.ones(1, 1, keys).bool(), 0.5)
+    assert [len(k[0]) for k in called] == [int(CACHE_SCORES**0.5)]
 
 
 def test_onednn_stays_off_where_its_products_are_not_those_of_float32(monkeypatch, onednn):
@@ -202,16 +195,16 @@ def test_torch_still_says_its_precision_where_a_gpu_trains(monkeypatch, settings
 def test_shapes_that_do_not_fit_in_pieces_take_torchs_kernel(shapes):
     torch.manual_seed(0)
     query, key = (torch.randn(shape) for shape in shapes)
-    found = Attention(ScaledDot(4, 4))(query, key, key)
+    found = fast.attention(query, key, key, torch.ones(key.shape[-2]).bool(), 0.5)
     torch.testing.assert_close(found, F.scaled_dot_product_attention(query, key, key))
 
 
 def test_scoring_keeps_no_weights():
     with torch.no_grad():
         x = torch.randn(2, 3, 4)
-        assert attention_in_pieces(x, x, x, None, 1.0).grad_fn is None
-    assert not fits_in_pieces(*3 * [torch.empty(1, 1, 4, dtype=torch.bfloat16)])
-    many = torch.empty(IN_MEMORY // 16**2 + 1, 16, 1)
-    assert not fits_in_pieces(many, many, many)
+        assert blocked_attention(x, x, x, torch.ones(1, 3).bool(), 1.0).grad_fn is None
+    assert not use_blocks(*3 * [torch.empty(1, 1, 4, dtype=torch.bfloat16)])
+    many = torch.empty(SAVED_SCORES // 16**2 + 1, 16, 1)
+    assert not use_blocks(many, many, many)
     with torch.no_grad():
-        assert fits_in_pieces(many, many, many)
+        assert use_blocks(many, many, many)

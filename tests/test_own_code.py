@@ -20,14 +20,14 @@ LAYERS = """
 from pathlib import Path
 
 import lightning
-from imdbattn.nn.layers import ResidualLayer
+from imdbattn.nn.ladder import ResidualLayer
 
 Path(__file__).with_name("imported").touch()
 
 
 class Halved(ResidualLayer):
-    def forward(self, *inputs):
-        return super().forward(*inputs) / 2
+    def forward(self, x_BTD, words):
+        return super().forward(x_BTD, words) / 2
 
 
 class Count(lightning.Callback):
@@ -100,7 +100,7 @@ def foreign(folder, trained, monkeypatch) -> Iterator[Path]:
     """A stranger's run that names a class of a package which is installed here, and says itself that it is trusted."""
     monkeypatch.syspath_prepend(folder)
     run = shutil.copytree(trained("residual_pe")[0], folder / "run")
-    text = (run / "config.yaml").read_text().replace("imdbattn.nn.layers.ResidualLayer", "mypkg.layers.Halved")
+    text = (run / "config.yaml").read_text().replace("imdbattn.nn.ladder.ResidualLayer", "mypkg.layers.Halved")
     assert text.count("mypkg") == 1
     (run / "config.yaml").write_text(text.replace("trust: null", "trust: [mypkg]"))
     yield run
@@ -154,7 +154,7 @@ def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings
     folder, _ = trained("base")
     reader, _ = load_reader(settings(f"run={folder}", config="predict"))
     reader.module.net.layers[0] = layer
-    layer.forward = lambda x_BTD, *_: x_BTD
+    layer.forward = lambda x_BTD, words: x_BTD
     assert reader.label(["a film"])[0].label in ("neg", "pos")
     with pytest.raises(UserError, match="model=base: a layer has no attribute `skip`, or a part does not append"):
         reader.explain("a film")

@@ -19,7 +19,7 @@ from imdbattn.explain import draw as pictures
 from imdbattn.explain.draw import chosen_text, distances_added, draw_run, measure_scaling, position_tables
 from imdbattn.explain.figures import attention, by_distance, dot_products, drawn, png
 from imdbattn.explain.show import WHOLE, Attended, Explanation, entropy, page
-from imdbattn.nn.positions import sinusoids
+from imdbattn.nn.ladder import Words, sinusoids
 from imdbattn.picture import draw
 from imdbattn.run_folder import open_run
 from imdbattn.runs.score import label_texts, load_reader
@@ -79,8 +79,8 @@ def test_the_matrices_are_the_softmax_of_the_models_own_scores(reader, rung, hea
     net, batch = found.module.net, found.batches([TEXT])[0, np.arange(1)]
     attended = found.explain(TEXT).attended
     with torch.no_grad():
-        x_BTD = net.positions(net.embedding(batch.tokens_BT), batch.positions_BT)
-        x_BTD, mask_BT = net.pooling.prepend(x_BTD, torch.ones_like(batch.tokens_BT, dtype=torch.bool))
+        words = Words(torch.ones_like(batch.tokens_BT, dtype=torch.bool), batch.positions_BT)
+        x_BTD, words = net.pooling.prepend(net.positions(net.embedding(batch.tokens_BT), words), words)
         for layer, weights_HQK in zip(net.layers, attended.layers, strict=True):
             asked_BTD = layer.norm(x_BTD) if layer.skip else x_BTD
             for head, weights_QK in enumerate(weights_HQK):
@@ -89,9 +89,9 @@ def test_the_matrices_are_the_softmax_of_the_models_own_scores(reader, rung, hea
                 direct_QK = (query_Td @ key_Td.T / math.sqrt(10 // heads)).softmax(-1)
                 np.testing.assert_allclose(weights_QK, direct_QK, atol=1e-5)
                 np.testing.assert_allclose(weights_QK.sum(-1), 1, atol=1e-5)
-            x_BTD = layer(x_BTD, mask_BT)
-    words = len(TEXT.split())
-    assert (attended.cls, len(attended.keys)) == ("cls" in rung, words + ("cls" in rung))
+            x_BTD = layer(x_BTD, words)
+    count = len(TEXT.split())
+    assert (attended.cls, len(attended.keys)) == ("cls" in rung, count + ("cls" in rung))
     shown = [shown for shown in maps(attention(attended)) if shown.shape == (len(attended.keys),) * 2]
     for weights_QK, shown_QK in zip(np.concatenate(attended.layers), shown, strict=True):
         np.testing.assert_allclose(shown_QK, 100 * weights_QK, rtol=1e-6)

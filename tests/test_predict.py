@@ -70,7 +70,7 @@ def test_texts_are_batched_by_length_within_the_budget(trained, settings):
     reader, _ = load_reader(settings(f"run={trained('mean')[0]}", config="predict"))
     reader.settings["data"]["eval_batch_tokens"] = 4096
     shapes: list[tuple[int, int]] = []
-    reader.module.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].shape))
+    reader.module.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].tokens_BT.shape))
     lengths = [17 * number % 500 for number in range(500)]
     reader.label(["film " * length for length in lengths])
     assert all(rows * width <= 4096 for rows, width in shapes)

@@ -134,7 +134,7 @@ STRANGERS = {
     "deep inside a part": put("model.layer.score", evil("logging.FileHandler", filename="CANARY")),
     "in a list": put("model.pooling", [evil("logging.FileHandler", filename="CANARY")]),
     "a function of ours": put("model.pooling", evil("imdbattn.files.write_atomically", path="CANARY", data="x")),
-    "by way of an allowed package": put("model.pooling", evil("imdbattn.nn.attention.torch.save", obj=1, f="CANARY")),
+    "by way of an allowed package": put("model.pooling", evil("imdbattn.nn.scores.torch.save", obj=1, f="CANARY")),
     "as the optimiser": put("optim", evil("logging.FileHandler", filename="CANARY")),
     "as an argument of the optimiser": put("optim.lr", evil("logging.FileHandler", filename="CANARY")),
     "made by a resolver": put("model.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"),

@@ -80,7 +80,7 @@ def rows_of(file: Path) -> list[dict]:
 def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
     """The cross-entropy of one target, summed: teacher forcing by hand, one pair at a time, without padding."""
     with torch.no_grad():
-        logits_1TV, *_ = net(torch.tensor([source]), None, torch.tensor([target]))
+        logits_1TV = net(torch.tensor([source]), None, torch.tensor([target]))
     return -logits_1TV[0].double().log_softmax(-1)[range(len(target)), target].sum().item()
 
 
@@ -135,7 +135,7 @@ def test_every_symbol_weighs_the_same_in_the_loss_that_is_trained_on():
     )
     ones_B = torch.ones(2, dtype=torch.int64)
     batch = PairBatch(ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False)
-    module = SequenceWriter(lambda *_: (logits_BTV, None, None), torch.optim.SGD, {})
+    module = SequenceWriter(lambda *_: logits_BTV, torch.optim.SGD, {})
     module._trainer = SimpleNamespace(world_size=1)
     assert module.training_step(batch, 0).item() == pytest.approx(2 * np.log(2), rel=1e-6)
 

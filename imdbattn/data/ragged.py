@@ -24,6 +24,7 @@ class Batch(NamedTuple):
     rows_B: Tensor  # int64
     before_BTW: Tensor  # int64 ids of the words in front of each token in its review, nearest first; 0 where none is
     reviews: int  # in this batch, over all processes
+    fold_B: Tensor | None = None  # int64, the fold of each training review, for a model with phrases; None otherwise
 
 
 @dataclass(frozen=True)

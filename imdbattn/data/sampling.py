@@ -149,7 +149,7 @@ class Batches(Dataset[Batch]):
         cut = (self.max_tokens, self.head_share, self.word_dropout)
         batch = self.reviews.batch(torch.from_numpy(index), *cut, seed, self.multiple, self.before)
         part = slice(self.rank, None, self.ranks)
-        return Batch(*(tensor[part] for tensor in batch[:-1]), reviews=batch.reviews)  # type: ignore[arg-type,misc]
+        return Batch(*(tensor[part] for tensor in batch[:-2]), reviews=batch.reviews)  # type: ignore[arg-type,misc]
 
     def lengths_N(self) -> np.ndarray:
         """Positions that each review takes in a batch."""

@@ -24,8 +24,8 @@ from imdbattn.explain.alignment import Decoded
 from imdbattn.explain.figures import Scaling, by_distance, dot_products, drawn, png, scaling
 from imdbattn.explain.show import Explanation, write_page
 from imdbattn.files import write_atomically
-from imdbattn.nn.attention import Dot, ScaledDot
-from imdbattn.nn.positions import Learned, Sinusoidal, sinusoids
+from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
+from imdbattn.nn.scores import Dot, ScaledDot
 from imdbattn.tasks.learner import ReviewClassifier
 from imdbattn.tasks.reader import Reader
 from imdbattn.tasks.seq2seq import Outputs, SequenceWriter, Writer

@@ -117,6 +117,22 @@ RENAMED = {  # classes in the config.yaml of earlier versions, by their names to
     "imdbattn.training.optim.LazyAdamW": "imdbattn.tasks.optim.LazyAdamW",
     "imdbattn.nn.phrases.PhraseVectors": "imdbattn.nn.beyond.phrases.PhraseVectors",
     "imdbattn.nn.phrases.LogCounts": "imdbattn.nn.beyond.phrases.LogCounts",
+    "imdbattn.nn.classifier.Classifier": "imdbattn.nn.ladder.Classifier",
+    "imdbattn.nn.layers.Convolution": "imdbattn.nn.beyond.convolution.Convolution",
+    "imdbattn.nn.positions.Distances": "imdbattn.nn.beyond.distances.Distances",
+    **{f"imdbattn.nn.layers.{name}": f"imdbattn.nn.ladder.{name}" for name in ("PlainLayer", "ResidualLayer")},
+    **{
+        f"imdbattn.nn.positions.{name}": f"imdbattn.nn.ladder.{name}"
+        for name in ("NoPositions", "Sinusoidal", "Learned")
+    },
+    **{
+        f"imdbattn.nn.pooling.{name}Pooling": f"imdbattn.nn.ladder.{name}Pooling"
+        for name in ("Mean", "Cls", "LearnedQuery", "TextQuery")
+    },
+    **{
+        f"imdbattn.nn.attention.{name}": f"imdbattn.nn.scores.{name}"
+        for name in ("Dot", "ScaledDot", "Bilinear", "Additive")
+    },
 }
 
 

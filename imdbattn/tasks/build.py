@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from imdbattn.data.ragged import Ragged, as_tensor
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.errors import UserError
+from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.encoder_decoder import EncoderDecoder
@@ -33,6 +35,8 @@ from imdbattn.tasks.weights import load_weights, read_checkpoint
 log = logging.getLogger(__name__)
 
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # settings that pretraining shares
+NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
+CONTEXT = ("channels", "convolution")  # those of nn.beyond.context.Context
 PARTS = {"trainer.callbacks": L.Callback}  # lists within a group of settings that hold objects of another kind
 
 
@@ -98,15 +102,17 @@ def build_net(
     phrases: Phrases | None = None,
 ) -> torch.nn.Module:
     """The classifier that the `model` settings describe; `tuned_R` are the ids of the words whose vectors train."""
-    other = ("name", "after", "word_dropout", "embedding", "phrases")
-    parts = {key: value for key, value in model.items() if key not in other}
+    parts = {key: value for key, value in model.items() if key not in (*NO_PARTS, *CONTEXT)}
+    additions = {key: value for key in CONTEXT if (value := model.get(key))}  # runs of earlier versions have none
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model["embedding"]["standardize"]:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     mixout = model["embedding"].get("mixout", 0.0)  # runs of earlier versions have none
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, tuned_R, mixout)
+    make_net, additions = (make(each, f"model={model['name']}", torch.nn.Module) for each in (parts, additions))
+    context = {"context": partial(Context, phrases=phrases, **additions)} if additions or phrases else {}
     try:
-        return make(parts, f"model={model['name']}", torch.nn.Module)(embedding, classes, phrases)
+        return make_net(embedding, classes, **context)
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # the last for tables too large
         raise UserError(f"model={model['name']}: {reason(error)}") from error
 
@@ -121,7 +127,7 @@ def build_encoder_decoder(model: Mapping[str, Any], source: Vocabulary, target: 
     if net.decoder.score is not None and not hasattr(net.decoder.score, "project_key"):
         raise UserError(
             f"model.score._target_={model['score']['_target_']} compares no query with keys: choose Dot, ScaledDot, "
-            "Bilinear or Additive of imdbattn.nn.attention"
+            "Bilinear or Additive of imdbattn.nn.scores"
         )
     return net
 
@@ -292,8 +298,8 @@ def trained_module(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> Re
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
         phrases = None
         if asked := cfg["model"].get("phrases"):
-            tables = weights["net.phrases.keys_P"], weights["net.phrases.log_counts_PC"]
-            phrases = Phrases(*tables, rows=len(glove.vectors), longest=asked["longest"])
+            keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
+            phrases = Phrases(keys_P, log_counts_PC, rows=len(glove.vectors), longest=asked["longest"])
         tuned_R, labels = words_tuned(weights, "net.embedding"), names_in(facts, "labels")
         net = build_net(cfg["model"], glove, len(labels), tuned_R, phrases)
         return build_module(cfg, net, glove, labels)

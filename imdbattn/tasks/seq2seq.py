@@ -18,6 +18,7 @@ from imdbattn.data.sampling import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.explain.alignment import Decoded
+from imdbattn.explain.watch import watch
 from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.search import beam_search, greedy
 from imdbattn.tasks.learner import Learner
@@ -85,7 +86,7 @@ class SequenceWriter(Learner):
     net: EncoderDecoder
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
-        logits_BTV, *_ = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
+        logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_BT = self.losses(logits_BTV, batch.target_BT, self.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
         self.note(losses_BT, right_BT, batch.target_lengths_B.sum())
@@ -100,7 +101,7 @@ class SequenceWriter(Learner):
         )
 
     def show(self, batch: PairBatch) -> tuple[Tensor, ...]:
-        logits_BTV, *_ = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
+        logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
         written = greedy(self.net, batch.source_BS, batch.source_lengths_B)
         return (
@@ -173,8 +174,9 @@ class Writer:
             written = greedy(net, source_BS, lengths_B)
         weights_BTS = None
         if weights:  # the searches keep none, of all beams that would be gigabytes
-            with torch.no_grad():
-                *_, weights_BTS = net(source_BS, lengths_B, written.tokens_BT)
+            with torch.no_grad(), watch(net) as steps_B1S:
+                net(source_BS, lengths_B, written.tokens_BT)
+            weights_BTS = torch.cat(steps_B1S, 1) if steps_B1S else None
         for row, symbols in enumerate(sources):
             tokens = written.tokens_BT[row].tolist()
             steps = sum(token != PAD for token in tokens)

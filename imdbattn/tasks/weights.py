@@ -1,5 +1,6 @@
 """Reads checkpoints, which hold tensors and plain values, never code."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 
 from imdbattn.errors import UserError
 from imdbattn.settings.safety import check_archive
+
+RENAMED = re.compile(r"^(net\.(?:encoder\.)?)((?:phrases|channels|convolution)\.)")  # weights in earlier versions
 
 
 def read_checkpoint(path: Path, way_out: str) -> dict[str, Any]:
@@ -21,6 +24,9 @@ def read_checkpoint(path: Path, way_out: str) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
             raise ValueError("it is not a checkpoint")
+        weights = content.get("state_dict", {})
+        for name in [name for name in weights if RENAMED.match(name)]:
+            weights[RENAMED.sub(r"\1context.\2", name)] = weights.pop(name)
         return content
     except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
