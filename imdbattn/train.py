@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.runs.resume import resumed, was_restarted
-from imdbattn.settings import PARENT_PID, checked, command, in_sweep, many_imports, plain
+from imdbattn.settings import PARENT_PID, SWEEP_PID, checked, command, in_sweep, many_imports, plain
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")
@@ -30,7 +30,7 @@ def main(cfg: DictConfig) -> float | None:
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
     settings = checked(settings)
-    if PARENT_PID in os.environ or os.environ.get("LOCAL_RANK", "0") != "0":
+    if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
         from imdbattn.sweep.job import end_with
 
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
