@@ -246,7 +246,7 @@ def run_facts(cfg: Mapping[str, Any], corpus) -> dict[str, Any]:
         "test_fingerprint": corpus.fingerprints.get("test"),
         "val_fingerprint": corpus.fingerprints.get("validation"),
         "source_key": corpus.source_key,
-        **corpus.facts(),
+        **corpus.facts,
     }
 
 
