@@ -154,7 +154,8 @@ def test_the_words_in_front_of_all_tokens_are_those_of_batches(reviews, before):
 @pytest.mark.parametrize("word_dropout", [0.0, 0.5])
 @pytest.mark.parametrize("max_tokens", [None, 40])
 def test_batches_are_planned_with_the_positions_that_reviews_take(max_tokens, word_dropout, multiple):
-    batches = Batches(ragged([[3] * length for length in range(60)]), max_tokens, 0.75, word_dropout, multiple=multiple)
+    cut = {"max_tokens": max_tokens, "head_share": 0.75, "word_dropout": word_dropout, "multiple": multiple}
+    batches = Batches(ragged([[3] * length for length in range(60)]), **cut)
     taken = [batches[0, np.array([row])].tokens_BT.shape[1] for row in range(60)]
     assert batches.lengths_N().tolist() == taken
 
@@ -163,8 +164,9 @@ def test_batches_are_planned_with_the_positions_that_reviews_take(max_tokens, wo
 def test_the_ranks_together_see_the_batch_of_one_process(ranks):
     reviews = ragged([[3] * length for length in range(1, 60)])
     item = (7, np.arange(10, 30))
-    whole = Batches(reviews, 40, 0.75, 0.5, before=2)[item]
-    parts = [Batches(reviews, 40, 0.75, 0.5, rank, ranks, before=2)[item] for rank in range(ranks)]
+    cut = {"max_tokens": 40, "head_share": 0.75, "word_dropout": 0.5, "before": 2}
+    whole = Batches(reviews, **cut)[item]
+    parts = [Batches(reviews, rank, ranks, **cut)[item] for rank in range(ranks)]
     assert all(part.reviews == whole.reviews == 20 for part in parts)
     for rank, part in enumerate(parts):
         assert part.positions_BT.tolist() == whole.positions_BT[rank::ranks].tolist()

@@ -31,7 +31,7 @@ class Parrot(torch.nn.Module):
 class Data(L.LightningDataModule):
     def test_dataloader(self):
         reviews = ragged([[3] * (1 + row % 5) for row in range(SIZE)], [row % 2 for row in range(SIZE)])
-        batches = Batches(reviews, None, 1.0)
+        batches = Batches(reviews)
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
         return DataLoader(batches, sampler=EvalBatches(batches.lengths_N(), 8, rank, ranks), batch_size=None)
 

@@ -54,7 +54,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
     ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
     theirs = copied(ours, settings("model=residual_pe")["model"]["positions"]["scale"])
     labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
-    batches = Batches(ragged(reviews, labels), None, 1.0, multiple=16)
+    batches = Batches(ragged(reviews, labels), multiple=16)
     table_VD = ours.embedding(torch.arange(3 + WORDS)[None])[0].detach()
     pad = collate(table_VD, None)
     optimizers = [
@@ -135,7 +135,8 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
     rand = torch.rand  # has no generator for this device
     monkeypatch.setattr(torch, "rand", lambda shape, generator=None, device=None: rand(shape, device=device))
-    batch = Batches(there, 512, 0.75, 0.5, multiple=16, before=words_before(cfg))[0, np.arange(20)]
+    cut = {"max_tokens": 512, "head_share": 0.75, "word_dropout": 0.5, "multiple": 16}
+    batch = Batches(there, before=words_before(cfg), **cut)[0, np.arange(20)]
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta
     module._trainer = type("Trainer", (), {"world_size": 1})()
@@ -148,7 +149,8 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
 
 def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
     def width(limit: int | None, multiple: int) -> int:
-        return Batches(ragged(reviews), limit, 1.0, 0.3, multiple=multiple)[5, np.arange(40)].tokens_BT.shape[1]
+        batches = Batches(ragged(reviews), max_tokens=limit, word_dropout=0.3, multiple=multiple)
+        return batches[5, np.arange(40)].tokens_BT.shape[1]
 
     assert width(None, 16) % 16 == 0
     assert width(100, 16) == 80

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from imdbattn.comparison.figures import learning_curves
-from imdbattn.data.corpus import Corpus
+from imdbattn.data.corpus import Corpus, ReviewCorpus
 from imdbattn.data.pairs import PairCorpus
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.explain import alignment
@@ -50,7 +50,7 @@ def never_fatal() -> Iterator[None]:
         log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
 
 
-def draw_run(module: ReviewClassifier, corpus: Corpus, cfg: Mapping[str, Any], folder: Path) -> None:
+def draw_run(module: ReviewClassifier, corpus: ReviewCorpus, cfg: Mapping[str, Any], folder: Path) -> None:
     """Draws learning curves, positions and the attention to one review into pictures/ of a run that has just ended.
 
     The review is the shortest of at least thirty words of the last split that was scored. A failure is only a warning.
@@ -101,7 +101,7 @@ def draw_alignment(found: Decoded, folder: Path, name: str = "attention") -> lis
     return [*paths, alignment.write_page([found], [image], folder / f"{name}.html")]
 
 
-def chosen_text(corpus: Corpus, split: str) -> str:
+def chosen_text(corpus: ReviewCorpus, split: str) -> str:
     """The shortest review of at least WORDS words, or else the longest; of several the first."""
     import pyarrow.parquet as pq
 

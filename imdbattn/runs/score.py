@@ -41,7 +41,7 @@ def run_facts(cfg: Mapping[str, Any], corpus: Any) -> dict[str, Any]:
         "test_set": corpus.test_set,
         **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
         "source_key": corpus.source_key,
-        **corpus.facts(),
+        **corpus.facts,
     }
 
 

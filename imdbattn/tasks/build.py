@@ -11,10 +11,11 @@ import torch
 from hydra._internal.utils import _locate
 from hydra.utils import instantiate
 
-from imdbattn.data.corpus import Corpus
+from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.data.glove import Glove
 from imdbattn.data.pairs import PairCorpus
 from imdbattn.data.ragged import Ragged, as_tensor
+from imdbattn.data.sampling import default_budget
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.errors import UserError
@@ -27,7 +28,7 @@ from imdbattn.run_folder import FINGERPRINT, finished, open_run
 from imdbattn.settings import digest, shown, without, words_before
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.learner import Learner, ReviewClassifier
-from imdbattn.tasks.loaders import PairData, ReviewData
+from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.masked_words import WordGuesser
 from imdbattn.tasks.seq2seq import SequenceWriter
 from imdbattn.tasks.weights import load_weights, read_checkpoint
@@ -80,18 +81,21 @@ def reason(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def build_data(cfg: Mapping[str, Any], corpus: Corpus, test_split: str = "test") -> ReviewData:
-    names = ("batch_tokens", "eval_batch_tokens", "max_tokens", "head_share", "word_dropout")
-    pad_to = cfg["data"].get("pad_to", 1)  # runs of earlier versions have none
-    values = {name: cfg["data"][name] for name in names}
-    return ReviewData(
-        corpus, seed=cfg["seed"], test_split=test_split, pad_to=pad_to, before=words_before(cfg), **values
-    )
+def build_data(cfg: Mapping[str, Any], corpus: ReviewCorpus, test_split: str = "test") -> BatchData:
+    data = cfg["data"]
+    longest, budget = data["max_tokens"], data["batch_tokens"]
+    if budget is None:
+        train = corpus.splits.get("train")  # other data that are scored have none
+        budget = default_budget(0 if train is None else int(train.kept(train.lengths, longest).sum()))
+    options = {"max_tokens": longest, "head_share": data["head_share"], "before": words_before(cfg)}
+    options["multiple"] = data.get("pad_to", 1)  # runs of earlier versions have none
+    dropout = {"word_dropout": data["word_dropout"]}
+    return BatchData(corpus, budget, data["eval_batch_tokens"], cfg["seed"], test_split, options, dropout)
 
 
-def build_pair_data(cfg: Mapping[str, Any], corpus: PairCorpus, test_split: str = "test") -> PairData:
-    values = {name: cfg["data"][name] for name in ("batch_tokens", "eval_batch_tokens")}
-    return PairData(corpus, seed=cfg["seed"], test_split=test_split, **values)
+def build_pair_data(cfg: Mapping[str, Any], corpus: PairCorpus, test_split: str = "test") -> BatchData:
+    data = cfg["data"]
+    return BatchData(corpus, data["batch_tokens"], data["eval_batch_tokens"], cfg["seed"], test_split)
 
 
 def build_net(
@@ -156,7 +160,7 @@ def build_writer(cfg: Mapping[str, Any], source: Vocabulary, target: Vocabulary)
     return learner(SequenceWriter, cfg, build_encoder_decoder(cfg["model"], source, target), facts)
 
 
-def seen_words(cfg: Mapping[str, Any], corpus: Corpus) -> torch.Tensor | None:
+def seen_words(cfg: Mapping[str, Any], corpus: ReviewCorpus) -> torch.Tensor | None:
     """Ids of the words whose vectors train: those of the training texts; None where none do."""
     if not cfg["model"]["embedding"]["trainable"]:
         return None
@@ -170,7 +174,9 @@ def words_tuned(weights: Mapping[str, torch.Tensor], embedding: str) -> torch.Te
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] | None = None) -> ReviewClassifier:
+def new_module(
+    cfg: Mapping[str, Any], corpus: ReviewCorpus, begun: Mapping[str, Any] | None = None
+) -> ReviewClassifier:
     """An untrained module for a corpus, or one whose encoder is that of the run `init`.
 
     begun: content of a checkpoint of this run, whose weights will follow: then the start is not needed any more.
@@ -200,7 +206,7 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] 
     return build_module(cfg, net, corpus.glove, corpus.label_names, folds_N, name_of_start)
 
 
-def pretrained_encoder(cfg: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str, torch.Tensor], str]:
+def pretrained_encoder(cfg: Mapping[str, Any], corpus: ReviewCorpus) -> tuple[dict[str, torch.Tensor], str]:
     """The encoder of the run `init`, by its weights' names in a classifier, and six hex digits of that run's settings.
 
     Raises UserError where it is no finished run of task=masked_words, has another encoder or other vectors, or may have
@@ -251,7 +257,7 @@ def build_guesser(
     return learner(WordGuesser, cfg, net, {"vectors": glove.fingerprint}, share=cfg["masked"]["share"])
 
 
-def new_guesser(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] | None = None) -> WordGuesser:
+def new_guesser(cfg: Mapping[str, Any], corpus: ReviewCorpus, begun: Mapping[str, Any] | None = None) -> WordGuesser:
     """An untrained one; the most frequent words of the training texts are masked and guessed."""
     counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
     counts_V[:FIRST_WORD] = 0

@@ -34,8 +34,8 @@ class Reader:
         data, (ids, offsets) = self.settings["data"], self.tokenizer.encode_flat(texts)
         none_N = torch.zeros(len(texts), dtype=torch.int64)
         reviews = Ragged(torch.from_numpy(ids), torch.from_numpy(offsets), none_N, np.arange(len(texts)))
-        cut = data["max_tokens"], data["head_share"]
-        return Batches(reviews, *cut, multiple=multiple, before=words_before(self.settings))
+        cut = {"max_tokens": data["max_tokens"], "head_share": data["head_share"]}
+        return Batches(reviews, multiple=multiple, before=words_before(self.settings), **cut)
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits (B, C) of a batch, wherever it lies."""
