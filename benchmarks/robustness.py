@@ -215,7 +215,7 @@ def answers_of_run(run: Run, texts: Sequence[str]) -> Answers:
     ordered = sorted(texts, key=len)
     parts = (ordered[start : start + AT_ONCE] for start in range(0, len(ordered), AT_ONCE))
     found = [one for some in parts for one in reader.label(some)]
-    return {one.text: (labels.index(one.label), one.probability) for one in found}
+    return {one.text: (labels.index(one.output), one.probability) for one in found}
 
 
 def check_unchanged(run: Run, answers: Answers, texts: Sequence[str], recorded: Predictions, split: str) -> None:

@@ -4,6 +4,7 @@ config.yaml  environment.json  metrics.json  metrics.csv  checkpoints/best.ckpt 
 predictions.parquet  reviews.parquet (of test)  validation_predictions.parquet  validation_reviews.parquet
 """
 
+import csv
 import io
 import json
 import os
@@ -109,3 +110,16 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
                 "printed, or resume it: imdbattn.train resume=..."
             )
     return read_run(config, trust, own), checkpoint
+
+
+def read_curves(metrics_csv: Path) -> dict[str, tuple[list[int], list[float]]]:
+    """metrics.csv as name -> (epochs counted from 1, values); Lightning leaves most cells of a line empty."""
+    curves: dict[str, tuple[list[int], list[float]]] = {}
+    with metrics_csv.open(newline="") as file:
+        for line in csv.DictReader(file):
+            for name, value in line.items():
+                if value and name not in ("epoch", "step") and line.get("epoch"):
+                    epochs, values = curves.setdefault(name, ([], []))
+                    epochs.append(int(float(line["epoch"])) + 1)
+                    values.append(float(value))
+    return curves

@@ -155,6 +155,6 @@ def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings
     reader, _ = load_reader(settings(f"run={folder}", config="predict"))
     reader.module.net.layers[0] = layer
     layer.forward = lambda x_BTD, words: x_BTD
-    assert reader.label(["a film"])[0].label in ("neg", "pos")
+    assert reader.label(["a film"])[0].output in ("neg", "pos")
     with pytest.raises(UserError, match="model=base: a layer has no attribute `skip`, or a part does not append"):
         reader.explain("a film")

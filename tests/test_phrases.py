@@ -406,4 +406,4 @@ def test_three_classes_train(small, settings, tmp_path):
     assert metrics["test_accuracy"] > 0.6
     predict = settings(f"run={tmp_path}/run", config="predict")
     found, _ = label_texts(predict, ["good great lovely fine", "bad poor dull bad"])
-    assert [one.label for one in found] == ["good", "bad"]
+    assert [one.output for one in found] == ["good", "bad"]

@@ -487,18 +487,18 @@ def test_predict_writes_a_line_for_each_source(ran, said, printed, tmp_path):
         (printed(folder, text="ab"), ["ab"], 1),
     ):
         assert found.splitlines() == [
-            f"{''.join(one.output)}  {100 * one.probability:5.1f} %  {text.upper()}"
+            f"{one.output}  {100 * one.probability:5.1f} %  {text.upper()}"
             for one, text in zip(said(folder, texts, f"beams={beams}"), texts, strict=True)
         ]
 
 
 def test_predict_shows_where_the_model_looked(ran, printed):
     folder, _ = ran("reverse")
-    assert "output" in printed(folder, "explain=true", text="ab f")
+    assert "source: ABF" in printed(folder, "explain=true", text="ab f")
     (page,) = (folder / "explanations").glob("*.html")
     assert "ABF" in page.read_text()
     without, _ = ran("reverse", "model=seq2seq")
-    assert "no attention" in " ".join(printed(without, "explain=true", text="ab f").split())
+    assert "attention: none" in printed(without, "explain=true", text="ab f")
 
 
 @pytest.mark.parametrize("overrides", MODELS, ids=" ".join)
@@ -523,7 +523,7 @@ def test_predict_writes_what_the_test_wrote(ran, said):
         folder, _ = ran(kind)
         table, texts = rows_of(folder / "predictions.parquet"), rows_of(folder / "reviews.parquet")
         found = said(folder, [line["text"] for line in texts])
-        assert [" ".join(one.output) for one in found] == [line["predicted"] for line in table]
+        assert [" ".join(one.written) for one in found] == [line["predicted"] for line in table]
 
 
 def test_symbols_that_training_did_not_have_are_counted_in_a_warning(ran, said, caplog):
@@ -563,7 +563,7 @@ def test_a_picture_shows_where_the_model_looked(ran, settings, tmp_path):
     assert row["text"].replace(" ", "") in paths[1].read_text()
     without, _ = ran("reverse", "model=seq2seq")
     (page,) = draw(settings("picture=attention", f"run={without}", f"out={tmp_path}", config="picture") | {"text": "a"})
-    assert "no attention" in page.read_text()
+    assert "none: the model writes from a single vector" in page.read_text()
     with pytest.raises(UserError, match="picture=positions is for reviews"):
         draw(settings("picture=positions", f"run={folder}", config="picture"))
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.comparison.figures import figures, one_of, png, signed, svg
-from imdbattn.explain.show import POLICY
 from imdbattn.files import make_folder, write_atomically, writing_into
-from imdbattn.settings.safety import visible
+from imdbattn.settings.safety import PAGE_POLICY, visible
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -94,7 +93,7 @@ def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
         f"## {plain(one['name'])}\n\n{plain(one['said'])}\n\n[Full comparison]({one['page'][:-4]}md)" for one in sets
     ]
     write_atomically(out / "comparison.md", "\n\n".join((f"# {len(sets):,} sets, compared separately", *parts)) + "\n")
-    write_atomically(out / "comparison.html", template("comparisons").render(sets=sets, policy=POLICY))
+    write_atomically(out / "comparison.html", template("comparisons").render(sets=sets, policy=PAGE_POLICY))
     with writing_into(out, "choose another folder"):
         for name in ("comparison.json", "comparison.csv", "pairs.csv", *(f"figures/{name}.png" for name in CAPTIONS)):
             (out / name).unlink(missing_ok=True)
@@ -452,6 +451,6 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         notes=slice_notes(comparison) + notes(comparison),
         captions=captions(comparison),
         one=one_of(comparison),
-        policy=POLICY,
+        policy=PAGE_POLICY,
         figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
     )

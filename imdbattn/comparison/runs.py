@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imdbattn.comparison.figures import read_curves
 from imdbattn.errors import UserError
-from imdbattn.run_folder import DEBUG, FINGERPRINT, SPLIT_FILES, is_debug
+from imdbattn.run_folder import DEBUG, FINGERPRINT, SPLIT_FILES, is_debug, read_curves
 from imdbattn.settings import (
     BEYOND,
     RUNGS,

@@ -105,7 +105,7 @@ class Ragged:
         tokens_BT = self.ids[(place_BT * word_BT)].long() * word_BT if len(self.ids) else torch.zeros_like(place_BT)
         before_BTW = self.before(place_BT, self.offsets[index_B][:, None], before) * word_BT[..., None]
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW)
-        return Batch(*(column[part] for column in columns), reviews=len(index_B))  # type: ignore[misc]
+        return Batch(*(column[part] for column in columns), reviews=len(index_B))  # type: ignore[arg-type,misc]
 
     def batch_lengths(
         self, max_tokens: int | None = None, word_dropout: float = 0.0, multiple: int = 1, **_: Any

@@ -12,8 +12,8 @@ from imdbattn.data import pairs
 from imdbattn.data.corpus import load_vectors, prepare
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
-from imdbattn.explain.alignment import Decoded
-from imdbattn.explain.show import WHOLE, Explanation
+from imdbattn.explain.reading import Reading
+from imdbattn.explain.show import DETAILED
 from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings import checked, flat, overlay
@@ -185,9 +185,7 @@ def label_texts(cfg: Mapping[str, Any], texts: Iterable[str]) -> tuple[list[Any]
     return list(label_each(reader, cfg, texts)), folder
 
 
-def label_each(
-    reader: Reader | Writer, cfg: Mapping[str, Any], texts: Iterable[str]
-) -> Iterator[Explanation | Decoded]:
+def label_each(reader: Reader | Writer, cfg: Mapping[str, Any], texts: Iterable[str]) -> Iterator[Reading]:
     """A prediction for each text, in order; `texts` may be an endless stream. cfg: conf/predict.yaml."""
     done = empty = unknown = 0
     symbols: dict[str, None] = {}  # the first ten unknown ones
@@ -199,7 +197,7 @@ def label_each(
                     symbols |= dict.fromkeys(decoded.unknown)
                 yield decoded
         elif cfg["explain"]:
-            yield from (reader.explain(text, whole=number < WHOLE) for number, text in enumerate(chunk, done))
+            yield from (reader.explain(text, whole=number < DETAILED) for number, text in enumerate(chunk, done))
         else:
             yield from reader.label(chunk)
         done += len(chunk)

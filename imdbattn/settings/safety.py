@@ -20,6 +20,8 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")  # in an address
 # All but tab and newline, and what turns the direction of text: they move the cursor, rename the window, hide words.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Content-Security-Policy of our HTML pages, which quote reviews: a tag that was not escaped could load and run nothing.
+PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 MEBIBYTES = 16  # of a run folder's config.yaml or JSON file, which have kilobytes
 
 

@@ -15,7 +15,7 @@ from imdbattn.data.ragged import Batch, Ragged, read_places
 from imdbattn.data.sampling import Batches, EvalBatches
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
-from imdbattn.explain.show import Attended, Explanation
+from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.settings import words_before
 from imdbattn.tasks.learner import ReviewClassifier
@@ -42,9 +42,9 @@ class Reader:
         return self.module(self.module.transfer_batch_to_device(batch, self.module.device, 0))
 
     @torch.inference_mode()
-    def label(self, texts: Sequence[str]) -> list[Explanation]:
+    def label(self, texts: Sequence[str]) -> list[LabelledReview]:
         """Label and probability of each text; batched as evaluation does, by length under data.eval_batch_tokens."""
-        data, found = self.settings["data"], dict[int, Explanation]()
+        data, found = self.settings["data"], dict[int, LabelledReview]()
         batches = self.batches(texts, data.get("pad_to", 1))  # runs of earlier versions have none
         for item in EvalBatches(batches.lengths_N(), data["eval_batch_tokens"]):
             for row, said in zip(item[1].tolist(), self.decide(self.logits(batches[item])), strict=True):
@@ -52,7 +52,7 @@ class Reader:
         return [found[row] for row in range(len(texts))]
 
     @torch.no_grad()
-    def explain(self, text: str, whole: bool = True) -> Explanation:
+    def explain(self, text: str, whole: bool = True) -> LabelledReview:
         """The same of one text, with the share of each word; `whole` keeps every attention's weights as well.
 
         Raises UserError for a model with a part of the user's own that does not record its attention.
@@ -77,7 +77,7 @@ class Reader:
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
         asks = hasattr(net.pooling, "attention")  # a mean asks nothing, and <cls> asks in the layers
         keys = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
-        return self.said(text, said, places, Attended(keys, layers, pooled[0, 0] if asks else None, bool(cls)))
+        return self.said(text, said, places, AttentionWeights(keys, layers, pooled[0, 0] if asks else None, bool(cls)))
 
     def decide(self, logits_BC: Tensor) -> list[tuple[str, float]]:
         """Label and probability of each text of a batch."""
@@ -90,6 +90,14 @@ class Reader:
         text: str,
         decision: tuple[str, float],
         places: Sequence[tuple[int, int, float]] = (),
-        attended: Attended | None = None,
-    ) -> Explanation:
-        return Explanation(text, *decision, list(places), self.settings["model"]["name"], attended)
+        attention: AttentionWeights | None = None,
+    ) -> LabelledReview:
+        label, probability = decision
+        return LabelledReview(
+            text=text,
+            output=label,
+            probability=probability,
+            model=self.settings["model"]["name"],
+            words=list(places),
+            attention=attention,
+        )

@@ -17,7 +17,7 @@ from imdbattn.data.pairs import PairBatch, split_text
 from imdbattn.data.sampling import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.explain.alignment import Decoded
+from imdbattn.explain.reading import WrittenSequence
 from imdbattn.explain.watch import watch
 from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.search import beam_search, greedy
@@ -142,13 +142,13 @@ class Writer:
         length_penalty: float = 1.0,
         first: int = 1,
         weights: bool = True,
-    ) -> list[Decoded]:
+    ) -> list[WrittenSequence]:
         """What the model writes for each text: greedily, or by a search with several beams.
 
         Batched by length under data.eval_batch_tokens. weights: also where it looked. Raises UserError naming the line
         of a text that is empty, where that of the first text is `first`.
         """
-        sources, found = [split_text(text, self.settings["data"]) for text in texts], dict[int, Decoded]()
+        sources, found = [split_text(text, self.settings["data"]) for text in texts], dict[int, WrittenSequence]()
         for number, symbols in enumerate(sources, first):
             if not symbols:
                 refuse_empty(number)
@@ -161,7 +161,7 @@ class Writer:
 
     def write_batch(
         self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
-    ) -> Iterator[Decoded]:
+    ) -> Iterator[WrittenSequence]:
         """The same of sources that are symbols, in one batch."""
         of_source, of_target = self.module.vocabularies()
         net, device = self.module.net, self.module.device
@@ -177,16 +177,18 @@ class Writer:
             with torch.no_grad(), watch(net) as steps_B1S:
                 net(source_BS, lengths_B, written.tokens_BT)
             weights_BTS = torch.cat(steps_B1S, 1) if steps_B1S else None
+        joiner = "" if self.settings["data"]["source"] == "reverse" else " "
         for row, symbols in enumerate(sources):
             tokens = written.tokens_BT[row].tolist()
             steps = sum(token != PAD for token in tokens)
             weights_TS = None if weights_BTS is None else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
-            yield Decoded(
-                source=symbols,
-                output=of_target.decode(tokens),
+            yield WrittenSequence(
+                text=joiner.join(symbols),
+                output=joiner.join(of_target.decode(tokens)),
                 probability=written.log_probability_B[row].double().exp().item(),
-                weights_TS=weights_TS,
                 model=self.settings["model"]["name"],
+                source=symbols,
+                written=of_target.decode(tokens),
+                weights_TS=weights_TS,
                 unknown=[symbol for symbol, number in zip(symbols, ids[row], strict=True) if number == UNK],
-                joiner="" if self.settings["data"]["source"] == "reverse" else " ",
             )
