@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from imdbattn.explain.watch import rollout, watch
-from imdbattn.nn.ladder import Attention, SelfAttention, Words, padding_mask
-from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, masked_softmax
+from imdbattn.nn.ladder import Attention, SelfAttention, Words
+from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, masked_softmax, padding_mask
 
 SCORES = (ScaledDot, Dot, Bilinear, Additive)
 

@@ -10,7 +10,7 @@ from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.sampling import Batches
 from imdbattn.nn import fast
 from imdbattn.nn.fast import CACHE_SCORES, SAVED_SCORES, blocked_attention, use_blocks
-from imdbattn.nn.ladder import padding_mask
+from imdbattn.nn.scores import padding_mask
 from imdbattn.runs import trainer as trainer_module
 from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import build_trainer, compile_net

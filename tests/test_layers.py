@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond.convolution import Convolution
-from imdbattn.nn.ladder import Classifier, MeanPooling, NoPositions, PlainLayer, ResidualLayer, Words, padding_mask
+from imdbattn.nn.beyond.context import Convolution
+from imdbattn.nn.ladder import Classifier, MeanPooling, NoPositions, PlainLayer, ResidualLayer, Words
+from imdbattn.nn.scores import padding_mask
 from imdbattn.nn.vectors import Embedding
 
 from .nets import batch, net

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from imdbattn.nn.ladder import MakeScore, padding_mask
-from imdbattn.nn.scores import masked_softmax
+from imdbattn.nn.scores import MakeScore, masked_softmax, padding_mask
 
 PAD, BOS, EOS = 0, 1, 2  # ids behind the end, before the first symbol, at the end; as in data/vocabulary
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -100,7 +99,7 @@ class Decoder(nn.Module):
             return State(outputs_BSH, recurrent)
         outputs_BSH = outputs_BSH.contiguous()  # every step reads it
         mask_B1S = None if lengths_B is None else padding_mask(lengths_B, len(outputs_SBH))[:, None]
-        return State(outputs_BSH, recurrent, self.score.project_key(outputs_BSH), mask_B1S)  # type: ignore[operator]
+        return State(outputs_BSH, recurrent, self.score.project_key(outputs_BSH), mask_B1S)
 
     def forward(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
         """Symbols (B, T) -> logits of the next ones (B, T, V) and the state after them.
@@ -122,7 +121,7 @@ class Decoder(nn.Module):
     def attend(self, state: State) -> Tensor:
         """The context (B, 1, H)."""
         query_B1H = state.recurrent[0][-1][:, None]
-        scores_B1S = self.score.compare(query_B1H, state.keys_BSK)  # type: ignore[union-attr,operator]
+        scores_B1S = self.score.compare(query_B1H, state.keys_BSK)  # type: ignore[union-attr,arg-type]
         weights_B1S = masked_softmax(scores_B1S, state.mask_B1S)
         if self.record is not None:
             self.record.append(weights_B1S.detach())

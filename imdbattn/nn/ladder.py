@@ -12,22 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.nn import fast
-from imdbattn.nn.scores import Dot, ScaledDot, masked_softmax
+from imdbattn.nn.scores import Dot, MakeScore, ScaledDot, masked_softmax, padding_mask
 
 Make = Callable[[int], nn.Module]  # called with the width D, returns a part of the model
-MakeScore = Callable[[int, int], nn.Module]  # called with the widths of query and key, returns one of nn/scores
 
 
 class Words(NamedTuple):
-    """What layers and pooling know of the words besides their vectors."""
+    """Mask and positions of the words x_BTD."""
 
     mask_BT: Tensor  # bool, False on padding
     positions_BT: Tensor  # int64, where each word stands in its review; -1 is <cls>
-
-
-def padding_mask(lengths_B: Tensor, size: int) -> Tensor:
-    """(B, size) bool, True on the first `lengths_B` positions."""
-    return torch.arange(size, device=lengths_B.device) < lengths_B[:, None]
 
 
 class Attention(nn.Module):
@@ -62,7 +56,7 @@ class SelfAttention(nn.Module):
     """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017, section 3.2.2).
 
     Without their output projection W_O: on every rung a Linear of the same shape follows.
-    heads: a divisor of the width. distances: called with the heads, returns a term of the scores (nn/beyond/distances).
+    heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/distances, called with the heads.
     """
 
     def __init__(self, width: int, heads: int = 1, score: MakeScore = ScaledDot, distances: Make | None = None):
@@ -85,11 +79,9 @@ class SelfAttention(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """x <- g(f(x)), f self-attention, g Linear and ReLU.
+    """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of SelfAttention.
 
-    dropout: share of g's outputs set to zero in training. attention: heads, score and distances of SelfAttention.
-
-    A layer of your own is called with (x_BTD, words) as well, and has an attribute `skip`.
+    A layer of your own is a module that is called with (x_BTD, words) as well, and has an attribute `skip`.
     """
 
     skip = False  # whether x itself is added to f(x)

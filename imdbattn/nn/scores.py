@@ -1,12 +1,18 @@
 """Scoring functions of attention, and the masked softmax of their scores.
 
-Shape suffixes: Q queries, K keys, d width; `...` stands for any leading dimensions, such as (B, H).
+Shape suffixes: B sequences, Q queries, K keys, d width; `...` stands for any leading dimensions, such as (B, H).
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+
+
+def padding_mask(lengths_B: Tensor, size: int) -> Tensor:
+    """(B, size) bool, True on the first `lengths_B` positions."""
+    return torch.arange(size, device=lengths_B.device) < lengths_B[:, None]
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -35,6 +41,9 @@ class Score(nn.Module):
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         """(..., Q, d) and (..., K, d) -> scores (..., Q, K)."""
         return self.compare(query, self.project_key(key))
+
+
+MakeScore = Callable[[int, int], Score]  # called with the widths of query and key
 
 
 class Dot(Score):

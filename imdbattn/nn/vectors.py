@@ -28,12 +28,7 @@ class Embedding(nn.Module):
     slot_V: Tensor
 
     def __init__(
-        self,
-        vectors_VD: Tensor,
-        shift_D: Tensor,
-        scale_D: Tensor,
-        tuned_R: Tensor | None = None,
-        mixout: float = 0.0,
+        self, vectors_VD: Tensor, shift_D: Tensor, scale_D: Tensor, tuned_R: Tensor | None = None, mixout: float = 0.0
     ):
         super().__init__()
         self.mixout = mixout

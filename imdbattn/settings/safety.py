@@ -120,7 +120,7 @@ RENAMED = {  # classes in the config.yaml of earlier versions, by their names to
     "imdbattn.nn.phrases.PhraseVectors": "imdbattn.nn.beyond.phrases.PhraseVectors",
     "imdbattn.nn.phrases.LogCounts": "imdbattn.nn.beyond.phrases.LogCounts",
     "imdbattn.nn.classifier.Classifier": "imdbattn.nn.ladder.Classifier",
-    "imdbattn.nn.layers.Convolution": "imdbattn.nn.beyond.convolution.Convolution",
+    "imdbattn.nn.layers.Convolution": "imdbattn.nn.beyond.context.Convolution",
     "imdbattn.nn.positions.Distances": "imdbattn.nn.beyond.distances.Distances",
     **{f"imdbattn.nn.layers.{name}": f"imdbattn.nn.ladder.{name}" for name in ("PlainLayer", "ResidualLayer")},
     **{

@@ -6,6 +6,7 @@ Shape suffixes: B reviews, T positions, D width, O phrases that end at a word.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.nn.beyond.phrases import Phrases
@@ -17,7 +18,7 @@ class Context(nn.Module):
 
     phrases: the known phrases; None without channels.
     channels: called with the width and the phrases, each returns an addition to the words (nn/beyond/phrases).
-    convolution: called with the width (nn/beyond/convolution), or None.
+    convolution: called with the width; None for none.
     """
 
     def __init__(
@@ -45,3 +46,21 @@ class Context(nn.Module):
             for channel in self.channels.values():
                 x_BTD = x_BTD + channel(phrases_BTO, self.phrases, batch.fold_B)
         return x_BTD if self.convolution is None else self.convolution(x_BTD, words)
+
+
+class Convolution(nn.Module):
+    """x + ReLU(conv(x)), with zeros for padding (Kim 2014, section 2, with a skip connection).
+
+    kernel: number of words, odd. With word dropout, neighbours are the nearest words that were not dropped.
+    """
+
+    def __init__(self, width: int, kernel: int = 3):
+        super().__init__()
+        if kernel % 2 == 0:
+            raise ValueError(f"model.convolution.kernel={kernel} must be an odd number of at least 1")
+        self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        x_BDT = (x_BTD * words.mask_BT[..., None]).transpose(1, 2)
+        return x_BTD + F.relu(self.conv(x_BDT)).transpose(1, 2)
