@@ -399,7 +399,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a source without its path": (typed("data.source=path", "data.path=null"), r"data\.source=path needs data\.path"),
     "unknown tokenizer": (
         typed("data.tokenizer=scissors"),
-        r"data\.tokenizer=scissors is not known: choose one of ptb",
+        r"data\.tokenizer=scissors is unknown: choose one of ptb",
     ),
     # reviews
     "a missing file": (typed("data.path=nowhere.csv"), r"nowhere\.csv does not exist: give a file, or a folder"),
@@ -532,11 +532,11 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         "is neither hub, nor a folder of .txt files, nor a .txt file",
     ),
     # vectors
-    "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is no file: give a \.txt, \.gz or \.zip"),
-    "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is no file: give a .txt, .gz or .zip"),
+    "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is not a file: give a \.txt"),
+    "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is not a file: give a .txt, .gz or .zip"),
     "two spaces in a line of vectors": (
         vectors(GLOVE.replace(b"word7 1", b"word7  1")),
-        r"line 8 is not a word and 10 numbers, one space apart; it starts with 'word7  1 2 .*': fetch the file again",
+        r"line 8 is not a word and 10 numbers, one space apart; it starts with 'word7  1 2 .*': download the file",
     ),
     "tabs in vectors": (
         vectors(GLOVE.replace(b" ", b"\t")),
@@ -544,29 +544,29 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "missing vectors": (
         typed("data.glove.path=nowhere.txt"),
-        r"data\.glove\.path=nowhere\.txt is no file: give a \.txt",
+        r"data\.glove\.path=nowhere\.txt is not a file: give a \.txt",
     ),
-    "a folder for vectors": (typed("data.glove.path=/"), r"data\.glove\.path=/ is no file"),
+    "a folder for vectors": (typed("data.glove.path=/"), r"data\.glove\.path=/ is not a file"),
     "no such width": (typed("data.glove.path=null", "data.glove.dim=9"), r"data\.glove\.dim=9: choose one of 50, 100"),
     "another width": (
         vectors(b"a 1 2 3\n"),
         r"line 1 is not a word and 10 numbers.*ends in 3.*change data\.glove\.dim=10",
     ),
-    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 10 numbers.*fetch the file again"),
+    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 10 numbers.*download the file again"),
     "spoilt vectors": (
         vectors(GLOVE.replace(b"word7 1", b"word7 x")),
-        "line 8: 'x' is no finite float32: fetch the file",
+        "line 8: 'x' is not a finite float32: download the file",
     ),
     "vectors not UTF-8": (
         vectors(GLOVE.replace(b"word7 ", b"w\xe9 ")),
-        r"line 8: 'w\\xe9' is not UTF-8: fetch the file",
+        r"line 8: 'w\\xe9' is not UTF-8: download the file",
     ),
-    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41: 'nan' is no finite float32"),
-    "a word twice": (vectors(GLOVE + b"word7 0 9 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' stands in line 8 already: rem"),
+    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41: 'nan' is not a finite float32"),
+    "a word twice": (vectors(GLOVE + b"word7 0 9 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' is in line 8 already: rem"),
     "a header": (vectors(b"40 10\n" + GLOVE), "line 1 is a header, '40 10', as word2vec writes it: remove the line"),
     "no vectors": (vectors(b""), r"v\.txt is empty: give GloVe vectors \(data\.glove\.path\)"),
-    "half a gz": (vectors(gzip.compress(GLOVE)[:-20], "v.gz"), r"v\.gz cannot be read .*: fetch it again"),
-    "half a zip": (vectors(zipped("v.txt", GLOVE)[:-40], "v.zip"), r"v\.zip cannot be read .*: fetch it again"),
+    "half a gz": (vectors(gzip.compress(GLOVE)[:-20], "v.gz"), r"v\.gz cannot be read .*: download it again"),
+    "half a zip": (vectors(zipped("v.txt", GLOVE)[:-40], "v.zip"), r"v\.zip cannot be read .*: download it again"),
     "a zip with a password": (vectors(locked(zipped("v.txt", GLOVE)), "v.zip"), r"v\.zip cannot be read .*password"),
     "a zip without vectors": (
         vectors(zipped("v.bin", GLOVE), "v.zip"),
