@@ -43,7 +43,7 @@ def test_the_small_world_is_learned(trained):
         assert trained(rung)[1]["test_accuracy"] > 0.9, rung
 
 
-def test_debug_overfit_learns_its_batches_by_heart(settings, small, tmp_path):
+def test_debug_overfit_overfits_its_batches(settings, small, tmp_path):
     from imdbattn.runs.fit import fit
 
     fit(settings(*small, "debug=overfit"), tmp_path)

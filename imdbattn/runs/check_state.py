@@ -78,17 +78,15 @@ def check_like(value: Any, template: Any, name: str) -> None:
         for place, part in enumerate(template):
             check_like(value[place], part, f"{name}[{place}]")
     elif isinstance(template, Tensor):
-        if not isinstance(value, Tensor) or kind(value) != kind(template):
+        if not isinstance(value, Tensor) or value.shape != template.shape:
             raise ValueError(f"{name} is not a tensor of shape {tuple(template.shape)}")
+        if value.is_floating_point() != template.is_floating_point():
+            raise ValueError(f"{name} is of type {value.dtype}, not {template.dtype}")
     elif type(template) is float:
         if type(value) not in (int, float):
             raise ValueError(f"{name} is not a number")
     elif template is not None and (type(value) is not type(template) or (type(value) is int and value < 0)):
         raise ValueError(f"{name} is not of type {type(template).__name__}, or below 0")
-
-
-def kind(tensor: Tensor) -> tuple[torch.Size, bool]:
-    return tensor.shape, tensor.is_floating_point()
 
 
 def numbers(node: Any) -> Iterator[Tensor]:

@@ -101,12 +101,11 @@ def train(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
     resume_checkpoint = ResumeCheckpoint(folder, corpus.fingerprints, stop_on_nan, cfg["save_minutes"], begin)
-    chosen, mode = f"val/{cfg['choose_by']}", "min" if cfg["choose_by"] == "loss" else "max"
-    weights_file: dict[str, Any] = {"save_weights_only": True, "enable_version_counter": False}
-    best = ModelCheckpoint(last.parent, "best", monitor=chosen, mode=mode, **weights_file)
+    score_to_watch: Any = {"monitor": f"val/{cfg['choose_by']}", "mode": "min" if cfg["choose_by"] == "loss" else "max"}
+    best = ModelCheckpoint(last.parent, "best", **score_to_watch, save_weights_only=True, enable_version_counter=False)
     callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
     if cfg["patience"]:
-        callbacks.append(EarlyStopping(chosen, mode=mode, patience=cfg["patience"], strict=False))
+        callbacks.append(EarlyStopping(**score_to_watch, patience=cfg["patience"], strict=False))
     trainer = build_trainer(cfg["trainer"], callbacks, checkpoint_io, default_root_dir=folder)
 
     failed = True
@@ -142,8 +141,8 @@ def train(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
     finally:
         finish_loggers(failed)
     if trainer.is_global_zero:
-        steps = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
-        for line in [steps] if is_debug(cfg) else summary(metrics, folder):
+        debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
+        for line in [debug_line] if is_debug(cfg) else summary(metrics, folder):
             log.info(line)
     return metrics
 
@@ -180,7 +179,7 @@ def try_forward(module: Learner, data: BatchData, name: str) -> None:
 
 
 def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool) -> None:
-    """Removes the results of an earlier run, unless it is resumed also its training, and writes the settings."""
+    """Removes the files of an earlier run, except those of the training that is resumed, and writes the settings."""
     old = ["metrics.json", "debug.json", *(name for names in SPLIT_FILES.values() for name in names)]
     if not keep_training:
         old += ["metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"]
