@@ -37,7 +37,9 @@ from imdbattn.files import make_folder, write_atomically
 from imdbattn.run_folder import environment, link_texts, write_json, write_predictions
 from imdbattn.runs.fit import run_facts, score_facts
 from imdbattn.runs.resume import pinned
-from imdbattn.settings import SPLIT_FILES, checked, conf_dir, plain, quoted
+from imdbattn.settings.cli import conf_dir, plain_dict, quote
+from imdbattn.settings.keys import SPLIT_FILES
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.learner import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
@@ -233,10 +235,10 @@ BASELINES = {
 def read(overrides: Sequence[str]) -> Task:
     """The corpus that training would have with these settings."""
     paths = ("data.path", "data.glove.path", "data.cache_dir")
-    chosen = ["data.source=packaged", *(quoted(override, paths) for override in overrides)]
+    chosen = ["data.source=packaged", *(quote(override, paths) for override in overrides)]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         try:
-            cfg = checked(plain(compose("train", overrides=chosen)))
+            cfg = validate(plain_dict(compose("train", overrides=chosen))).model_dump()
         except HydraException as error:
             raise UserError(str(error).splitlines()[0]) from error
     corpus = prepare(cfg["data"])

@@ -20,7 +20,7 @@ from benchmarks import baselines
 from imdbattn.comparison.runs import FINGERPRINT, REVIEWS, Run, read_run, shown
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import score_facts
-from imdbattn.settings import SPLIT_FILES
+from imdbattn.settings.keys import SPLIT_FILES
 from imdbattn.tasks.learner import Scores
 
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())  # of metrics.json, in all members

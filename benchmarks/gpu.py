@@ -25,7 +25,7 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.fit import quiet
-from imdbattn.settings import RUNGS
+from imdbattn.settings.keys import RUNGS
 from imdbattn.tasks.build import compile_net
 
 TENSORS = ("ids", "offsets", "labels")

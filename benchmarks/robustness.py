@@ -30,7 +30,7 @@ from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
 from imdbattn.runs.score import load_reader
-from imdbattn.settings import SPLIT_FILES, flat
+from imdbattn.settings.keys import SPLIT_FILES, flat
 from imdbattn.tasks.reader import Reader
 
 if TYPE_CHECKING:

@@ -6,32 +6,29 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import SPLIT_FILES, command, many_imports, maybe, obey, one_of, plain, take_argument, whole
-
-RULES = {
-    "picture": one_of("positions", "attention", "scaling"),
-    "row": maybe(whole(0)),
-    "words": whole(1, 200),
-}
+from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
+from imdbattn.settings.keys import SPLIT_FILES
 
 
 def picture(cfg: DictConfig, text: str | None) -> None:
     """Prints the path of each file it writes. Raises UserError for wrong input."""
-    for path in draw(plain(cfg) | ({} if text is None else {"text": text})):
+    for path in draw(plain_dict(cfg) | ({} if text is None else {"text": text})):
         print(path)
 
 
 def draw(settings: dict[str, Any]) -> list[Path]:
     """Draws the picture that conf/picture.yaml's settings ask for, and returns the files. Raises UserError."""
-    obey(settings, RULES)
+    from imdbattn.settings.schema import Picture, validate_as  # pydantic: `--help` does not wait for it
+
+    settings = validate_as(Picture, settings).model_dump()
     if settings["picture"] == "scaling":
         out = Path(settings["out"] or "pictures").expanduser()
-        with many_imports():
+        with without_gc():
             from imdbattn.explain.draw import draw_scaling
 
         return [draw_scaling(out)]
     text = None if settings["picture"] == "positions" else chosen_text(settings)
-    with many_imports():
+    with without_gc():
         from imdbattn.explain import alignment
         from imdbattn.explain.draw import draw_alignment, draw_attention, draw_positions
         from imdbattn.explain.show import digest

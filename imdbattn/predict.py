@@ -13,10 +13,8 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from imdbattn.errors import UserError
-from imdbattn.settings import YES_OR_NO, command, many_imports, number, obey, plain, take_argument, whole
+from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
 from imdbattn.settings.safety import visible
-
-RULES = {"explain": YES_OR_NO, "beams": whole(1, 100), "length_penalty": number(0, 10)}
 
 
 class Texts(NamedTuple):
@@ -32,10 +30,11 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     With explain=true also what was attended to.
     """
-    settings = plain(cfg) | ({} if text is None else {"text": text})
-    obey(settings, RULES)
+    from imdbattn.settings.schema import Predict, validate_as  # pydantic: `--help` does not wait for it
+
+    settings = validate_as(Predict, plain_dict(cfg) | ({} if text is None else {"text": text})).model_dump()
     texts = read_texts(settings)
-    with many_imports():
+    with without_gc():
         from imdbattn.explain import alignment
         from imdbattn.explain import figures as pictures
         from imdbattn.explain import show as explain
@@ -81,8 +80,6 @@ def read_texts(settings: dict[str, Any]) -> Texts:
 
     Raises UserError when there are two sources, no review, or what cannot be read.
     """
-    if settings["text"] is not None and settings["file"] is not None:
-        raise UserError("give text= or file=, not both")
     if settings["text"] is not None:
         return Texts(iter([str(settings["text"])]), 1)
     file, count, blank = settings["file"], None, None

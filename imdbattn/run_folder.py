@@ -22,8 +22,9 @@ import torch
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically, writing_into
 from imdbattn.runs.cpu import products
-from imdbattn.settings import PACKAGE, flat, read_run
+from imdbattn.settings.keys import PACKAGE, flat
 from imdbattn.settings.safety import read_settings
+from imdbattn.settings.schema import read_run
 
 PACKAGES = (
     "imdbattn",

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from imdbattn.data.ragged import ragged
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .nets import net
 

@@ -19,7 +19,7 @@ from imdbattn.nn.attention import (
 )
 from imdbattn.runs import cpu
 from imdbattn.runs.fit import fit
-from imdbattn.settings import BEYOND, RUNGS, words_before
+from imdbattn.settings.keys import BEYOND, RUNGS, words_before
 from imdbattn.tasks.build import build_module, build_trainer, compile_net
 from tests.nets import WIDTH, WORDS, net, vectors
 

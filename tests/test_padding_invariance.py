@@ -8,7 +8,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .nets import WORDS, net
 

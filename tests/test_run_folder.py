@@ -122,7 +122,7 @@ def test_two_processes_share_one_folder_and_score_each_review_once(shell, small,
 
 @pytest.mark.parametrize("split", ["test", "validation"])
 def test_predictions_and_texts_of_a_split_stand_side_by_side(trained, world, split):
-    from imdbattn.settings import SPLIT_FILES
+    from imdbattn.settings.keys import SPLIT_FILES
 
     folder, _ = trained("residual_pe")
     predictions, texts = (pq.read_table(folder / name) for name in SPLIT_FILES[split])

@@ -24,7 +24,7 @@ from imdbattn.explain.show import POLICY, Attended, Explanation, page, print_exp
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.runs.score import label_texts, score_run
-from imdbattn.settings import conf_dir
+from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.safety import credentials, refuse_credentials, visible
 from tests.test_report import SVG, made_up, markdown_tables
 

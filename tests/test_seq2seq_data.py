@@ -24,7 +24,7 @@ from imdbattn.data.sampling import EvalBatches, TrainBatches
 from imdbattn.data.translation import PACKAGED, normalised, place
 from imdbattn.data.vocabulary import BOS, EOS, MARKERS, PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.settings import conf_dir
+from imdbattn.settings.cli import conf_dir
 
 REVERSE = yaml.safe_load((conf_dir() / "data/reverse.yaml").read_text())["data"]
 TRANSLATION = yaml.safe_load((conf_dir() / "data/translation.yaml").read_text())["data"]

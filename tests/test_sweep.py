@@ -17,7 +17,8 @@ from omegaconf import OmegaConf
 from imdbattn.data import pairs as pairs_of
 from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
-from imdbattn.settings import digest, has_plugin, variant
+from imdbattn.settings.cli import has_plugin
+from imdbattn.settings.keys import digest, variant
 from imdbattn.sweep import sweep
 
 from .processes import started, wait_for

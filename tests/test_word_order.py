@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
 from imdbattn.nn.positions import Distances, Learned, Sinusoidal, sinusoids
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .conftest import POSITIONAL
 from .nets import WORDS, net

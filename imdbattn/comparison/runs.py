@@ -4,9 +4,11 @@ Suffixes of arrays: N reviews, C classes.
 """
 
 import json
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,22 +18,7 @@ import numpy as np
 
 from imdbattn.comparison.figures import read_curves
 from imdbattn.errors import UserError
-from imdbattn.settings import (
-    BEYOND,
-    DEBUG,
-    RUNGS,
-    SPLIT_FILES,
-    TEXT,
-    WRITERS,
-    Rule,
-    flat,
-    is_debug,
-    maybe,
-    number,
-    obey,
-    variant,
-    whole,
-)
+from imdbattn.settings.keys import BEYOND, DEBUG, RUNGS, SPLIT_FILES, WRITERS, as_text, flat, is_debug, variant
 from imdbattn.settings.safety import read_json, read_settings
 
 if TYPE_CHECKING:
@@ -43,6 +30,47 @@ MODELS = (*RUNGS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # what the items of a classifier are called
 Skipped = dict[str, str]  # {"folder", "reason"}
 EPOCHS = 1_000_000  # at most, of a learning curve
+
+Rule = tuple[str, Callable[[Any], bool]]  # in words, and as a test
+
+
+def whole(least: int, most: int = sys.maxsize) -> Rule:
+    words = f"a whole number of at least {least}" + (f" and at most {most}" if most < sys.maxsize else "")
+    return words, lambda v: type(v) is int and least <= v <= most
+
+
+def number(low: float, high: float = float("inf"), open_end: bool = False) -> Rule:
+    words = f"a number of at least {low:g}" if high == float("inf") else f"a number from {low:g} to {high:g}"
+    words += " (exclusive)" if open_end else ""
+    return (
+        words,
+        lambda v: (
+            type(v) in (int, float) and math.isfinite(v) and low <= v <= high and not (open_end and v in (low, high))
+        ),
+    )
+
+
+def maybe(rule: Rule) -> Rule:
+    return f"{rule[0]}, or null", lambda v: v is None or rule[1](v)
+
+
+TEXT: Rule = ("text of at least one character", lambda v: isinstance(v, str) and bool(v.strip()))
+
+
+def obey(settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
+    """Raises UserError naming the first key (dotted) whose value breaks its rule; an absent key breaks none."""
+    for key, (words, holds) in rules.items():
+        node: Any = settings
+        name = ""
+        for part in key.split("."):
+            if not isinstance(node, dict):
+                raise UserError(f"{name}={as_text(node)} must hold settings, as {key} is one")
+            node, name = node.get(part, KeyError), f"{name}.{part}".strip(".")
+            if node is KeyError:
+                break
+        if node is not KeyError and not holds(node):
+            raise UserError(f"{key}={as_text(node)} must be {words}")
+
 
 SHARE, AMOUNT = number(0, 1), number(0, 1e12)
 FINGERPRINT_RULE: Rule = ("letters and digits", lambda v: isinstance(v, str) and re.fullmatch(r"\w+", v) is not None)

@@ -16,10 +16,10 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
 
-from imdbattn.files import write_atomically
 from imdbattn.errors import UserError
-from imdbattn.settings.safety import check_archive
+from imdbattn.files import write_atomically
 from imdbattn.runs.callbacks import Throughput
+from imdbattn.settings.safety import check_archive
 
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
 RESTART = "delete it, and resume= starts the run again"

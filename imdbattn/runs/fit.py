@@ -18,21 +18,22 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
-from imdbattn.files import make_folder, write_atomically, writing_into
 from imdbattn.errors import UserError
-from imdbattn.settings.safety import read_json, trust_option
-from imdbattn.settings import SPLIT_FILES, SWEEP_PID, is_debug, results_file
-from imdbattn.tasks.build import build_trainer, compile_net, reason
+from imdbattn.files import make_folder, write_atomically, writing_into
+from imdbattn.run_folder import check_folder, environment, temporary_files, write_json, write_predictions
 from imdbattn.runs.callbacks import Finite, Throughput
 from imdbattn.runs.checkpoint import RESTART, check_state, read_checkpoint
-from imdbattn.tasks.loaders import BatchData
 from imdbattn.runs.keeper import Keeper, signals_end_it
-from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers
-from imdbattn.tasks.learner import Learner
-from imdbattn.tracking.publish import publish_run
 from imdbattn.runs.resume import finished, pinned
-from imdbattn.run_folder import check_folder, environment, temporary_files, write_json, write_predictions
+from imdbattn.settings.cli import SWEEP_PID
+from imdbattn.settings.keys import SPLIT_FILES, is_debug, results_file
+from imdbattn.settings.safety import read_json, trust_option
+from imdbattn.tasks.build import build_trainer, compile_net, reason
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
+from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers
+from imdbattn.tracking.publish import publish_run
 from imdbattn.tracking.wandb_run import upload_command
 
 log = logging.getLogger(__name__)

@@ -26,11 +26,11 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
-from imdbattn.files import write_atomically
 from imdbattn.errors import UserError
-from imdbattn.settings.safety import trust_option
+from imdbattn.files import write_atomically
 from imdbattn.runs.callbacks import Finite
 from imdbattn.runs.checkpoint import check_like, place_checkpoints
+from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
 
 log = logging.getLogger(__name__)

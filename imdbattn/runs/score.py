@@ -8,22 +8,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from imdbattn.explain.alignment import Decoded
-from imdbattn.explain.show import WHOLE, Explanation
 from imdbattn.comparison.runs import FINGERPRINT
+from imdbattn.data import pairs
 from imdbattn.data.corpus import load_vectors, prepare
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
-from imdbattn.settings.safety import read_json, visible
-from imdbattn.data import pairs
-from imdbattn.settings import checked, flat, overlay
-from imdbattn.tasks.build import build_data, build_pair_data, build_trainer, trained_module, trained_writer
-from imdbattn.runs.cpu import keep_memory, use_onednn
-from imdbattn.tasks.loaders import BatchData
-from imdbattn.runs.fit import quiet, run_facts, score_facts
-from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.reader import Reader
+from imdbattn.explain.alignment import Decoded
+from imdbattn.explain.show import WHOLE, Explanation
 from imdbattn.run_folder import open_run, write_json, write_predictions
+from imdbattn.runs.cpu import keep_memory, use_onednn
+from imdbattn.runs.fit import quiet, run_facts, score_facts
+from imdbattn.settings.keys import flat, overlay
+from imdbattn.settings.safety import read_json, visible
+from imdbattn.settings.schema import validate
+from imdbattn.tasks.build import build_data, build_pair_data, build_trainer, trained_module, trained_writer
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.reader import Reader
 from imdbattn.tasks.seq2seq import Writer
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
     if "source" in changes:  # instead of the run's own file or dataset, and as a whole
         dropped = {"path", "hub", "limit"} & (changed["data"].keys() - changes.keys())
         changed["data"] |= dict.fromkeys(dropped)
-    return checked(changed)
+    return validate(changed, extra="allow").model_dump()
 
 
 def open_settings(cfg: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:

@@ -9,7 +9,6 @@ import ctypes
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,21 +26,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically, writing_into
-from imdbattn.settings import (
-    RULES,
-    SPLIT_FILES,
-    SWEEP_PID,
-    checked,
-    complain,
-    conf_dir,
-    is_debug,
-    obey,
-    plain,
-    quoted,
-    remove_empty,
-    results_file,
-)
+from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict, print_error, quote, remove_empty
+from imdbattn.settings.keys import SPLIT_FILES, is_debug, results_file
+from imdbattn.settings.machine import gpus, threads_of
 from imdbattn.settings.safety import check_archive, read_json, read_settings, refuse_credentials
+from imdbattn.settings.schema import validate
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +50,7 @@ def run_job(cfg: DictConfig) -> float | None:
     name = folder.name
     try:
         first = claim(folder)
-        settings = checked(plain(cfg))
+        settings = validate(plain_dict(cfg)).model_dump()
         status = "kept"
         lacking = missing(folder, settings)
         if not first:
@@ -165,7 +154,7 @@ def run_apart(folder: Path, settings: Mapping[str, Any], goes_on: bool = False) 
     overrides = [o for o in hydra.overrides.task if not o.startswith(("resume=", "threads="))]
     threads = settings["threads"] or (None if alone else threads_of(hydra.launcher))
     overrides += [f"threads={threads or 'null'}", "hydra.mode=RUN"]
-    overrides += [quoted(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * goes_on)]
+    overrides += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * goes_on)]
     places = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
     if places:  # of --config-dir and hydra.searchpath
         named = (json.dumps(place if "://" in place else f"file://{place}") for place in places)
@@ -237,34 +226,6 @@ def end_with_parent(parent: int | None = None) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM if rank == "0" else signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
-
-
-def cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def gpus() -> list[str]:
-    """GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; found without loading torch."""
-    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [name for name in named.split(",") if name.strip()]
-    if shutil.which("nvidia-smi") is None:
-        return []
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
-    return [str(number) for number in range(listed.count("GPU "))]
-
-
-def slots() -> int:
-    """How many jobs run well side by side on this machine: one a GPU, or one a core where there is none."""
-    return len(gpus()) or cores()
-
-
-def threads_of(launcher: Mapping[str, Any]) -> int:
-    """CPU threads of each job: the cores that Ray gives it, or its share of those here; joblib's -1 is a job a core."""
-    if "ray" in launcher:
-        return max(1, int(launcher["ray"]["remote"].get("num_cpus") or 1))
-    jobs = launcher.get("n_jobs") or 1
-    return max(1, cores() // jobs) if jobs > 0 else 1
 
 
 @contextmanager
@@ -342,7 +303,7 @@ class SweepReport(Callback):
         try:
             _lock = start(config)
         except UserError as error:
-            complain(error)
+            print_error(error)
             sys.exit(2)
         atexit.register(end, config, False)  # where the launcher fails or Ctrl-C is pressed, Hydra calls no callback
 
@@ -351,7 +312,7 @@ class SweepReport(Callback):
         try:
             failed = end(config, True)
         except UserError as error:
-            complain(error)
+            print_error(error)
             sys.exit(2)
         if failed:
             sys.exit(1)
@@ -365,7 +326,8 @@ def start(config: DictConfig) -> FileLock:
     """Readies the sweep folder. Raises UserError when it is none to resume, or another sweep works in it."""
     sweep = Path(config.hydra.sweep.dir)
     refuse_credentials(OmegaConf.to_container(config, resolve=False))  # Hydra writes them into multirun.yaml
-    obey({"resume": config.resume}, {"resume": RULES["resume"]})
+    if config.resume is not None and not str(config.resume).strip():
+        raise UserError("resume= must be text of at least one character, or null")
     if config.resume and not (sweep / LOG).exists():
         raise UserError(f"resume={config.resume}: {sweep} is no sweep folder, it has no {LOG}")
     way_out = "choose another hydra.sweep.dir"

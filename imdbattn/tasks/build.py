@@ -30,7 +30,7 @@ from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.checkpoint import AtomicCheckpointIO, load_weights, read_checkpoint
 from imdbattn.runs.cpu import keep_memory, use_onednn
 from imdbattn.runs.resume import finished
-from imdbattn.settings import digest, shown, without, words_before
+from imdbattn.settings.keys import as_text, digest, without, words_before
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.learner import Learner, ReviewClassifier
 from imdbattn.tasks.loaders import PairData, ReviewData
@@ -228,7 +228,7 @@ def pretrained_encoder(cfg: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str
     mine, there = (without(encoder, "layer.dropout", "embedding.mixout") for encoder in (ours, theirs))
     for key in sorted({*mine, *there}):
         if mine.get(key) != there.get(key):
-            different = f"model.{key}={shown(there.get(key))}, and this model {shown(mine.get(key))}"
+            different = f"model.{key}={as_text(there.get(key))}, and this model {as_text(mine.get(key))}"
             raise UserError(f"init={run} has {different}: train both alike")
     try:
         metrics = read_json(folder / "metrics.json")
