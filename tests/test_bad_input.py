@@ -685,7 +685,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     "no frequent word": (pairs(PAIRS, "data.min_frequency=999"), r"no word of training occurs data\.min_frequency=999"),
     "shares that leave nothing": (
         typed("data=translation", "data.test_share=0.95"),
-        r"data\.validation_share=0\.1 and data\.test_share=0\.95 leave nothing for training: together they must be below",
+        r"data\.validation_share=0\.1 and data\.test_share=0\.95 leave nothing for training: together they must",
     ),
     "other languages": (
         typed("data=translation", "data.languages=[en,de]"),

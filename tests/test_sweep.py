@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from imdbattn.data import pairs as pairs_of
 from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
+from imdbattn.settings import machine
 from imdbattn.settings.cli import has_plugin
 from imdbattn.settings.keys import digest, variant
 from imdbattn.sweep import sweep
@@ -139,7 +140,7 @@ def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, she
     assert sorted(job["status"] for job in found.values()) == ["done", "failed", "failed", "failed"], output
     reasons = " ".join(job["reason"] for job in found.values())
     assert "killed by SIGKILL" in reasons
-    assert "data.tokenizer=scissors is not known" in reasons
+    assert "data.tokenizer=scissors must be one of ptb" in reasons
     for job in found.values():
         if job["status"] == "failed":
             assert f"{job['job']}: {job['reason']}" in output.split("4 jobs: ")[1]
@@ -193,11 +194,11 @@ def test_each_job_on_one_device_has_a_gpu_of_its_own(monkeypatch, job, settings)
             assert chosen == {}
     with sweep.device(gpu) as again:
         assert again == {"CUDA_VISIBLE_DEVICES": "4"}
-    assert sweep.slots() == 2
+    assert machine.slots() == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with sweep.device(gpu) as none:
         assert none == {}
-    assert sweep.slots() == sweep.cores()
+    assert machine.slots() == machine.cores()
 
 
 def test_two_jobs_never_share_a_folder(job):
@@ -209,7 +210,7 @@ def test_two_jobs_never_share_a_folder(job):
 
 
 def test_a_job_gets_the_threads_of_its_place(monkeypatch):
-    monkeypatch.setattr(sweep, "cores", lambda: 8)
+    monkeypatch.setattr(machine, "cores", lambda: 8)
     for launcher, threads in (
         ({}, 8),
         ({"n_jobs": 2}, 4),
@@ -219,7 +220,7 @@ def test_a_job_gets_the_threads_of_its_place(monkeypatch):
         ({"ray": {"remote": {"num_cpus": 0.5}}}, 1),
         ({"ray": {"remote": {}}}, 1),
     ):
-        assert sweep.threads_of(launcher) == threads, launcher
+        assert machine.threads_of(launcher) == threads, launcher
 
 
 @pytest.fixture
@@ -329,7 +330,7 @@ def test_gpus_are_counted_without_torch(monkeypatch, tmp_path):
     )
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert sweep.gpus() == ["0", "1"]
+    assert machine.gpus() == ["0", "1"]
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
@@ -26,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import PACKAGE, digest, flat, within
+from imdbattn.settings.keys import NAME, PACKAGE, digest, flat, within
 from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import refuse_credentials, visible
 
@@ -147,7 +148,7 @@ def digest_of_root(*, _root_: DictConfig) -> str:
 
 
 def folder_name(name: str) -> str:
-    return name if re.fullmatch(r"\w[\w.-]{0,99}", name) else "invalid"
+    return name if re.fullmatch(NAME, name) else "invalid"
 
 
 def run_name(now: str, name: str, digest: str) -> str:
@@ -156,6 +157,9 @@ def run_name(now: str, name: str, digest: str) -> str:
     job = os.environ.get("SLURM_JOB_ID")
     return f"slurm-{job}-{name}-{digest}" if job and not os.environ.get(SWEEP_PID) else f"{now}-{name}"
 
+
+# For `--help` Hydra copies its store of schemas 85 times: 0.93 s of CPU time instead of 0.54 s (medians of ten runs).
+ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
 OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
 OmegaConf.register_new_resolver("run_name", run_name, replace=True)

@@ -53,6 +53,7 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
+NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
 
 

@@ -5,16 +5,17 @@ To add a task, add a subclass of Training to `Settings`. Imports pydantic, which
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
     Field,
+    GetCoreSchemaHandler,
     Tag,
     ValidationError,
     field_validator,
@@ -22,10 +23,11 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import WRITERS, as_text, flat
+from imdbattn.settings.keys import NAME, WRITERS, as_text, flat
 from imdbattn.settings.safety import read_settings, refuse_untrusted
 
 
@@ -36,7 +38,9 @@ class Group(BaseModel):
     for runs of earlier versions.
     """
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True, defer_build=True
+    )
     _given: tuple[str, ...] = ()
 
     @model_validator(mode="wrap")
@@ -51,6 +55,14 @@ class Group(BaseModel):
         values = handler(self)
         return {key: values[key] for key in dict.fromkeys([*self._given, *self.model_fields_set]) if key in values}
 
+    @model_validator(mode="after")
+    def check_all(self) -> Self:
+        self.check()
+        return self
+
+    def check(self) -> None:
+        """Raises UserError for values that do not fit together."""
+
     @field_validator("*", mode="wrap")
     @classmethod
     def describe_error(cls, value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
@@ -63,6 +75,22 @@ class Group(BaseModel):
             raise PydanticCustomError("described", "{words}", {"words": describe(field)}) from None
 
 
+@dataclass(frozen=True)
+class Must:
+    """A condition on a value that is not None. words: the values that the field accepts."""
+
+    words: str
+    holds: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self.check, handler(source))
+
+    def check(self, value: Any) -> Any:
+        if value is not None and not self.holds(value):
+            raise ValueError
+        return value
+
+
 LIMITS = ("gt", "ge", "lt", "le")
 
 
@@ -72,14 +100,14 @@ def holds_groups(annotation: Any) -> bool:
 
 
 def describe(field: FieldInfo) -> str:
-    """The values that a field accepts, in words: its description, or what its type and limits say."""
+    """The values that a field accepts: the words of its condition, or what its type and limits say."""
     union = get_origin(field.annotation) in (Union, UnionType)
     kinds = get_args(field.annotation) if union else (field.annotation,)
     limits = {name: getattr(one, name) for one in field.metadata for name in LIMITS if hasattr(one, name)}
     low, high = limits.get("ge", limits.get("gt")), limits.get("le", limits.get("lt"))
-    infos = [field, *(info for kind in kinds for info in get_args(kind) if isinstance(info, FieldInfo))]
-    if descriptions := [info.description for info in infos if info.description]:
-        words = descriptions[0]
+    metadata = [*field.metadata, *(one for kind in kinds for one in get_args(kind))]
+    if conditions := [one for one in metadata if isinstance(one, Must)]:
+        words = conditions[0].words
     elif choices := [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]:
         words = f"one of {', '.join(choices)}"
     elif bool in kinds:
@@ -98,17 +126,6 @@ def describe(field: FieldInfo) -> str:
     return words + ", or null" * (NoneType in kinds)
 
 
-def satisfies(holds: Callable[[Any], bool]) -> AfterValidator:
-    """A further condition on a field, which needs a description."""
-
-    def check(value: Any) -> Any:
-        if value is not None and not holds(value):
-            raise ValueError
-        return value
-
-    return AfterValidator(check)
-
-
 Text = Annotated[str, Field(pattern=r"\S")]
 OptionalText = Annotated[str | None, Field(pattern=r"\S")]
 Count = Annotated[int, Field(ge=1)]
@@ -120,13 +137,9 @@ InnerShare = Annotated[int | float, Field(gt=0, lt=1)]
 DropShare = Annotated[int | float, Field(ge=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Errors = Literal["strict", "replace"]
-Trust = Annotated[str | list[str] | None, Field(description="the name of a package, or a list of names")]
-ModelName = Annotated[
-    str,
-    Field(
-        pattern=r"^\w[\w.-]{0,99}$",  # it is part of a folder's name
-        description="at most 100 letters, digits, _ . and -, the first a letter, digit or _",
-    ),
+Trust = Annotated[str | list[str] | None, Must("the name of a package, or a list of names", bool)]
+ModelName = Annotated[  # part of a folder's name
+    str, Must("at most 100 letters, digits, _ . and -, the first a letter, digit or _", re.compile(NAME).fullmatch)
 ]
 
 
@@ -149,20 +162,20 @@ class Trainer(Part):
     precision: Any
     strategy: Annotated[
         Any,
-        Field(description="a strategy whose processes are started by commands, such as ddp: not spawn, fork, notebook"),
-        satisfies(lambda name: not (isinstance(name, str) and re.search("spawn|fork|notebook", name))),
+        Must(
+            "a strategy whose processes are started by commands, such as ddp: not spawn, fork, notebook",
+            lambda name: not (isinstance(name, str) and re.search("spawn|fork|notebook", name)),
+        ),
     ] = "auto"
     num_nodes: Count = 1
     max_epochs: OptionalCount = None
-    max_steps: Annotated[
-        int,
-        Field(description="-1, or a whole number of at least 1"),
-        satisfies(lambda steps: steps == -1 or steps > 0),
-    ] = -1
+    max_steps: Annotated[int, Must("-1, or a whole number of at least 1", lambda n: n == -1 or n > 0)] = -1
     val_check_interval: Annotated[
         int | float | str | None,
-        Field(description="a share of an epoch above 0 and at most 1, or a number of batches of at least 1"),
-        satisfies(lambda every: isinstance(every, str) or (every > 0 if isinstance(every, int) else 0 < every <= 1)),
+        Must(
+            "a share of an epoch above 0 and at most 1, or a number of batches of at least 1",
+            lambda every: isinstance(every, str) or (every > 0 if isinstance(every, int) else 0 < every <= 1),
+        ),
     ] = None
     check_val_every_n_epoch: OptionalCount = 1
     accumulate_grad_batches: Count = 1
@@ -173,16 +186,16 @@ class Trainer(Part):
     detect_anomaly: bool = False
     callbacks: Annotated[
         list[Any] | None,
-        Field(description="a list of callbacks, each with a _target_"),
-        satisfies(lambda parts: all(isinstance(p, dict) and isinstance(p.get("_target_"), str) for p in parts)),
+        Must(
+            "a list of callbacks, each with a _target_",
+            lambda parts: all(isinstance(part, dict) and isinstance(part.get("_target_"), str) for part in parts),
+        ),
     ] = None
 
-    @model_validator(mode="after")
-    def has_batches(self) -> Self:
+    def check(self) -> None:
         for name, value in (self.model_extra or {}).items():
-            if re.fullmatch("limit_(train|val|test)_batches", name) and value == 0 and value is not False:
+            if re.fullmatch("limit_(train|val|test)_batches", name) and value == 0:
                 raise UserError(f"trainer.{name}=0 leaves no batches; test=false leaves the test split untouched")
-        return self
 
 
 class TrainerToScore(Trainer):
@@ -191,9 +204,7 @@ class TrainerToScore(Trainer):
 
 class Distances(Part):
     waves: Count = 8
-    places: Annotated[
-        list[int | None], Field(min_length=1, description="a list of whole numbers, or null, such as [null,-1,1]")
-    ] = [None]
+    places: Annotated[list[int | None], Must("a list of whole numbers, or null, such as [null,-1,1]", bool)] = [None]
     strength: Amount = 1.5
 
 
@@ -205,9 +216,7 @@ class Layer(Part):
 
 
 class Convolution(Part):
-    kernel: Annotated[
-        int, Field(ge=1, description="an odd number of at least 1"), satisfies(lambda size: size % 2 == 1)
-    ] = 3
+    kernel: Annotated[int, Must("an odd number of at least 1", lambda size: size > 0 and size % 2)] = 3
 
 
 class Channel(Part):
@@ -249,8 +258,7 @@ class Classifier(Part):
     width: OptionalCount
     dropout: Share
 
-    @model_validator(mode="after")
-    def phrases_have_channels(self) -> Self:
+    def check(self) -> None:
         if self.phrases and not self.channels:
             raise UserError("model.phrases has no effect without model.channels: set it to null")
         for name, channel in (self.channels or {}).items():
@@ -260,7 +268,6 @@ class Classifier(Part):
                 raise UserError(
                     f"model.channels.{name} needs phrases of two words or more: set model.phrases.longest=2"
                 )
-        return self
 
 
 class EncoderDecoder(Part):
@@ -282,8 +289,7 @@ class Glove(Group):
     dim: Count
     path: OptionalText
 
-    @model_validator(mode="after")
-    def exists(self) -> Self:
+    def check(self) -> None:
         if self.path and self.source != "auto":
             raise UserError(
                 f"data.glove.path is given, so data.glove.source={self.source} has no effect: leave it at auto"
@@ -292,10 +298,11 @@ class Glove(Group):
             raise UserError(f"data.glove.source=wheel has 50 dimensions, not data.glove.dim={self.dim}: use official")
         if not self.path and self.dim not in (50, 100, 200, 300):
             raise UserError(f"data.glove.dim={self.dim}: choose one of 50, 100, 200, 300, or give data.glove.path")
-        return self
 
 
-Even = Annotated[int, Field(ge=2, multiple_of=2, description="an even number of at least 2: reviews come in pairs")]
+Even = Annotated[  # because reviews come in pairs
+    int, Must("an even number of at least 2", lambda size: size > 0 and size % 2 == 0)
+]
 
 
 class Probe(Group):
@@ -306,13 +313,11 @@ class Probe(Group):
     validation: Even
     test: Even
 
-    @model_validator(mode="after")
-    def exists(self) -> Self:
+    def check(self) -> None:
         if (size := self.train + self.validation + self.test) > 20_480_000:
             raise UserError(
                 f"data.probe.train, validation and test add up to {size:,} reviews, but only 20,480,000 exist"
             )
-        return self
 
 
 def check_shares(validation: float, test: float) -> None:
@@ -330,8 +335,10 @@ class ReviewData(Group):
     label_column: Text
     label_names: Annotated[
         list[Any] | None,
-        Field(description="a list of different names, such as [neg,pos]"),
-        satisfies(lambda names: 1 < len(names) == len({str(name) for name in names})),
+        Must(
+            "a list of different names, such as [neg,pos]",
+            lambda names: 1 < len(names) == len({str(name) for name in names}),
+        ),
     ]
     unlabelled: OptionalText = None
     encoding_errors: Errors
@@ -349,8 +356,7 @@ class ReviewData(Group):
     pad_to: Count = 1
     probe: Probe | None = None
 
-    @model_validator(mode="after")
-    def source_fits(self) -> Self:
+    def check(self) -> None:
         if self.path and self.source not in ("auto", "path"):
             raise UserError(f"data.path is given, so data.source={self.source} has no effect: leave it at auto")
         if self.source == "path" and not self.path:
@@ -360,17 +366,14 @@ class ReviewData(Group):
         if self.source == "order_probe" and not self.probe:
             raise UserError("data.source=order_probe needs data.probe: use data=order_probe")
         check_shares(self.validation_share, self.test_share)
-        return self
 
 
 Lengths = Annotated[
     list[int],
-    Field(
-        min_length=2,
-        max_length=2,
-        description="the shortest and the longest length, from 1 to 1000, in ascending order, such as [1,20]",
+    Must(
+        "the shortest and the longest length, from 1 to 1000, in ascending order, such as [1,20]",
+        lambda bounds: len(bounds) == 2 and 1 <= bounds[0] <= bounds[1] <= 1000,
     ),
-    satisfies(lambda bounds: 1 <= bounds[0] <= bounds[1] <= 1000),
 ]
 Strings = Annotated[int, Field(ge=1, le=10_000_000)]
 
@@ -393,13 +396,12 @@ class Translation(Group):
     path: OptionalText
     hub: Annotated[
         str | None,
-        Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$", description="owner/name of a dataset at the hub"),
+        Must("owner/name of a dataset at the hub", re.compile(r"\w[\w.-]*/\w[\w.-]*").fullmatch),
     ]
     hub_config: OptionalText
     languages: Annotated[
         list[str],
-        Field(description="a list of two different names, such as [en,fr]"),
-        satisfies(lambda names: len(names) == len(set(names)) == 2),
+        Must("a list of two different names, such as [en,fr]", lambda names: len(names) == len(set(names)) == 2),
     ]
     lower: bool
     min_frequency: Count
@@ -411,8 +413,7 @@ class Translation(Group):
     batch_tokens: Count
     eval_batch_tokens: Count
 
-    @model_validator(mode="after")
-    def source_fits(self) -> Self:
+    def check(self) -> None:
         given = [name for name in ("path", "hub") if getattr(self, name)]
         kind = self.source if self.source != "auto" else (given or ["packaged"])[0]
         if len(given) == 2:
@@ -427,7 +428,6 @@ class Translation(Group):
                 f"data.languages={self.languages}, but the packaged pairs have [en,fr]: use these, or give a data.path"
             )
         check_shares(self.validation_share, self.test_share)
-        return self
 
 
 PairData = Annotated[
@@ -496,23 +496,22 @@ class ReviewSettings(Training):
     data: ReviewData
     model: Classifier
 
-    @model_validator(mode="after")
-    def learned_positions_suffice(self) -> Self:
-        positions, tokens = self.model.positions, self.data.max_tokens
-        if positions.target.endswith(".Learned"):
-            if positions.length is None:
-                raise UserError("learned positions need a last position: set data.max_tokens or model.positions.length")
-            if tokens is None or tokens > positions.length:
-                raise UserError(
-                    f"model.positions.length={positions.length} is too short for data.max_tokens={as_text(tokens)}"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def task_fits(self) -> Self:
+    def check(self) -> None:
+        check_positions(self.model.positions, self.data.max_tokens)
         if self.data.unlabelled:
             raise UserError("data.unlabelled has no effect without task=masked_words: omit it")
-        return self
+
+
+def check_positions(positions: Positions, max_tokens: int | None) -> None:
+    """Raises UserError if positions are learned for shorter reviews than those of `max_tokens`."""
+    if not positions.target.endswith(".Learned"):
+        return
+    if positions.length is None:
+        raise UserError("learned positions need a last position: set data.max_tokens or model.positions.length")
+    if max_tokens is None or max_tokens > positions.length:
+        raise UserError(
+            f"model.positions.length={positions.length} is too short for data.max_tokens={as_text(max_tokens)}"
+        )
 
 
 class Masked(Group):
@@ -520,15 +519,17 @@ class Masked(Group):
     words: Annotated[int, Field(ge=2)]
 
 
-class MaskedWordSettings(ReviewSettings):
-    task: Literal["masked_words"]  # type: ignore[assignment]
+class MaskedWordSettings(Training):
+    task: Literal["masked_words"]
+    choose_by: Literal["accuracy", "loss"] = "accuracy"
     masked: Masked
+    data: ReviewData
+    model: Classifier
 
-    @model_validator(mode="after")
-    def task_fits(self) -> Self:
+    def check(self) -> None:
+        check_positions(self.model.positions, self.data.max_tokens)
         if self.init:
             raise UserError("init has no effect with task=masked_words: set init=null")
-        return self
 
 
 class Seq2SeqSettings(Training):
@@ -556,13 +557,11 @@ class Seq2SeqSettings(Training):
             )
         return values
 
-    @model_validator(mode="after")
-    def task_fits(self) -> Self:
+    def check(self) -> None:
         if self.init:
             raise UserError("init has no effect with task=seq2seq: set init=null")
         if self.choose_by == "bleu" and isinstance(self.data, Reverse):
             raise UserError("choose_by=bleu needs words: use data=translation")
-        return self
 
 
 Settings = ReviewSettings | MaskedWordSettings | Seq2SeqSettings
@@ -612,11 +611,9 @@ class Predict(Group):
     length_penalty: Annotated[int | float, Field(ge=0, le=10)]
     data: DataHere
 
-    @model_validator(mode="after")
-    def has_one_input(self) -> Self:
+    def check(self) -> None:
         if self.text is not None and self.file is not None:
             raise UserError("give text= or file=, not both")
-        return self
 
 
 class Picture(Group):
@@ -629,11 +626,9 @@ class Picture(Group):
     trust: Trust
     data: DataHere
 
-    @model_validator(mode="after")
-    def has_one_text(self) -> Self:
+    def check(self) -> None:
         if self.picture == "attention" and (self.text is None) == (self.row is None):
             raise UserError("picture=attention needs text=... or row=<row of a test review>, one of them")
-        return self
 
 
 class Compare(Group):
@@ -646,8 +641,10 @@ class Compare(Group):
     disagreements: Annotated[int, Field(ge=0)]
     words: Annotated[
         dict[str, list[Text]],
-        Field(description="names (other than length) with a list of words each, such as {not: [not, n't]}"),
-        satisfies(lambda words: "length" not in words and all(words.values())),
+        Must(
+            "names (other than length) with a list of words each, such as {not: [not, n't]}",
+            lambda words: "length" not in words and all(words.values()),
+        ),
     ]
 
 
@@ -660,11 +657,9 @@ class Dashboard(Group):
     dry_run: bool
     out: Text
 
-    @model_validator(mode="after")
-    def has_owner(self) -> Self:
+    def check(self) -> None:
         if not self.dry_run and not self.entity:
             raise UserError("entity=<W&B user or team> is needed, or dry_run=true writes the workspace as JSON")
-        return self
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
