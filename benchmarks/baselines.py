@@ -38,7 +38,8 @@ from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predi
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import pinned
 from imdbattn.runs.score import run_facts, score_facts
-from imdbattn.settings import checked, conf_dir, plain, quoted
+from imdbattn.settings.cli import conf_dir, plain_dict, quote
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.learner import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
@@ -234,10 +235,10 @@ BASELINES = {
 def read(overrides: Sequence[str]) -> Task:
     """The corpus that training would have with these settings."""
     paths = ("data.path", "data.glove.path", "data.cache_dir")
-    chosen = ["data.source=packaged", *(quoted(override, paths) for override in overrides)]
+    chosen = ["data.source=packaged", *(quote(override, paths) for override in overrides)]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         try:
-            cfg = checked(plain(compose("train", overrides=chosen)))
+            cfg = validate(plain_dict(compose("train", overrides=chosen))).model_dump()
         except HydraException as error:
             raise UserError(str(error).splitlines()[0]) from error
     corpus = prepare(cfg["data"])

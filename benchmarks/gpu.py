@@ -25,7 +25,7 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import compile_net, quiet
-from imdbattn.settings import RUNGS
+from imdbattn.settings.keys import RUNGS
 
 TENSORS = ("ids", "offsets", "labels")
 LIMIT_MB = 60

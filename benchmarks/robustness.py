@@ -31,7 +31,7 @@ from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.runs.score import load_reader
-from imdbattn.settings import flat
+from imdbattn.settings.keys import flat
 from imdbattn.tasks.reader import Reader
 
 if TYPE_CHECKING:

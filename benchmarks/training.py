@@ -25,7 +25,8 @@ from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import Ragged, as_tensor
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.settings import checked, conf_dir, plain
+from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import build_data, new_module
 from imdbattn.tasks.learner import ReviewClassifier
 from imdbattn.tasks.loaders import BatchData
@@ -35,7 +36,7 @@ def settings(*overrides: str) -> dict:
     """The settings of `python -m imdbattn.train <overrides>`, without logger, progress bar and download."""
     base = ["data.source=packaged", "logger=none", "trainer.enable_progress_bar=false"]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return checked(plain(compose("train", overrides=[*base, *overrides])))
+        return validate(plain_dict(compose("train", overrides=[*base, *overrides]))).model_dump()
 
 
 def part(reviews: Ragged, count: int, seed: int = 0) -> Ragged:

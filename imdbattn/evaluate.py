@@ -2,16 +2,17 @@
 
 from omegaconf import DictConfig
 
-from imdbattn.settings import command, many_imports, obey, one_of, plain
+from imdbattn.settings.cli import command, plain_dict, without_gc
 from imdbattn.settings.safety import visible
 
 
 @command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir")
 def main(cfg: DictConfig) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the run folder."""
-    settings = plain(cfg)
-    obey(settings, {"split": one_of("train", "validation", "test")})
-    with many_imports():
+    from imdbattn.settings.schema import Evaluate, validate_as  # pydantic, for which `--help` does not wait
+
+    settings = validate_as(Evaluate, plain_dict(cfg)).model_dump()
+    with without_gc():
         from imdbattn.runs.score import score_run
 
     metrics = score_run(settings)

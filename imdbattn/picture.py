@@ -7,30 +7,24 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES
-from imdbattn.settings import command, many_imports, maybe, obey, one_of, plain, take_argument, whole
-
-RULES = {
-    "picture": one_of("positions", "attention", "scaling"),
-    "row": maybe(whole(0)),
-    "words": whole(1, 200),
-}
+from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
 
 
 def picture(cfg: DictConfig, text: str | None) -> None:
     """Prints the path of each file that is written."""
-    for path in draw(plain(cfg) | ({} if text is None else {"text": text})):
+    for path in draw(plain_dict(cfg) | ({} if text is None else {"text": text})):
         print(path)
 
 
 def draw(settings: dict[str, Any]) -> list[Path]:
     """Draws the picture that conf/picture.yaml's settings choose, and returns the files. Raises UserError."""
-    obey(settings, RULES)
+    from imdbattn.settings.schema import Picture, validate_as  # pydantic, for which `--help` does not wait
+
+    settings = validate_as(Picture, settings).model_dump()
     kind, text, row = settings["picture"], settings["text"], settings["row"]
-    if kind == "attention" and (text is None) == (row is None):
-        raise UserError("picture=attention needs text=... or row=<row of a test review>, one of them")
     if kind == "attention" and text is None:
         text = text_of_row(settings, row)
-    with many_imports():
+    with without_gc():
         from imdbattn.explain.figures import draw_positions, write_png
         from imdbattn.explain.scaling import scaling_figure
         from imdbattn.explain.show import digest, write_attention

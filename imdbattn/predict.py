@@ -10,22 +10,18 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from imdbattn.data.text_lines import Texts, read_texts
-from imdbattn.errors import UserError
-from imdbattn.settings import YES_OR_NO, command, many_imports, number, obey, plain, take_argument, whole
+from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
 from imdbattn.settings.safety import visible
-
-RULES = {"explain": YES_OR_NO, "beams": whole(1, 100), "length_penalty": number(0, 10)}
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints one line per text as soon as it is known; with explain=true all results and the path of a page."""
-    settings = plain(cfg) | ({} if text is None else {"text": text})
-    obey(settings, RULES)
+    from imdbattn.settings.schema import Predict, validate_as  # pydantic, for which `--help` does not wait
+
+    settings = validate_as(Predict, plain_dict(cfg) | ({} if text is None else {"text": text})).model_dump()
     text, file = settings["text"], settings["file"]
-    if text is not None and file is not None:
-        raise UserError("give text= or file=, not both")
     texts = read_texts(file) if text is None else Texts(iter([str(text)]), 1)
-    with many_imports():
+    with without_gc():
         from imdbattn.explain.show import digest, print_readings, write_page
         from imdbattn.runs.score import label_each, load_reader
         from imdbattn.tasks.seq2seq import Writer, refuse_empty

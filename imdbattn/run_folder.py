@@ -16,8 +16,9 @@ from typing import Any
 
 from imdbattn.errors import UserError
 from imdbattn.files import atomically, write_atomically
-from imdbattn.settings import flat, read_run
+from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import read_settings
+from imdbattn.settings.schema import read_run
 
 SPLIT_FILES = {  # of each split: predictions, and the texts they belong to
     "test": ("predictions.parquet", "reviews.parquet"),

@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.runs.resume import resumed, was_restarted
-from imdbattn.settings import PARENT_PID, SWEEP_PID, checked, command, in_sweep, many_imports, plain
+from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, command, in_sweep, plain_dict, without_gc
+from imdbattn.settings.schema import validate
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")
@@ -20,7 +21,8 @@ def main(cfg: DictConfig) -> float | None:
         from imdbattn.sweep.job import run_job
 
         return run_job(cfg)
-    settings, job = plain(cfg), HydraConfig.get()
+
+    settings, job = plain_dict(cfg), HydraConfig.get()
     folder = Path(job.runtime.output_dir).resolve()  # runs/latest is a link
     named = any(word.startswith("hydra.run.dir=") for word in job.overrides.hydra)
     if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
@@ -29,13 +31,13 @@ def main(cfg: DictConfig) -> float | None:
         raise UserError("resume= and hydra.run.dir= name two folders: omit hydra.run.dir=")
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
-    settings = checked(settings)
+    settings = validate(settings).model_dump()
     if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
         from imdbattn.sweep.job import end_with
 
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
     os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
-    with many_imports():  # these take seconds, which `--help` and a wrong key need not wait for
+    with without_gc():  # these take seconds, which `--help` and a wrong key need not wait for
         if settings["logger"]["name"] == "wandb":
             with suppress(Exception):  # a broken W&B does not stop training
                 # wandb.init imports it: 0.4 s now, 1.5 s once torch is loaded.

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from imdbattn.settings import SWEEP_PID, checked, conf_dir, plain
+from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
+from imdbattn.settings.schema import validate
 
 # No test waits for the hub, uses a W&B account, or draws more threads than a job would get.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
@@ -71,8 +72,8 @@ def settings():
 
     def composed(*overrides: str, config: str = "train") -> dict:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            found = plain(compose(config, overrides=list(overrides)))
-            return checked(found) if config == "train" else found
+            found = plain_dict(compose(config, overrides=list(overrides)))
+            return validate(found).model_dump() if config == "train" else found
 
     return composed
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .nets import batch, net
 

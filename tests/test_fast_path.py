@@ -14,7 +14,7 @@ from imdbattn.nn.scores import padding_mask
 from imdbattn.runs import trainer as trainer_module
 from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import build_trainer, compile_net
-from imdbattn.settings import BEYOND, RUNGS, words_before
+from imdbattn.settings.keys import BEYOND, RUNGS, words_before
 from imdbattn.tasks.build import build_module
 from tests.nets import WIDTH, WORDS, net, vectors
 

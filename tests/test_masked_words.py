@@ -179,8 +179,8 @@ def test_pretraining_is_no_classifier(pretrained, settings):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["data.unlabelled=hub"], "data.unlabelled has no meaning without task=masked_words"),
-        (["task=masked_words", "init=runs/x"], "init has no meaning with task=masked_words"),
+        (["data.unlabelled=hub"], "data.unlabelled has no effect without task=masked_words"),
+        (["task=masked_words", "init=runs/x"], "init has no effect with task=masked_words"),
         (["task=masked_words", "masked.share=1"], "masked.share=1 must be a number from 0 to 1 (exclusive)"),
         (["task=masked_words", "masked.words=1"], "masked.words=1 must be a whole number of at least 2"),
     ],

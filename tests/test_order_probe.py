@@ -103,15 +103,15 @@ def test_the_cache_tells_corpora_apart(settings, monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data.probe.train=7"], r"data\.probe\.train=7 must be even and at least 2"),
-        (["data.probe.test=0"], r"data\.probe\.test=0 must be even and at least 2"),
-        (["data.probe.validation=-2"], r"data\.probe\.validation=-2 must be a whole number"),
-        (["data.probe.test=2.5"], r"data\.probe\.test=2\.5 must be a whole number"),
+        (["data.probe.train=7"], r"data\.probe\.train=7 must be an even number of at least 2"),
+        (["data.probe.test=0"], r"data\.probe\.test=0 must be an even number of at least 2"),
+        (["data.probe.validation=-2"], r"data\.probe\.validation=-2 must be an even number"),
+        (["data.probe.test=2.5"], r"data\.probe\.test=2\.5 must be an even number"),
         (["data.probe.seed=null"], r"data\.probe\.seed=null must be a whole number"),
         (["data.probe.seed=-1"], r"data\.probe\.seed=-1 must be a whole number"),
-        ([f"data.probe.train={2 * PAIRS}"], r"data\.probe\.train, validation and test ask for 20,483,000 reviews"),
+        ([f"data.probe.train={2 * PAIRS}"], r"data\.probe\.train, validation and test add up to 20,483,000 reviews"),
         (["data=reviews", "data.source=order_probe"], r"data\.source=order_probe needs .* data=order_probe"),
-        (["data.path=x.csv"], r"data\.path is given, so data\.source=order_probe has no meaning"),
+        (["data.path=x.csv"], r"data\.path is given, so data\.source=order_probe has no effect"),
     ],
 )
 def test_a_corpus_that_cannot_be_made_ends_in_one_line(settings, overrides, message):

@@ -15,7 +15,8 @@ import pytest
 
 from imdbattn.data.text_lines import read_lines, read_texts
 from imdbattn.runs.score import label_each, label_texts, load_reader
-from imdbattn.settings import BEYOND, RUNGS, quoted, take_argument
+from imdbattn.settings.cli import quote, take_argument
+from imdbattn.settings.keys import BEYOND, RUNGS
 from tests.conftest import BAD, FILLER, GOOD
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
@@ -119,7 +120,7 @@ def test_any_path_and_any_text_pass_the_command_line_unchanged(monkeypatch):
         monkeypatch.setattr("sys.argv", ["predict", f"text={text}", "explain=true"])
         assert take_argument("text") == text
         assert sys.argv == ["predict", "explain=true"]
-        (file,) = OverridesParser.create().parse_overrides([quoted(f"file={text}", ("run", "file"))])
+        (file,) = OverridesParser.create().parse_overrides([quote(f"file={text}", ("run", "file"))])
         assert file.value() == text
 
 

@@ -23,7 +23,7 @@ from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
 from imdbattn.data.sources import Split, fingerprint
 from imdbattn.data.vocabulary import BOS, EOS, MARKERS, PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.settings import conf_dir
+from imdbattn.settings.cli import conf_dir
 
 REVERSE = yaml.safe_load((conf_dir() / "data/reverse.yaml").read_text())["data"]
 TRANSLATION = yaml.safe_load((conf_dir() / "data/translation.yaml").read_text())["data"]

@@ -276,7 +276,7 @@ def test_a_file_takes_the_place_of_the_dataset_that_a_run_was_trained_on(setting
         ("reverse", "data.source=packaged", r"data\.source=packaged has no meaning for this run"),
         ("reverse", "data.max_tokens=5", r"data\.max_tokens has no meaning for this run"),
         ("reverse", "data.test_lengths=[4,6]", r"are among the lengths \[1, 4\] that the run was trained on"),
-        ("reverse", "data.test_lengths=[0,3]", r"data\.test_lengths=\[0, 3\] must rise, from at least 1"),
+        ("reverse", "data.test_lengths=[0,3]", r"data\.test_lengths=\[0, 3\] must be the shortest and the longest"),
         ("reverse", "data.test_lengths=3", r"data\.test_lengths=3 must be the shortest and the longest"),
         ("translation", "data.test_lengths=[1,2]", r"data\.test_lengths has no meaning for this run"),
         ("translation", "data.source=reverse", r"data\.source=reverse has no meaning for this run"),

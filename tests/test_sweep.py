@@ -19,7 +19,9 @@ from omegaconf import OmegaConf
 from imdbattn.data import pairs as pairs_of
 from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
-from imdbattn.settings import SWEEP_PID, digest, has_plugin, machine, variant
+from imdbattn.settings import machine
+from imdbattn.settings.cli import SWEEP_PID, has_plugin
+from imdbattn.settings.keys import digest, variant
 from imdbattn.sweep import job as one_job
 from imdbattn.sweep import sweep
 
@@ -141,7 +143,7 @@ def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, she
     assert sorted(job["status"] for job in found.values()) == ["done", "failed", "failed", "failed"], output
     reasons = " ".join(job["reason"] for job in found.values())
     assert "killed by SIGKILL" in reasons
-    assert "data.tokenizer=scissors is not known" in reasons
+    assert "data.tokenizer=scissors must be one of ptb" in reasons
     for job in found.values():
         if job["status"] == "failed":
             assert f"{job['job']}: {job['reason']}" in output.split("4 jobs: ")[1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from imdbattn.data.ragged import ragged
 from imdbattn.nn.beyond.distances import Distances
 from imdbattn.nn.ladder import Learned, Sinusoidal, Words, sinusoids
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .conftest import POSITIONAL
 from .nets import WORDS, batch, net

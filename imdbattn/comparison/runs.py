@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, is_debug, read_curves
-from imdbattn.settings import BEYOND, RUNGS, WRITERS, variant
+from imdbattn.settings.keys import BEYOND, RUNGS, WRITERS, variant
 from imdbattn.settings.safety import read_json, read_settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from imdbattn.runs.trainer import float32_products
-from imdbattn.settings import PACKAGE
+from imdbattn.settings.keys import PACKAGE
 
 PACKAGES = (
     *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),

@@ -8,7 +8,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.settings import NO_EFFECT, flat, overlay, read_run, within, without
+from imdbattn.settings.keys import NO_EFFECT, flat, overlay, within, without
+from imdbattn.settings.schema import read_run
 
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a job that is started again
 

@@ -16,8 +16,9 @@ from imdbattn.explain.reading import Reading
 from imdbattn.explain.show import DETAILED
 from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
-from imdbattn.settings import checked, flat, overlay
+from imdbattn.settings.keys import flat, overlay
 from imdbattn.settings.safety import read_json, visible
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import build_data, build_pair_data, trained_module, trained_writer
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -97,7 +98,7 @@ def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
     changed["data"]["cache_dir"] = changes.get("cache_dir")  # never the one that a foreign run folder names
     if "source" in changes:  # replaces the run's own file or dataset, and is read completely
         changed["data"] |= dict.fromkeys({"path", "hub", "limit"} & (theirs.keys() - changes.keys()))
-    return checked(changed)
+    return validate(changed).model_dump()
 
 
 def data_to_score(

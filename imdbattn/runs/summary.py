@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import UserError
-from imdbattn.settings import SWEEP_PID
+from imdbattn.settings.cli import SWEEP_PID
 from imdbattn.settings.safety import read_json, trust_option
 from imdbattn.tracking.wandb_run import upload_command
 

@@ -23,9 +23,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES, is_debug, results_file
-from imdbattn.settings import PARENT_PID, SWEEP_PID, checked, plain, quoted
+from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
 from imdbattn.settings.machine import gpus, threads_of
 from imdbattn.settings.safety import check_archive, read_json, read_settings
+from imdbattn.settings.schema import validate
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def run_job(cfg: DictConfig) -> float | None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
         with FileLock(folder / ".job.lock"):  # a job with the same settings waits, and keeps the results of the first
-            status, metrics = train_or_keep(folder, checked(plain(cfg)))
+            status, metrics = train_or_keep(folder, validate(plain_dict(cfg)).model_dump())
     except Exception as error:  # any exception: the other jobs have to run
         reason = " ".join(str(error).split()) or type(error).__name__
         note(folder.name, "failed", reason)
@@ -136,7 +137,7 @@ def train(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
     overrides = [o for o in hydra.overrides.task if not o.startswith(("resume=", "threads="))]
     threads = settings["threads"] or (None if alone else threads_of(hydra.launcher))
     overrides += [f"threads={threads or 'null'}", "hydra.mode=RUN"]
-    overrides += [quoted(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
+    overrides += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
     places = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
     if places:  # from --config-dir and hydra.searchpath
         urls = (json.dumps(place if "://" in place else f"file://{place}") for place in places)

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically, writing_into
-from imdbattn.settings import SWEEP_PID, complain, conf_dir, remove_empty
+from imdbattn.settings.cli import SWEEP_PID, conf_dir, print_error, remove_empty
 from imdbattn.settings.safety import refuse_credentials
 from imdbattn.sweep.job import LOG, group_of, jobs_of
 
@@ -39,7 +39,7 @@ class SweepReport(Callback):
         try:
             lock = self.start(config)
         except UserError as error:
-            complain(error)
+            print_error(error)
             sys.exit(2)
         atexit.register(lock.release)
         atexit.register(self.end, config, complete=False)  # after Ctrl-C or a failed launcher Hydra calls no callback
@@ -90,7 +90,7 @@ class SweepReport(Callback):
             self.restore(sweep)
             if complete:  # else Hydra could not compose the jobs, and has reported it
                 overrides = " ".join(config.hydra.overrides.task)
-                complain(f"the sweep has no jobs: one of its settings has no value to choose from ({overrides})")
+                print_error(f"the sweep has no jobs: one of its settings has no value to choose from ({overrides})")
             return 2
         failed = [job for job in jobs.values() if job["status"] == "failed"]
         statuses = [job["status"] for job in jobs.values()]

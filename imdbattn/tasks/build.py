@@ -25,7 +25,7 @@ from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import FINGERPRINT, finished, open_run
-from imdbattn.settings import digest, shown, without, words_before
+from imdbattn.settings.keys import as_text, digest, without, words_before
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.learner import Learner, ReviewClassifier
 from imdbattn.tasks.loaders import BatchData
@@ -223,7 +223,7 @@ def pretrained_encoder(cfg: Mapping[str, Any], corpus: ReviewCorpus) -> tuple[di
     mine, there = (without(encoder, "layer.dropout", "embedding.mixout") for encoder in (ours, theirs))
     for key in sorted({*mine, *there}):
         if mine.get(key) != there.get(key):
-            different = f"model.{key}={shown(there.get(key))}, and this model {shown(mine.get(key))}"
+            different = f"model.{key}={as_text(there.get(key))}, and this model {as_text(mine.get(key))}"
             raise UserError(f"init={run} has {different}: train both alike")
     try:
         metrics = read_json(folder / "metrics.json")

@@ -17,7 +17,7 @@ from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.watch import rollout, watch
-from imdbattn.settings import words_before
+from imdbattn.settings.keys import words_before
 from imdbattn.tasks.learner import ReviewClassifier
 
 
