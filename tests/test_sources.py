@@ -17,10 +17,12 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from imdbattn.data import pairs
 from imdbattn.data import reviews as sources
 from imdbattn.data.corpus import prepare
 from imdbattn.data.reviews import block_cut, cut_reviews, find_source
 from imdbattn.data.sources import Split, Texts
+from imdbattn.data.text_files import decode
 from imdbattn.errors import UserError
 
 TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", "x", "y", "z", "v", "w", "p", "q"]
@@ -311,3 +313,31 @@ def test_the_cache_opens_with_datasets_too(settings, small):
     corpus = prepare(settings(*small)["data"])
     file = next(corpus.glove.folder.parents[1].rglob("test.arrow"))
     assert set(Dataset.from_file(str(file)).column_names) == {"ids", "label", "row"}
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.tsv", "r.jsonl", "unlabelled.txt", "pairs.txt"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,label\n".encode("utf-16"), "is UTF-16: save it as UTF-8"),
+        (b"\x1f\x8b\x08", "is compressed: unpack it first"),
+        (b"caf\xe9", r"is not UTF-8 at byte 3, line 1.*: save it as UTF-8, or set data\.encoding_errors=replace"),
+    ],
+)
+def test_all_kinds_of_text_are_refused_with_the_same_words(settings, tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    if name == "unlabelled.txt":
+        source = sources.unlabelled_source(str(path), "strict")
+    elif name == "pairs.txt":
+        source = pairs.find_source(settings("task=seq2seq", "data=translation", f"data.path={path}")["data"])
+    else:
+        source = find_source(data(settings, path))
+    with pytest.raises(UserError, match=rf"{name} {message}"):
+        source.load()
+
+
+def test_a_stream_is_decoded_line_by_line_with_the_same_words():
+    assert decode(b"\xef\xbb\xbfgood\n", "standard input") == "good\n"
+    with pytest.raises(UserError, match=r"^standard input is not UTF-8 at byte 8, line 2: save it as UTF-8$"):
+        decode(b"caf\xe9", "standard input", way_out="save it as UTF-8", byte=5, line=1)
