@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from benchmarks import baselines
-from imdbattn.comparison.runs import FINGERPRINT, REVIEWS, Run, display, read_run
+from imdbattn.comparison.runs import REVIEWS, Run, display, read_run
 from imdbattn.errors import UserError
-from imdbattn.runs.fit import score_facts
-from imdbattn.settings import SPLIT_FILES
+from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
+from imdbattn.runs.score import score_facts
 from imdbattn.tasks.learner import Scores
 
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())  # of metrics.json, in all members

@@ -25,12 +25,13 @@ from benchmarks import baselines
 from imdbattn.comparison import statistics
 from imdbattn.comparison.compare import LEVEL, by_set, read_predictions
 from imdbattn.comparison.figures import COLORS, GREY, MARKERS, finish, percents, png, row_chart, signed, wrapped
-from imdbattn.comparison.runs import FINGERPRINT, REVIEWS, Predictions, Run, Skipped, display, find_runs, variants
+from imdbattn.comparison.runs import REVIEWS, Predictions, Run, Skipped, display, find_runs, variants
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
+from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.runs.score import load_reader
-from imdbattn.settings import SPLIT_FILES, flat
+from imdbattn.settings import flat
 from imdbattn.tasks.reader import Reader
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def answers_of_run(run: Run, texts: Sequence[str]) -> Answers:
     ordered = sorted(texts, key=len)
     parts = (ordered[start : start + AT_ONCE] for start in range(0, len(ordered), AT_ONCE))
     found = [one for some in parts for one in reader.label(some)]
-    return {one.text: (labels.index(one.label), one.probability) for one in found}
+    return {one.text: (labels.index(one.output), one.probability) for one in found}
 
 
 def check_unchanged(run: Run, answers: Answers, texts: Sequence[str], recorded: Predictions, split: str) -> None:

@@ -28,9 +28,9 @@ from benchmarks.table import Row, in_turn, markdown, row
 from imdbattn.data.pairs import PairCorpus, prepare
 from imdbattn.data.vocabulary import BOS, EOS, PAD
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.fit import quiet
+from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings import checked, conf_dir, plain
-from imdbattn.tasks.build import build_pair_data, build_trainer, new_writer
+from imdbattn.tasks.build import build_pair_data, new_writer
 
 BATCH = 64  # strings
 LETTERS = 20  # of the strings of one length

@@ -376,7 +376,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "no trainer": (typed("trainer._target_=imdbattn.files.write_atomically"), r"is not a subclass of .*Trainer"),
     "unknown part": (
-        typed("model.positions._target_=imdbattn.nn.positions.Nowhere"),
+        typed("model.positions._target_=imdbattn.nn.ladder.Nowhere"),
         "Nowhere cannot be imported: .*Nowhere",
     ),
     "a package that is not there": (typed("model.layer._target_=mypkg.Layer"), "imported: No module named 'mypkg'"),
@@ -399,14 +399,14 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a source without its path": (typed("data.source=path", "data.path=null"), r"data\.source=path needs data\.path"),
     "unknown tokenizer": (
         typed("data.tokenizer=scissors"),
-        r"data\.tokenizer=scissors is not known: choose one of ptb",
+        r"data\.tokenizer=scissors is unknown: choose one of ptb",
     ),
     # reviews
     "a missing file": (typed("data.path=nowhere.csv"), r"nowhere\.csv does not exist: give a file, or a folder"),
     "a name too long": (typed(f"data.path={'x' * 5000}"), "does not exist"),
     "an empty file": (reviews(""), r"r\.csv is empty: it should hold reviews and their labels"),
     "header only": (reviews("text,label\n"), r"r\.csv has a header and no rows"),
-    "blank lines only": (reviews("\n\n\n"), r"r\.csv cannot be read .*: a header and a row"),
+    "blank lines only": (reviews("\n\n\n"), r"r\.csv cannot be read .*: write a header and one row"),
     "no such column": (
         reviews(csv_text(head="review,label")),
         r"no column 'text'; it has review, label: set data\.text_column",
@@ -445,39 +445,39 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a missing key": (reviews(lines({"label": "pos"}), "r.jsonl"), rf"row 40 {COUNTED} has no 'text': fill it"),
     "not UTF-8": (
         reviews(csv_text().encode().replace(b"good film word3,", b"caf\xe9,")),
-        rf"not UTF-8 at byte 82, in row 3 {COUNTED}, line 5: save it as UTF-8; data\.encoding_errors=replace goes on",
+        rf"not UTF-8 at byte 82, line 5, in row 3 {COUNTED}: save it as UTF-8, or set data\.encoding_errors=replace",
     ),
     "not UTF-8, behind a review of two lines": (
         reviews(b'text,label\n"one\ntwo",pos\n' + b"caf\xe9,neg\n"),
-        rf"at byte 28, in row 1 {COUNTED}, line 4",
+        rf"at byte 28, line 4, in row 1 {COUNTED}",
     ),
     "not UTF-8 JSON": (
         reviews(lines().encode() + b'{"text": "caf\xe9", "label": "neg"}\n', "r.jsonl"),
-        rf"r\.jsonl is not UTF-8 at byte \d+, in row 40 {COUNTED}, line 41.*data\.encoding_errors=replace",
+        r"r\.jsonl is not UTF-8 at byte \d+, line 41: .*data\.encoding_errors=replace",
     ),
-    "a label not UTF-8": (reviews(csv_text().encode().replace(b",pos", b",p\xf6s")), rf"in row 1 {COUNTED}, line 3"),
-    "a header not UTF-8": (reviews(b"text,label,caf\xe9\nx,pos,1\n"), "not UTF-8 at byte 14, in the header"),
-    "UTF-16": (reviews(csv_text().encode("utf-16")), "not UTF-8 at byte 0, in the header: save it as UTF-8"),
+    "a label not UTF-8": (reviews(csv_text().encode().replace(b",pos", b",p\xf6s")), rf"line 3, in row 1 {COUNTED}"),
+    "a header not UTF-8": (reviews(b"text,label,caf\xe9\nx,pos,1\n"), "not UTF-8 at byte 14, line 1, in the header"),
+    "UTF-16": (reviews(csv_text().encode("utf-16")), r"r\.csv is UTF-16: save it as UTF-8"),
     "a null byte": (
         reviews(csv_text().replace("word2", "\0")),
-        rf"row 2 {COUNTED} of .*r\.csv has a null byte: .* data\.encoding_errors=replace goes on",
+        rf"r\.csv: row 2 {COUNTED} has a null byte in 'text': .* data\.encoding_errors=replace",
     ),
     "a null byte in JSON": (reviews(lines({"text": "\0", "label": "pos"}), "r.jsonl"), "row 40 .* has a null byte"),
     "a row too long": (
         reviews(csv_text() + "b,neg,more\n"),
-        r"Expected 2 columns, got 3.*a row for each review, quoted",
+        r"Expected 2 columns, got 3.*one row per review, quoted",
     ),
     "a quote not closed": (
         reviews(csv_text().replace("a good", '"a good', 1)),
-        r"r\.csv cannot be read .*, quoted where",
+        r"r\.csv cannot be read .*, quoted if",
     ),
     "a zip for a csv": (reviews(zipped("r.csv", csv_text().encode())), r"r\.csv is compressed: unpack it first"),
     "a gz for a csv": (reviews(gzip.compress(csv_text().encode())), r"r\.csv is compressed: unpack it first"),
     "a list a line": (
         reviews('["x", "pos"]\n' * 40, "r.jsonl"),
-        r"r\.jsonl cannot be read .*: one \{.* a line is wanted",
+        r"r\.jsonl cannot be read .*: write one \{.* per line",
     ),
-    "one list for all": (reviews(json.dumps([{"text": "x", "label": 1}] * 9), "r.json"), r"one \{.* a line is wanted"),
+    "one list for all": (reviews(json.dumps([{"text": "x", "label": 1}] * 9), "r.json"), r"one \{.* per line"),
     "half a line": (reviews(lines()[:-9], "r.jsonl"), r"r\.jsonl cannot be read \(line 40: "),
     "a nested text": (
         reviews('{"text": {"a": "x"}, "label": "pos"}\n' * 9, "r.jsonl"),
@@ -487,12 +487,12 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         reviews('{"text": "x", "label": ["pos"]}\n' * 9, "r.jsonl"),
         r"'label' is not text or numbers \(a list\): flatten",
     ),
-    "what ends pyarrow": (reviews("null[\n\n", "r.jsonl"), r"r\.jsonl cannot be read \(line 1: Extra data.*wanted"),
-    "no parquet": (reviews("text", "r.parquet"), r"r\.parquet cannot be read .*: fetch it again"),
-    "half a parquet": (reviews(parquet()[:-30], "r.parquet"), r"r\.parquet cannot be read .*: fetch it again"),
+    "what ends pyarrow": (reviews("null[\n\n", "r.jsonl"), r"r\.jsonl cannot be read \(line 1: Extra data.*per line"),
+    "no parquet": (reviews("text", "r.parquet"), r"r\.parquet cannot be read .*: download or write"),
+    "half a parquet": (reviews(parquet()[:-30], "r.parquet"), r"r\.parquet cannot be read .*: download or write"),
     "a parquet with a hole": (
         reviews(b"PAR1\xff\xfe PAR1", "r.parquet"),
-        r"r\.parquet cannot be read .*: fetch it again",
+        r"r\.parquet cannot be read .*: download or write",
     ),
     "a spreadsheet": (reviews("text", "r.xlsx"), r"r\.xlsx is none of \.csv, .*: write it as one of them"),
     "too few": (reviews(csv_text(LABELS[:2], TEXTS[:2])), "no reviews for (validation|test); give more"),
@@ -501,11 +501,11 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "no training": (folder(test_csv=csv_text()), "has no training reviews; it holds test"),
     "a text not UTF-8": (
         folder(train__pos__1_txt=b"caf\xe9", train__neg__1_txt="x"),
-        r"1\.txt is not UTF-8 at byte 3; data\.encoding_errors=replace goes on",
+        r"1\.txt is not UTF-8 at byte 3, line 1: .*data\.encoding_errors=replace",
     ),
     "a text with a null byte": (
         folder(train__pos__1_txt="a\0", train__neg__1_txt="x"),
-        r"1\.txt has a null byte: save",
+        r"1\.txt has a null byte at byte 1, line 1: save",
     ),
     "a folder for a text": (
         folder(**{"train__pos__1.txt__2_txt": "x"}, train__neg__1_txt="x"),
@@ -525,18 +525,18 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "the same reviews in all splits": (
         folder(train_csv=csv_text(), test_csv=csv_text(), validation_csv=csv_text()),
-        "no reviews for train, each text stands in validation or test too; give different ones",
+        "no reviews for train, each text is in validation or test too; give different ones",
     ),
     "unlabelled reviews with a name too long": (
         typed("task=masked_words", f"data.unlabelled={'x' * 5000}"),
         "is neither hub, nor a folder of .txt files, nor a .txt file",
     ),
     # vectors
-    "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is no file: give a \.txt, \.gz or \.zip"),
-    "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is no file: give a .txt, .gz or .zip"),
+    "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is not a file: give a \.txt"),
+    "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is not a file: give a .txt, .gz or .zip"),
     "two spaces in a line of vectors": (
         vectors(GLOVE.replace(b"word7 1", b"word7  1")),
-        r"line 8 is not a word and 10 numbers, one space apart; it starts with 'word7  1 2 .*': fetch the file again",
+        r"line 8 is not a word and 10 numbers, one space apart; it starts with 'word7  1 2 .*': download the file",
     ),
     "tabs in vectors": (
         vectors(GLOVE.replace(b" ", b"\t")),
@@ -544,36 +544,39 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "missing vectors": (
         typed("data.glove.path=nowhere.txt"),
-        r"data\.glove\.path=nowhere\.txt is no file: give a \.txt",
+        r"data\.glove\.path=nowhere\.txt is not a file: give a \.txt",
     ),
-    "a folder for vectors": (typed("data.glove.path=/"), r"data\.glove\.path=/ is no file"),
+    "a folder for vectors": (typed("data.glove.path=/"), r"data\.glove\.path=/ is not a file"),
     "no such width": (typed("data.glove.path=null", "data.glove.dim=9"), r"data\.glove\.dim=9: choose one of 50, 100"),
     "another width": (
         vectors(b"a 1 2 3\n"),
         r"line 1 is not a word and 10 numbers.*ends in 3.*change data\.glove\.dim=10",
     ),
-    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 10 numbers.*fetch the file again"),
+    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 10 numbers.*download the file again"),
     "spoilt vectors": (
         vectors(GLOVE.replace(b"word7 1", b"word7 x")),
-        "line 8: 'x' is no finite float32: fetch the file",
+        "line 8: 'x' is not a finite float32: download the file",
     ),
     "vectors not UTF-8": (
         vectors(GLOVE.replace(b"word7 ", b"w\xe9 ")),
-        r"line 8: 'w\\xe9' is not UTF-8: fetch the file",
+        r"line 8: 'w\\xe9' is not UTF-8: download the file",
     ),
-    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41: 'nan' is no finite float32"),
-    "a word twice": (vectors(GLOVE + b"word7 0 9 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' stands in line 8 already: rem"),
+    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41: 'nan' is not a finite float32"),
+    "a word twice": (vectors(GLOVE + b"word7 0 9 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' is in line 8 already: rem"),
     "a header": (vectors(b"40 10\n" + GLOVE), "line 1 is a header, '40 10', as word2vec writes it: remove the line"),
     "no vectors": (vectors(b""), r"v\.txt is empty: give GloVe vectors \(data\.glove\.path\)"),
-    "half a gz": (vectors(gzip.compress(GLOVE)[:-20], "v.gz"), r"v\.gz cannot be read .*: fetch it again"),
-    "half a zip": (vectors(zipped("v.txt", GLOVE)[:-40], "v.zip"), r"v\.zip cannot be read .*: fetch it again"),
+    "half a gz": (vectors(gzip.compress(GLOVE)[:-20], "v.gz"), r"v\.gz cannot be read .*: download it again"),
+    "half a zip": (vectors(zipped("v.txt", GLOVE)[:-40], "v.zip"), r"v\.zip cannot be read .*: download it again"),
     "a zip with a password": (vectors(locked(zipped("v.txt", GLOVE)), "v.zip"), r"v\.zip cannot be read .*password"),
     "a zip without vectors": (
         vectors(zipped("v.bin", GLOVE), "v.zip"),
         r"no \.txt.* change data\.glove\.dim or data\.gl",
     ),
     # caches
-    "a cache where none can be": (typed("data.cache_dir=/proc/x"), "/proc/x/.* cannot be made: set data.cache_dir to"),
+    "a cache where none can be": (
+        typed("data.cache_dir=/proc/x"),
+        "/proc/x/.* cannot be created: set data.cache_dir",
+    ),
     "a cache below a file": (
         lambda place: [f"data.cache_dir={place.write('file', 'x')}/cache"],
         r"file/cache/.* cannot be written \(Not a directory\): .*set data.cache_dir to another folder",
@@ -646,30 +649,39 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         r"model\.score\._target_=torch\.nn\.Linear compares no query with keys: choose Dot, ScaledDot",
     ),
     "a score that is a function": (
-        typed("model.score._target_=imdbattn.nn.attention.masked_softmax"),
+        typed("model.score._target_=imdbattn.nn.scores.masked_softmax"),
         "masked_softmax is not a subclass of torch",
     ),
     # pairs
-    "a missing file": (pairs(None), r"nowhere\.tsv does not exist: give a text file with source TAB target a line"),
+    "a missing file": (pairs(None), r"nowhere\.tsv does not exist: give a text file with source TAB target"),
     "a folder": (typed("data=translation", "data.path=/"), r"data\.path=/ is a folder: give a text file"),
     "a pipe for pairs": (
         pipe("p.tsv", "data=translation", "data.path={path}"),
-        r"p\.tsv is not a regular file: give a text file with source TAB target a line",
+        r"p\.tsv is not a regular file: give a text file with source TAB target on each line",
     ),
-    "an empty file": (pairs(""), r"p\.tsv is empty: it should hold source TAB target a line"),
+    "an empty file": (pairs(""), r"p\.tsv is empty: it should hold source TAB target on each line"),
     "blank lines": (pairs(" \n\n"), r"p\.tsv is empty"),
-    "an empty source": (pairs(PAIRS + "\tvide\n"), rf"p\.tsv: row 90 {COUNTED} has an empty source: fill it, or take"),
-    "an empty target": (pairs("empty\t \n" + PAIRS), rf"p\.tsv: row 0 {COUNTED} has an empty target: fill it, or take"),
+    "an empty source": (
+        pairs(PAIRS + "\tvide\n"),
+        rf"p\.tsv: row 90 {COUNTED} has an empty source: fill it, or remove",
+    ),
+    "an empty target": (
+        pairs("empty\t \n" + PAIRS),
+        rf"p\.tsv: row 0 {COUNTED} has an empty target: fill it, or remove",
+    ),
     "no tab": (pairs(PAIRS + "one side\n"), rf"row 90 {COUNTED} has no tab, but 'one side': write source TAB target"),
-    "pairs not UTF-8": (pairs(PAIRS.encode() + b"caf\xe9\tx\n"), rf"not UTF-8 at byte \d+, in row 90 {COUNTED}: save"),
-    "pairs with a null byte": (pairs(PAIRS + "a\0\tx\n"), rf"row 90 {COUNTED} has a null byte: save it as UTF-8"),
+    "pairs not UTF-8": (pairs(PAIRS.encode() + b"caf\xe9\tx\n"), r"not UTF-8 at byte \d+, line 91: save"),
+    "pairs with a null byte": (pairs(PAIRS + "a\0\tx\n"), r"has a null byte at byte \d+, line 91: save it as UTF-8"),
     "pairs in a zip": (pairs(zipped("p.tsv", PAIRS.encode())), r"p\.tsv is compressed: unpack it first"),
-    "too few pairs": (pairs("a\tb\n"), r"p\.tsv: no pair is left for \w+"),
-    "pairs that are too long": (pairs(PAIRS, "data.max_tokens=1"), r"no pair is left for train, of those with up to"),
+    "too few pairs": (pairs("a\tb\n"), r"p\.tsv: no pairs for \w+"),
+    "pairs that are too long": (
+        pairs(PAIRS, "data.max_tokens=1"),
+        r"no pairs for train; give more, or change data\.max_tokens",
+    ),
     "no frequent word": (pairs(PAIRS, "data.min_frequency=999"), r"no word of training occurs data\.min_frequency=999"),
     "shares that leave nothing": (
         typed("data=translation", "data.test_share=0.95"),
-        r"data\.validation_share=0\.1 and test_share=0\.95 must lie above 0, together below 1",
+        r"data\.validation_share=0\.1 and test_share=0\.95 must be above 0, together below 1",
     ),
     "other languages": (
         typed("data=translation", "data.languages=[en,de]"),
@@ -688,16 +700,16 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         lambda place: [f"run={place.write('run', 'x')}", "text=good"],
         "run=.*run is not a folder",
     ),
-    "an empty folder for a run": ("evaluate", typed("run=."), r"run=\. is no finished run: it has no config\.yaml"),
+    "an empty folder for a run": ("evaluate", typed("run=."), r"run=\. is not a finished run: it has no config\.yaml"),
     "a sweep for a run": (
         "picture",
         lambda place: ["picture=positions", f"run={place.run().parent}"],
-        r"is no finished run: it has no config\.yaml",
+        r"is not a finished run: it has no config\.yaml",
     ),
     "no checkpoint": (
         "predict",
         broken(lambda run: (run / "checkpoints" / "best.ckpt").unlink(), "text=good"),
-        r"is no finished run: it has no checkpoints/best\.ckpt",
+        r"is not a finished run: it has no checkpoints/best\.ckpt",
     ),
     "half a checkpoint": (
         "predict",
@@ -786,7 +798,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "a split that is not there": (
         "evaluate",
         lambda place: [f"run={place.run()}", "split=train", *reviews(csv_text())(place)],
-        "split=train is not there; choose one of test",
+        "split=train does not exist: choose one of test",
     ),
     "labels that the run does not know": (
         "evaluate",

@@ -35,7 +35,7 @@ REVIEWS = 400
 WORDS = {"not": ["not", "n't"], "but": ["but"]}
 SINGLE = ("comparison.html", "comparison.md", "comparison.json")  # files of one set
 AFTER = {"base": "mean", "base_pe": "base", "residual": "base", "residual_pe": "residual"}
-SCALED, DOT = ({"_target_": f"imdbattn.nn.attention.{name}"} for name in ("ScaledDot", "Dot"))
+SCALED, DOT = ({"_target_": f"imdbattn.nn.scores.{name}"} for name in ("ScaledDot", "Dot"))
 LABELS = np.arange(REVIEWS) % 2
 TEXTS = [f"I do{'n’t' if n % 4 == 0 else ''} like it{' BUT' if n % 5 == 0 else ''}. {n}" for n in range(REVIEWS)]
 

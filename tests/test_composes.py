@@ -10,8 +10,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.vocabulary import Vocabulary
+from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings import BEYOND, RULES, RUNGS, WRITER_RULES, WRITERS, conf_dir, digest, flat, has_plugin
-from imdbattn.tasks.build import build_encoder_decoder, build_net, build_trainer, make
+from imdbattn.tasks.build import build_encoder_decoder, build_net, make
 
 from .nets import net, phrases, vectors
 

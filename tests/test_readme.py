@@ -10,7 +10,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from imdbattn.data.translation import PACKAGED
+from imdbattn.data.pairs import PACKAGED
 from imdbattn.settings import checked, conf_dir, flat, plain, within
 from imdbattn.tasks.build import build_net
 

@@ -434,19 +434,16 @@ def test_comparisons_of_one_seed_each_are_counted_apart():
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 8])
-def test_epochs_have_whole_ticks(epochs, tmp_path):
-    lines = "".join(f"{epoch},{epoch},0.5,0.5,0.5,0.5\n" for epoch in range(epochs))
-    (tmp_path / "metrics.csv").write_text(f"epoch,step,train/accuracy,val/accuracy,train/loss,val/loss\n{lines}")
+def test_epochs_have_whole_ticks(epochs):
     comparison = made_up()
     for rung in comparison["rungs"]:
         rung["curves"] = {
             name: {"epochs": curve["epochs"][:epochs], "values": [seed[:epochs] for seed in curve["values"]]}
             for name, curve in rung["curves"].items()
         }
-    for figure in (figures.learning_curves(tmp_path / "metrics.csv"), figures.curves_of_seeds(comparison, "loss")):
-        ticks = {tick for axes in figure.axes for tick in axes.get_xticks()}
-        assert all(tick == round(tick) for tick in ticks)
-        assert set(range(1, epochs + 1)) & ticks
+    ticks = {tick for axes in figures.curves_of_seeds(comparison, "loss").axes for tick in axes.get_xticks()}
+    assert all(tick == round(tick) for tick in ticks)
+    assert set(range(1, epochs + 1)) & ticks
 
 
 def test_a_pair_has_one_name_and_a_negative_number_a_minus_sign(tmp_path, undrawn, capsys, monkeypatch):
@@ -595,7 +592,7 @@ def test_an_easy_validation_set_does_not_choose_the_best(decoded):
     assert not any("cannot be compared" in note for note in report.notes(made_up()))
 
 
-def test_curves_of_accuracy_say_what_they_count(decoded, tmp_path):
+def test_curves_of_accuracy_say_what_they_count():
     comparison = made_up()
     legend = [text.get_text() for text in figures.curves_of_seeds(comparison, "accuracy").legends[0].get_texts()]
     assert legend[:2] == ["validation", "training"]
@@ -607,10 +604,6 @@ def test_curves_of_accuracy_say_what_they_count(decoded, tmp_path):
         rung["confusion"] = []
     assert "counts single symbols" in words(drawn_page(comparison))
     assert "counts single symbols" not in words(drawn_page(made_up()))
-    (tmp_path / "metrics.csv").write_text("epoch,step,train/accuracy,val/accuracy\n0,1,0.5,0.25\n")
-    for items, training in (("strings", "training, single symbols"), ("reviews", "training, words dropped")):
-        axes = figures.learning_curves(tmp_path / "metrics.csv", items).axes[1]
-        assert axes.get_legend().get_texts()[0].get_text() == training
 
 
 @pytest.mark.parametrize(

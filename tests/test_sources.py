@@ -19,12 +19,14 @@ from hypothesis import strategies as st
 
 from imdbattn.data import reviews as sources
 from imdbattn.data.corpus import prepare
-from imdbattn.data.reviews import Reviews, Source, Split, block_cut, cut, find_source
+from imdbattn.data.reviews import block_cut, cut_reviews, find_source
+from imdbattn.data.sources import Split, Texts
 from imdbattn.errors import UserError
 
 TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", "x", "y", "z", "v", "w", "p", "q"]
 LABELS = ["pos", "neg"] * 6
-SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}
+SHARES = {"validation": 0.2, "test": 0.2}
+DEFAULT = {"validation": 0.1, "test": 0.2}
 
 
 def write(path, texts=TEXTS, labels=LABELS, columns=("text", "label")):
@@ -115,7 +117,7 @@ def test_one_file_for_each_split(settings, tmp_path):
         write(tmp_path / f"{name}.csv", texts=[f"{name} {text}" for text in TEXTS])
     cfg = data(settings, tmp_path)
     source = find_source(cfg)
-    reviews = cut(source.load(), source, 0.1, 0.2)
+    reviews = cut_reviews(source.load(), source.name, DEFAULT)
     assert {name: len(split) for name, split in reviews.splits.items()} == dict.fromkeys(reviews.splits, 12)
     assert all(text.startswith("dev") for text in reviews.splits["validation"].texts)
 
@@ -124,7 +126,7 @@ def test_the_packaged_split_is_what_readme_says(settings):
     source = find_source(settings("data.source=packaged")["data"])
     whole = source.load()
     assert len(whole.splits[""]) == 25_000
-    reviews = cut(whole, source, 0.1, 0.2)
+    reviews = cut_reviews(whole, source.name, DEFAULT)
     sizes = [len(reviews.splits[name]) for name in ("train", "validation", "test")]
     assert sizes == [17_471, 2_500, 5_000]
     assert reviews.dropped == 17_500 - 17_471
@@ -136,7 +138,7 @@ def test_the_packaged_split_is_what_readme_says(settings):
 def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
     labels = np.array(labels)
     shares = {"train": 1 - validation - test, "validation": validation, "test": test}
-    parts = block_cut(labels, shares)
+    parts = block_cut(Split([""] * len(labels), labels, labels), {"validation": validation, "test": test})
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(labels)))
     for label in np.unique(labels):
         order = [name for row in np.flatnonzero(labels == label) for name, part in parts.items() if row in part]
@@ -150,14 +152,14 @@ def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
 def test_no_text_of_validation_or_test_is_trained_on(data, labels):
     """Training texts are overwritten with texts of validation and of test, of whatever label."""
     labels, texts = np.array(labels), [f"review {row}" for row in range(len(labels))]
-    rows = {name: part.tolist() for name, part in block_cut(labels, SHARES).items()}
+    rows = {name: part.tolist() for name, part in block_cut(Split(texts, labels, labels), SHARES).items()}
     copies = set()
     for name in ("validation", "test"):
         for row in data.draw(st.lists(st.sampled_from(rows["train"]), min_size=1, max_size=4), f"copies of {name}"):
             texts[row] = texts[data.draw(st.sampled_from(rows[name]))]
             copies.add(row)
     whole = Split(texts, labels, np.arange(len(texts)))
-    reviews = cut(Reviews({"": whole}, ["0", "1"]), Source("path", "s", "k", lambda: None), 0.2, 0.2)
+    reviews = cut_reviews(Texts({"": whole}, ["0", "1"]), "s", SHARES)
     rows["train"] = [row for row in rows["train"] if row not in copies]
     assert {name: split.rows.tolist() for name, split in reviews.splits.items()} == rows
     assert reviews.dropped == len(copies)
@@ -242,7 +244,7 @@ def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, settings, 
         with pytest.raises(UserError, match=r"train of stanfordnlp/imdb has \[10, 9\] reviews a label, not \[10, 10\]"):
             source.load()
         return
-    reviews = cut(source.load(), source, 0.1, 0.2)
+    reviews = cut_reviews(source.load(), source.name, DEFAULT)
     assert [len(reviews.splits[name]) for name in ("train", "validation", "test")] == [18, 2, 20]
     assert reviews.test_set == "IMDB official halves (hub): test"
     assert reviews.splits["validation"].texts == ["train 9", "train 19"]
@@ -283,7 +285,7 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(settings, small,
 
     assert len(keys()) == 1
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "read_table", lambda *_: pytest.fail("read again"))
+        patch.setattr(sources, "read_reviews", lambda *_: pytest.fail("read again"))
         assert len(keys("data.batch_tokens=99")) == 1
     assert len(keys("data.tokenizer=whitespace")) == 2
     assert len(keys("data.test_share=0.3")) == 3

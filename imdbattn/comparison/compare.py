@@ -16,7 +16,6 @@ import numpy as np
 from imdbattn.comparison import statistics
 from imdbattn.comparison.report import TRAINED, p_value, percent, signed, signed_interval
 from imdbattn.comparison.runs import (
-    FINGERPRINT,
     REVIEWS,
     Predictions,
     Run,
@@ -29,6 +28,7 @@ from imdbattn.comparison.runs import (
     variants,
 )
 from imdbattn.errors import UserError
+from imdbattn.run_folder import FINGERPRINT
 
 LEVEL = 0.95  # of the intervals
 RANGE = "data.lengths"  # the setting with the shortest and longest string of training

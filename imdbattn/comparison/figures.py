@@ -5,13 +5,11 @@ Each function returns a matplotlib figure, made without pyplot. Accuracies are d
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,19 +42,6 @@ def svg(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def read_curves(metrics_csv: Path) -> dict[str, tuple[list[int], list[float]]]:
-    """metrics.csv as name -> (epochs from 1, values); most cells that Lightning writes are empty."""
-    curves: dict[str, tuple[list[int], list[float]]] = {}
-    with metrics_csv.open(newline="") as file:
-        for line in csv.DictReader(file):
-            for name, value in line.items():
-                if value and name not in ("epoch", "step") and line.get("epoch"):
-                    epochs, values = curves.setdefault(name, ([], []))
-                    epochs.append(int(float(line["epoch"])) + 1)
-                    values.append(float(value))
-    return curves
-
-
 def style(axes: Axes) -> None:
     """A faint grid, and no frame at the top and on the right."""
     axes.grid(alpha=0.25)
@@ -68,25 +53,6 @@ def whole_ticks(axes: Axes, most: int = 9) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
-
-
-def learning_curves(metrics_csv: Path, items: str = "reviews") -> Figure:
-    """Loss and accuracy of training and validation over the epochs of one run. items: reviews, strings or sentences."""
-    from matplotlib.figure import Figure
-
-    curves = read_curves(metrics_csv)
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    for axes, quantity, factor in zip(figure.subplots(1, 2), ("loss", "accuracy"), (1, 100), strict=True):
-        training, validation = curve_names(items, quantity)
-        words_dropped = ", words dropped" if items == "reviews" else ""
-        for split, label, color in (("train", training + words_dropped, "tab:gray"), ("val", validation, "tab:blue")):
-            epochs, values = curves.get(f"{split}/{quantity}", ([], []))
-            axes.plot(epochs, [factor * value for value in values], "o-", ms=3.5, label=label, color=color)
-        axes.set(xlabel="epoch", ylabel="cross-entropy" if quantity == "loss" else "accuracy (%)", title=quantity)
-        whole_ticks(axes)
-        style(axes)
-    axes.legend(frameon=False)
-    return figure
 
 
 def curve_names(items: str, quantity: str) -> tuple[str, str]:

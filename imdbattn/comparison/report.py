@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.comparison.figures import FIGURES, figures, level, one_of, png, signed, svg
-from imdbattn.explain.show import POLICY
 from imdbattn.files import make_folder, write_atomically, writing_into
-from imdbattn.settings.safety import visible
+from imdbattn.settings.safety import PAGE_POLICY, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,7 +106,7 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(f"{template}.jinja").render(values, policy=POLICY, percent=percent)
+    return environment.get_template(f"{template}.jinja").render(values, policy=PAGE_POLICY, percent=percent)
 
 
 def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:

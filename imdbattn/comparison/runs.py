@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from imdbattn.comparison.figures import read_curves
 from imdbattn.errors import UserError
-from imdbattn.settings import BEYOND, RUNGS, SPLIT_FILES, WRITERS, is_debug, variant
+from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, is_debug, read_curves
+from imdbattn.settings import BEYOND, RUNGS, WRITERS, variant
 from imdbattn.settings.safety import read_json, read_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys of metrics.json
 PRINTS = ("fingerprint.test", "fingerprint.validation")  # their keys in Run.shared
 MODELS = (*RUNGS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # the items of a classifier

@@ -30,6 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
+from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import read_settings, refuse_credentials, refuse_untrusted, visible
 
 PACKAGE = Path(__file__).parents[1]
@@ -63,10 +64,6 @@ WRITERS = (  # conf/model, the encoder-decoders
     "seq2seq_attention_additive",
     "seq2seq_bahdanau",
 )
-SPLIT_FILES = {  # in a run folder: what the model said of each review, and the reviews' texts
-    "test": ("predictions.parquet", "reviews.parquet"),
-    "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
-}
 NO_EFFECT = (  # settings that no number of a result depends on
     "hydra",
     "logger",
@@ -83,10 +80,9 @@ NO_EFFECT = (  # settings that no number of a result depends on
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
-DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings that make a run a trial of the program
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: which of a machine's processes this one is
-FIRST_PID = "IMDBATTN_FIRST_PID"  # environment variable: the process that started the others of a run
+PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the process of ours that started this one
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # what else may stand in them, others say
 OPTIONAL = ("model.phrases", "model.convolution", "model.layer.distances")  # groups of settings that may be null
@@ -207,12 +203,6 @@ def run_name(now: str, name: str, digest: str) -> str:
     name = folder_name(name)
     job = os.environ.get("SLURM_JOB_ID")
     return f"slurm-{job}-{name}-{digest}" if job and not os.environ.get(SWEEP_PID) else f"{now}-{name}"
-
-
-def slots() -> int:
-    from imdbattn.sweep.sweep import slots
-
-    return slots()
 
 
 # For `--help` Hydra copies its one store of schemas 85 times, a third of a second, though it copies what it reads, too.
@@ -607,16 +597,6 @@ def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
     return settings
-
-
-def is_debug(settings: Mapping[str, Any]) -> bool:
-    """Whether a run only tries out the program, as with debug=: its numbers are not results."""
-    return any(flat(settings).get(key) for key in DEBUG)
-
-
-def results_file(settings: Mapping[str, Any]) -> str:
-    """The file with a run's numbers, written last: a folder with metrics.json holds a finished run."""
-    return "debug.json" if is_debug(settings) else "metrics.json"
 
 
 def words_before(settings: Mapping[str, Any]) -> int:

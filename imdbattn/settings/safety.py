@@ -20,6 +20,8 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")  # in an address
 # All but tab and newline, and what turns the direction of text: they move the cursor, rename the window, hide words.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Content-Security-Policy of our HTML pages, which quote reviews: a tag that was not escaped could load and run nothing.
+PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 MEBIBYTES = 16  # of a run folder's config.yaml or JSON file, which have kilobytes
 
 
@@ -117,6 +119,22 @@ RENAMED = {  # classes in the config.yaml of earlier versions, by their names to
     "imdbattn.training.optim.LazyAdamW": "imdbattn.tasks.optim.LazyAdamW",
     "imdbattn.nn.phrases.PhraseVectors": "imdbattn.nn.beyond.phrases.PhraseVectors",
     "imdbattn.nn.phrases.LogCounts": "imdbattn.nn.beyond.phrases.LogCounts",
+    "imdbattn.nn.classifier.Classifier": "imdbattn.nn.ladder.Classifier",
+    "imdbattn.nn.layers.Convolution": "imdbattn.nn.beyond.context.Convolution",
+    "imdbattn.nn.positions.Distances": "imdbattn.nn.beyond.distances.Distances",
+    **{f"imdbattn.nn.layers.{name}": f"imdbattn.nn.ladder.{name}" for name in ("PlainLayer", "ResidualLayer")},
+    **{
+        f"imdbattn.nn.positions.{name}": f"imdbattn.nn.ladder.{name}"
+        for name in ("NoPositions", "Sinusoidal", "Learned")
+    },
+    **{
+        f"imdbattn.nn.pooling.{name}Pooling": f"imdbattn.nn.ladder.{name}Pooling"
+        for name in ("Mean", "Cls", "LearnedQuery", "TextQuery")
+    },
+    **{
+        f"imdbattn.nn.attention.{name}": f"imdbattn.nn.scores.{name}"
+        for name in ("Dot", "ScaledDot", "Bilinear", "Additive")
+    },
 }
 
 
