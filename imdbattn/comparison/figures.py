@@ -21,6 +21,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # for th
 COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # with COLORS: 28 different lines
 MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
+FIGURES = ("accuracies", "lengths", "differences", "time", "curves_accuracy", "curves_loss", "slices", "reliability")
 VERDICTS = {"better": (BLUE, "o"), "worse": (ORANGE, "s"), "undecided": (GREY, "D")}
 
 
@@ -124,9 +125,7 @@ def lengths(comparison: dict[str, Any]) -> Figure:
 
     rungs = comparison["rungs"]
     ranges = list(dict.fromkeys(tuple(rung["trained_on"] or ()) for rung in rungs))
-    names = {(rung["apart_from_range"], tuple(rung["trained_on"] or ())) for rung in rungs}
-    name = "apart_from_range" if len(ranges) > 1 and len(names) == len(rungs) else "label"  # titles state the range
-    lines = list(dict.fromkeys(rung[name] for rung in rungs))
+    lines = list(dict.fromkeys(rung["apart_from_range"] for rung in rungs))  # titles state the range
     figure = Figure(figsize=(WIDTH, 1.1 + (1.7 if len(ranges) > 1 else 2.6) * len(ranges)), layout="constrained")
     panels = figure.subplots(len(ranges), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, trained in zip(panels, ranges, strict=True):
@@ -136,7 +135,7 @@ def lengths(comparison: dict[str, Any]) -> Figure:
             axes.set_title(f"trained on lengths {trained[0]} to {trained[1]} (shaded)", fontsize=9)
         for rung in rungs:
             if tuple(rung["trained_on"] or ()) == trained:
-                place, points = lines.index(rung[name]), rung["lengths"]
+                place, points = lines.index(rung["apart_from_range"]), rung["lengths"]
                 color, dashes = COLORS[place % len(COLORS)], DASHES[place % len(DASHES)]
                 at, seeds = [point["mean"] for point in points], [percents(point["accuracies"]) for point in points]
                 axes.fill_between(at, list(map(min, seeds)), list(map(max, seeds)), color=color, alpha=0.2, lw=0)

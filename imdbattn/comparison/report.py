@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from imdbattn.comparison.figures import figures, level, one_of, png, signed, svg
+from imdbattn.comparison.figures import FIGURES, figures, level, one_of, png, signed, svg
 from imdbattn.files import make_folder, write_atomically, writing_into
 from imdbattn.settings.safety import PAGE_POLICY, visible
 
@@ -22,26 +22,7 @@ if TYPE_CHECKING:
 Table = list[list[str]]
 TRAINED = "two trained models"  # the subject of a comparison with one seed each
 VERDICTS = ("better", "worse", "undecided")
-BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
-CURVES = f"{BAND} Training is measured while {{}}weights still change, so it may look worse than validation."
-CAPTIONS = {  # of the figures in the page
-    "accuracies": "A row for each rung: mean over seeds with its interval, and the seeds.",
-    "lengths": f"{BAND} Neighbouring lengths with few {{items}} share a point.",
-    "differences": "Right of 0 the rung named first is better, left of 0 the other. Grey is undecided.",
-    "time": "Mean training time of one seed, on the hardware named below; jobs may have run side by side.",
-    "curves_accuracy": CURVES.format("words are dropped and "),
-    "curves_loss": CURVES.format("words are dropped and "),
-    "slices": "Small slices vary by chance; the number of {items} is in parentheses. {Items} “with” a word are longer "
-    "on average.",
-    "reliability": "On the diagonal, a probability equals the share of correct answers; below it the model is "
-    "overconfident, above it underconfident. The area of a dot is its number of {items}. ECE is the mean distance from "
-    "the diagonal over 15 bins, weighted by {items}.",
-}
-DECODER_CAPTIONS = {
-    "curves_accuracy": f"{BAND} Training counts single symbols, each predicted after the correct ones; validation "
-    "counts whole {items} without that help, and is lower.",
-    "curves_loss": CURVES.format(""),
-}
+PAGE_ONLY = ("parameters", "tokens/s")  # columns that the terminal omits
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -65,7 +46,7 @@ def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
     write_atomically(out / "comparison.md", "\n".join([f"# {title}\n", *parts]))
     write_atomically(out / "comparison.html", render("comparisons.html", title=title, sets=sets))
     with writing_into(out, "choose another folder"):
-        for name in ("comparison.json", *(f"figures/{name}.png" for name in CAPTIONS)):
+        for name in ("comparison.json", *(f"figures/{name}.png" for name in FIGURES)):
             (out / name).unlink(missing_ok=True)
     return out / "comparison.html"
 
@@ -89,7 +70,7 @@ def write_all(comparison: dict[str, Any], out: Path) -> Path:
     files["comparison.html"] = page(comparison, {name: svg(figure) for name, figure in drawn.items()})
     make_folder(out, "choose another folder")
     with writing_into(out, "choose another folder"):
-        for name in CAPTIONS.keys() - drawn.keys():
+        for name in set(FIGURES) - drawn.keys():
             (out / "figures" / f"{name}.png").unlink(missing_ok=True)
     for name, content in files.items():
         write_atomically(out / name, content)
@@ -109,7 +90,6 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         confusion_tables=confusion_tables(comparison),
         verdict_names=VERDICTS,
         notes=notes(comparison),
-        captions=captions(comparison),
         one=one_of(comparison),
         figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
     )
@@ -144,9 +124,6 @@ def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
     if pairs := comparison["pairs"]:
         parts += ["## Differences", table(pair_table(comparison)), bullets(plain(pair["words"]) for pair in pairs)]
     parts += ["## Accuracy by slice, and calibration error (%)", table(slice_table(comparison))]
-    if comparison["disagreements"]:
-        true = "true label" if comparison["labels"] else "first reference"
-        parts += [f"## Largest disagreements: probability of the {true}", table(disagreement_table(comparison))]
     parts += ["## Notes", bullets(map(plain, notes(comparison)))]
     if comparison["skipped"]:
         skipped = (f"{code(one['folder'])}: {plain(one['reason'])}" for one in comparison["skipped"])
@@ -195,32 +172,21 @@ def print_terminal(*comparisons: dict[str, Any]) -> None:
 
 
 def print_comparison(comparison: dict[str, Any], console: Console) -> None:
-    """Prints the table of rungs without the columns that do not fit, the differences in words, and the notes."""
+    """Prints the table of rungs, the differences in words, and the notes."""
     from rich.table import Table as RichTable
 
-    rows, omitted = rung_table(comparison), []
-    for name in ("tokens/s", "parameters", "training"):
-        widths = [max(map(len, column)) + 1 for column in zip(*rows, strict=True)]
-        if name in rows[0] and min(widths[0], 25) + sum(widths[1:]) > console.width:
-            place = rows[0].index(name)
-            rows = [[*row[:place], *row[place + 1 :]] for row in rows]
-            omitted.append(name)
+    head, *rows = rung_table(comparison)
     table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for place, name in enumerate(rows[0]):
-        table.add_column(name, justify="right" if place else "left", no_wrap=place > 0, overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*row)
+    columns = [place for place, name in enumerate(head) if name not in PAGE_ONLY]
+    for place in columns:
+        table.add_column(head[place], justify="right" if place else "left", no_wrap=place > 0, overflow="fold")
+    for row in rows:
+        table.add_row(*(row[place] for place in columns))
     console.print(headline(comparison), style="bold")
-    console.print("", table, sep="\n")
-    if omitted:
-        console.print(f"Too narrow for {', '.join(omitted)}.", style="dim")
-    console.print()
+    console.print("", table, "", sep="\n")
     for pair in comparison["pairs"]:
         console.print(pair["words"])
-    if comparison["pairs"]:
-        console.print()
-    for note in notes(comparison):
-        console.print(note, style="dim")
+    console.print("", *notes(comparison), sep="\n", style="dim")
 
 
 # --- numbers as text; "" where there is none -------------------------------------------------------------------------
@@ -335,15 +301,6 @@ def confusion_tables(comparison: dict[str, Any]) -> dict[str, Table]:
     return tables
 
 
-def disagreement_table(comparison: dict[str, Any]) -> Table:
-    rows = [["row", "label", "lowest", "highest"]]
-    for item in comparison["disagreements"]:
-        ranked = sorted(item["probability"].items(), key=lambda pair: pair[1])
-        ends = [f"{label} {percent(value)}%" for label, value in (ranked[0], ranked[-1])]
-        rows.append([str(item["row"]), item["label"], *ends])
-    return rows
-
-
 # --- sentences -------------------------------------------------------------------------------------------------------
 
 
@@ -386,9 +343,3 @@ def verdicts(comparison: dict[str, Any]) -> str:
 def notes(comparison: dict[str, Any]) -> list[str]:
     """How the numbers were made: method, data, machines."""
     return [line for line in render("notes.txt", **comparison, set_name=set_name(comparison)).split("\n") if line]
-
-
-def captions(comparison: Mapping[str, Any]) -> dict[str, str]:
-    """The captions with the items of the comparison."""
-    items, texts = comparison["items"], CAPTIONS | ({} if comparison["labels"] else DECODER_CAPTIONS)
-    return {name: text.format(items=items, Items=items.capitalize()) for name, text in texts.items()}
