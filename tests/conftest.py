@@ -13,9 +13,13 @@ from hydra import compose, initialize_config_dir
 
 from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
 from imdbattn.settings.schema import validate
+from tests.processes import ROOT, WarmCommands
 
-# No test waits for the hub, uses a W&B account, or draws more threads than a job would get.
-os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
+# No test waits for the hub or uses a W&B account; commands import this checkout.
+os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
+
+# What Lightning sets in this process where a test trains.
+LEFT_BY_LIGHTNING = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS")
 
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
@@ -79,20 +83,49 @@ def settings():
 
 
 @pytest.fixture(scope="session")
-def shell(tmp_path_factory):
-    """shell("train", "model=mean", ...): runs a command as a user would, in an empty folder; returns the process."""
+def warm_commands():
+    started: list[WarmCommands] = []
 
-    def run(command: str, *arguments: str, cwd: Path | None = None, env: dict | None = None, **more):
-        merged = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), **(env or {})}
+    def get() -> WarmCommands:
+        if not started:
+            started.append(WarmCommands())
+        return started[0]
+
+    yield get
+    for commands in started:
+        commands.close()
+
+
+@pytest.fixture(scope="session")
+def shell(warm_commands, tmp_path_factory):
+    """shell("train", "model=mean", ...): runs a command as a user would, in an empty folder; returns the process.
+
+    In a fork of a process that has imported everything, or with real=True, or with environment variables that imports
+    may read, in a new process. input: text for its standard input, which is empty otherwise.
+    """
+
+    def run(
+        command: str,
+        *arguments: str,
+        cwd: Path | None = None,
+        env: dict | None = None,
+        input: str | None = None,
+        real: bool = False,
+    ) -> subprocess.CompletedProcess:
+        folder = cwd or tmp_path_factory.mktemp("cwd")
+        mine = {name: value for name, value in os.environ.items() if not name.startswith(LEFT_BY_LIGHTNING)}
+        merged = {name: value for name, value in {**mine, **(env or {})}.items() if value is not None}
+        if not real and warm_commands().suits(merged):
+            return warm_commands().run([command, *arguments], folder, merged, input or "", timeout=240)
         return subprocess.run(
             [sys.executable, "-m", f"imdbattn.{command}", *arguments],
-            cwd=cwd or tmp_path_factory.mktemp("cwd"),
+            cwd=folder,
             text=True,
             capture_output=True,
             timeout=240,
             check=False,
-            env={name: value for name, value in merged.items() if value is not None},
-            **more,
+            env=merged,
+            input=input or "",
         )
 
     return run

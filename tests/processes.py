@@ -1,13 +1,22 @@
 """Processes that tests start, watch and kill."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).parents[1]
+# Environment variables that are read while a command runs. Any other may be read by an import.
+READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "PYTEST_", "WANDB_")
 
 
 @contextmanager
@@ -24,6 +33,53 @@ def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
         finally:
             with suppress(OSError):  # all have ended
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+class WarmCommands:
+    """Runs commands of the package as `subprocess.run([python, "-m", ...])` does, each in a fork of tests/warm.py."""
+
+    def __init__(self) -> None:
+        self.environment = dict(os.environ)
+        self.connection, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
+            self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        assert self.connection.recv(1), "tests/warm.py has ended"
+
+    def suits(self, environment: Mapping[str, str]) -> bool:
+        """Whether an import would find the same environment variables as in tests/warm.py."""
+        different = set(environment.items()) ^ set(self.environment.items())
+        return all(name.startswith(READ_LATE) for name, _ in different)
+
+    def run(self, words: list[str], cwd: Path, environment: Mapping[str, str], text: str, timeout: float) -> Any:
+        """words: the command and its arguments; text: its standard input. Returns a CompletedProcess of text."""
+        with ExitStack() as stack:
+            request, stdin, stdout, stderr = streams = [
+                stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(4)
+            ]
+            json.dump((words, str(cwd), dict(environment)), request)
+            stdin.write(text)
+            for stream in (request, stdin):
+                stream.seek(0)
+            socket.send_fds(self.connection, [b"."], [stream.fileno() for stream in streams])
+            pid = int.from_bytes(self.connection.recv(4), "little")
+            self.connection.settimeout(timeout)
+            try:
+                status = self.connection.recv(4)
+            except TimeoutError:
+                os.killpg(pid, signal.SIGKILL)
+                self.connection.settimeout(None)
+                self.connection.recv(4)
+                raise
+            self.connection.settimeout(None)
+            for stream in (stdout, stderr):
+                stream.seek(0)
+            code = int.from_bytes(status, "little", signed=True)
+            return subprocess.CompletedProcess(words, code, stdout.read(), stderr.read())
+
+    def close(self) -> None:
+        self.connection.close()
+        self.process.wait(60)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import time
 
 import pytest
@@ -55,7 +54,7 @@ def test_a_key_without_a_network_goes_offline_within_seconds(nobody, caplog):
 
 def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(nobody, shell, small, tmp_path):
     arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
-    done = shell("train", *arguments, cwd=tmp_path, stdin=subprocess.DEVNULL, env={"WANDB_MODE": None})
+    done = shell("train", *arguments, cwd=tmp_path, env={"WANDB_MODE": None})
     assert done.returncode == 0, done.stderr
     (metrics,) = tmp_path.rglob("metrics.json")
     assert list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))

@@ -112,7 +112,7 @@ def test_torchrun_makes_one_run(job, ran, tmp_path):
 
 def test_torchrun_without_a_folder_ends_in_one_line(job, shell, tmp_path):
     rank = {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "LOCAL_RANK": "0"}
-    done = shell("train", *job, "trainer=ddp_cpu", cwd=tmp_path, env=rank)
+    done = shell("train", *job, "trainer=ddp_cpu", cwd=tmp_path, env=rank, real=True)
     assert done.returncode == 2
     assert done.stderr.startswith("error: torchrun ")
     assert len(done.stderr.splitlines()) == 1
@@ -121,14 +121,16 @@ def test_torchrun_without_a_folder_ends_in_one_line(job, shell, tmp_path):
 
 def test_a_process_whose_first_has_ended_already_does_not_wait_for_it(shell):
     """As when the first is killed while the others still load what they need."""
-    done = shell("train", env={"LOCAL_RANK": "1", "IMDBATTN_PARENT_PID": "1"})
+    done = shell("train", env={"LOCAL_RANK": "1", "IMDBATTN_PARENT_PID": "1"}, real=True)
     assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_port_in_use_ends_in_one_line(shell, job, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = shell("train", *job, "trainer=ddp_cpu", "hydra.run.dir=run", cwd=tmp_path, env={"MASTER_PORT": port})
+        done = shell(
+            "train", *job, "trainer=ddp_cpu", "hydra.run.dir=run", cwd=tmp_path, env={"MASTER_PORT": port}, real=True
+        )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"error: MASTER_PORT={port} cannot be used (")
     assert "Traceback" not in done.stderr
