@@ -5,7 +5,6 @@ A source first says its `key` (what it will read, cheaply), and gives its texts 
 
 import csv
 import hashlib
-import http.client
 import importlib.util
 import io
 import json
@@ -13,9 +12,6 @@ import logging
 import os
 import re
 import stat
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +22,7 @@ import numpy as np
 from imdbattn.data import order_probe
 from imdbattn.errors import UserError
 from imdbattn.files import sha256_of
+from imdbattn.network import http_status
 
 log = logging.getLogger(__name__)
 
@@ -164,25 +161,6 @@ def packaged_source() -> Source:
 
 
 # --- hub -------------------------------------------------------------------------------------------------------------
-
-
-def http_status(url: str, timeout: float) -> int | None:
-    """The status with which `url` answers within `timeout` seconds, looking up its name included; None without one."""
-    status: list[int] = []
-
-    def ask() -> None:  # in a thread, since looking up a name has no timeout of its own
-        try:
-            with urllib.request.urlopen(url, timeout=timeout) as response:
-                status.append(response.status)
-        except urllib.error.HTTPError as error:
-            status.append(error.code)
-        except (OSError, ValueError, http.client.HTTPException):
-            pass
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    return status[0] if status else None
 
 
 def hub_is_near(timeout: float) -> bool:
