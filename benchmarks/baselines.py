@@ -27,7 +27,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from benchmarks.common import settings
-from imdbattn.data.corpus import Corpus, prepare
+from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import as_tensor
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.tokens import Tokenizer

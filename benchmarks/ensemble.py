@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks import baselines
-from imdbattn.comparison.runs import REVIEWS, Run, display, read_run
+from imdbattn.comparison.runs import REVIEWS, Run, read_run
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.runs.score import score_facts

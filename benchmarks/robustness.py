@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from imdbattn.tasks.reader import Reader
 
 from benchmarks import baselines
 from imdbattn.comparison import statistics
 from imdbattn.comparison.compare import LEVEL, by_set, read_predictions
-from imdbattn.comparison.figures import GREY, canvas, percent, png, rows, signed, titled, wrapped
+from imdbattn.comparison.figures import GREY, canvas, png, rows, signed, wrapped
 from imdbattn.comparison.runs import FINGERPRINT, REVIEWS, Predictions, Run, Skipped, find_runs, shown, variants
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
@@ -31,7 +32,6 @@ from imdbattn.files import write_atomically
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.runs.score import load_reader
 from imdbattn.settings.keys import flat
-from imdbattn.tasks.reader import Reader
 
 CONTRAST = Path(__file__).with_name("contrast.tsv")
 BATCH = 64  # texts

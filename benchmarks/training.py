@@ -20,7 +20,6 @@ from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.fit import quiet
 from imdbattn.tasks.build import build_data, build_trainer, new_module
 from imdbattn.tasks.learner import ReviewClassifier
-from imdbattn.tasks.loaders import BatchData
 
 REVIEWS = 1200
 

@@ -18,7 +18,7 @@ from imdbattn.errors import UserError
 from imdbattn.files import atomically, write_atomically
 from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import read_settings
-from imdbattn.settings.schema import read_run
+from imdbattn.settings.schema import Settings, read_run
 
 SPLIT_FILES = {  # of each split: predictions, and the texts they belong to
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -93,7 +93,7 @@ def link_texts(texts: Path, path: Path) -> None:
             shutil.copyfile(texts, temporary)
 
 
-def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], Path]:
+def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> tuple[Settings, Path]:
     """Settings and best checkpoint of a run folder. Raises UserError if a file is missing, damaged or not trusted.
 
     trust, own: see `refuse_untrusted`.

@@ -48,7 +48,7 @@ PAIRS = math.prod(map(len, SLOTS))
 def check_settings(probe: Mapping[str, Any]) -> None:
     """Raises UserError unless a corpus can be made from the `data.probe` settings: seed and reviews of each split."""
     for name in ("seed", *SPLITS):
-        if type(value := probe.get(name)) is not int or value < 0:
+        if type(value := getattr(probe, name)) is not int or value < 0:
             value = "null" if value is None else value
             raise UserError(f"data.probe.{name}={value} must be a whole number, at least 0")
     for name in SPLITS:

@@ -49,14 +49,14 @@ def find_source(cfg: Mapping[str, Any]) -> Source:
     kind = choose_kind(cfg, SOURCES, LOCATIONS)
     if kind == "path":
         try:
-            return path_source(Path(os.path.expanduser(cfg["path"])), cfg)
+            return path_source(Path(os.path.expanduser(cfg.path)), cfg)
         except OSError as error:
             reason = f"{error.strerror}: {error.filename}"
             raise UserError(f"data.path={cfg['path']} cannot be read ({reason}): make it readable") from error
     if kind == "auto":
-        return hub_or_packaged(cfg["hub_timeout"])
+        return hub_or_packaged(cfg.hub_timeout)
     if kind == "order_probe":
-        return order_probe_source(cfg.get("probe"))
+        return order_probe_source(getattr(cfg, "probe", None))
     return hub_source() if kind == "hub" else packaged_source()
 
 
@@ -150,7 +150,7 @@ def path_source(path: Path, cfg: Mapping[str, Any]) -> Source:
     """A folder like aclImdb, a folder with one file per split, or one file that will be cut."""
     if not os.path.exists(path):  # False as well for a name that is too long, where Path.exists raises
         raise UserError(f"data.path={path} does not exist: give a file, or a folder like aclImdb")
-    label_names = [str(name) for name in cfg["label_names"]] if cfg["label_names"] else None
+    label_names = [str(name) for name in cfg.label_names] if cfg.label_names else None
     if not path.is_dir():
         files = {"": path}
     else:
@@ -159,10 +159,10 @@ def path_source(path: Path, cfg: Mapping[str, Any]) -> Source:
         if len(files) < len(found):
             raise UserError(f"data.path={path} holds two files for one split: {', '.join(f.name for f in found)}")
         if not files:
-            return text_folder_source(path, label_names, cfg["encoding_errors"])
+            return text_folder_source(path, label_names, cfg.encoding_errors)
     for file in files.values():
         state_of(file)
-    columns = (cfg["text_column"], cfg["label_column"], cfg["encoding_errors"])
+    columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
     checksums = [f"{name}={sha256_of(file)}" for name, file in files.items()]
 
     def load() -> Texts:

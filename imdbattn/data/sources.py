@@ -74,11 +74,11 @@ def choose_kind(cfg: Mapping[str, Any], kinds: Collection[str], locations: Mappi
     locations: kinds that need a setting of the same name -> its description.
     Raises UserError for an unknown source, or one that does not go with the locations.
     """
-    source, given = cfg.get("source"), [kind for kind in locations if cfg.get(kind)]
+    source, given = getattr(cfg, "source", None), [kind for kind in locations if getattr(cfg, kind, None)]
     if source not in kinds:
         raise UserError(f"data.source={source} is unknown; choose one of {', '.join(kinds)}")
     if len(given) > 1:
-        both = " and ".join(f"data.{kind}={cfg[kind]}" for kind in given)
+        both = " and ".join(f"data.{kind}={getattr(cfg, kind)}" for kind in given)
         raise UserError(f"{both} are both given: leave one at null")
     kind = given[0] if given and source == "auto" else str(source)
     if given and given[0] != kind:

@@ -43,7 +43,7 @@ class Progress(L.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps  # reading the loss waits for a GPU
         if batch_idx % every == 0:
-            loss, _, answers = torch.stack(module.trained[-every:]).sum(0).tolist()
+            loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
             epoch = epoch_name(trainer, trainer.current_epoch + 1)
             self.update(trainer, epoch, trainer.num_training_batches, batch_idx, f"loss {loss / answers:.4f}")
 

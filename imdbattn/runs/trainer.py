@@ -5,7 +5,7 @@ import logging
 import platform
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
@@ -40,20 +40,17 @@ def quiet() -> None:
 
 
 def build_trainer(
-    settings: Mapping[str, Any],
+    settings: Any,
     callbacks: Sequence[L.Callback] = (),
     checkpoint_io: AtomicCheckpointIO | None = None,
     **arguments: Any,
 ) -> L.Trainer:
     """The Trainer that the `trainer` settings describe; `arguments` are further ones. Raises UserError."""
-    for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches"):
-        if settings[name] == 0:
-            raise UserError(f"trainer.{name}=0 leaves nothing to do; test=false is how the test split stays untouched")
-    trainer_class = make({**settings, "_partial_": True}, "trainer", L.Trainer)
+    trainer_class = make({**settings.model_dump(), "_partial_": True}, "trainer", L.Trainer)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialised memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     callbacks = [*callbacks, *(trainer_class.keywords.get("callbacks") or ())]
-    if settings["enable_progress_bar"]:
+    if settings.enable_progress_bar:
         callbacks.append(Progress())
     plugins: list[Any] = [checkpoint_io or AtomicCheckpointIO()]
     try:

@@ -79,7 +79,7 @@ class SweepReport(Callback):
         if config.task != "seq2seq" and config.data.source == "auto" and not config.data.path:
             from imdbattn.data.reviews import find_source
 
-            find_source(dict(config.data))  # decides `auto` once for all jobs
+            find_source(config.data)  # decides `auto` once for all jobs
         return lock
 
     def end(self, config: DictConfig, complete: bool) -> int:

@@ -30,7 +30,10 @@ def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor
     theirs, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
     if theirs.task != "masked_words":
         raise UserError(f"init={run} is a run of task={theirs.task}: {way_out}")
-    encoders = ({key: settings.get(key) for key in ENCODER} for settings in (theirs.model_dump()["model"], cfg.model_dump()["model"]))
+    encoders = (
+        {key: settings.get(key) for key in ENCODER}
+        for settings in (theirs.model_dump()["model"], cfg.model_dump()["model"])
+    )
     there, here = (without(encoder, "layer.dropout", "embedding.mixout") for encoder in encoders)
     for key in sorted({*here, *there}):
         if here.get(key) != there.get(key):

@@ -29,7 +29,7 @@ from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, make_learner, make_net, names_in
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.task import Predictor, Task
+from imdbattn.tasks.task import Predictor, Task, refuse_empty
 
 NO_PARTS = ("name", "after")  # settings of `model` that are not arguments of the class
 
@@ -149,6 +149,9 @@ class Seq2SeqPredictor(Predictor):
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[WrittenSequence]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
 
+    def explain(self, text: str) -> WrittenSequence:
+        return self.write([text])[0]
+
     def warnings(self) -> list[str]:
         if not self.unknown:
             return []
@@ -212,11 +215,6 @@ class Seq2SeqPredictor(Predictor):
                 weights_TS=weights_TS,
                 unknown=[symbol for symbol, number in zip(symbols, ids[row], strict=True) if number == UNK],
             )
-
-
-def refuse_empty(line: int) -> None:
-    """Raises UserError: a sequence cannot be written for an empty source."""
-    raise UserError(f"line {line} of the input is empty, there is nothing to write from: omit it")
 
 
 # --- the task --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.data.corpus import Corpus
+from imdbattn.errors import UserError
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 
@@ -23,12 +24,21 @@ class Predictor(ABC):
     needs_text = False  # whether an empty text is an error
 
     @abstractmethod
+    def explain(self, text: str) -> Any:
+        """The result for one text with the weights of every attention."""
+
+    @abstractmethod
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Any]:
         """A result (explain.reading) for each text. options: Predict settings. first: number of the first text."""
 
     def warnings(self) -> list[str]:
         """What a user should know about the texts so far."""
         return []
+
+
+def refuse_empty(line: int) -> None:
+    """Raises UserError: a sequence cannot be written for an empty source."""
+    raise UserError(f"line {line} of the input is empty, there is nothing to write from: omit it")
 
 
 class Task(ABC):

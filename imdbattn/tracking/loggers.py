@@ -14,20 +14,18 @@ from imdbattn.errors import UserError
 from imdbattn.tracking.wandb_run import start_wandb
 
 
-def check_logger(settings: Mapping[str, Any]) -> None:
+def check_logger(settings: Any) -> None:
     """Raises UserError for a missing package."""
-    if settings["name"] == "tensorboard" and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
+    if settings.name == "tensorboard" and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
         raise UserError("logger=tensorboard needs a package: pip install 'tensorboard>=2.16'")
 
 
-def build_loggers(
-    settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any], resume: bool = False
-) -> list[Logger]:
+def build_loggers(settings: Any, folder: Path, config: Mapping[str, Any], resume: bool = False) -> list[Logger]:
     """The loggers of a training run; `resume` continues the W&B run of its folder."""
     loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
-    if settings["name"] == "tensorboard":
+    if settings.name == "tensorboard":
         loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
-    if settings["name"] == "wandb" and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+    if settings.name == "wandb" and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
         rung, data = config["model"]["name"], config["data"]
         environment = folder / "environment.json"
         extra = {"environment": json.loads(environment.read_text())} if environment.exists() else {}

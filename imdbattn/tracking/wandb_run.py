@@ -52,7 +52,7 @@ def upload_command(folder: Path) -> str | None:
 
 
 def start_wandb(
-    settings: Mapping[str, Any],
+    settings: Any,
     folder: Path,
     config: Mapping[str, Any],
     name: str,
@@ -73,22 +73,22 @@ def start_wandb(
         run_id = parts[-1].name.split("run-", 1)[1].partition("-")[2]
         resumed = {"id": run_id, "resume": "allow", "notes": f"part {len(parts) + 1}: resumes the previous part"}
     config = without_credentials(config)
-    for mode in dict.fromkeys((wandb_mode(settings["mode"], settings["timeout"]), "offline")):
+    for mode in dict.fromkeys((wandb_mode(settings.mode, settings.timeout), "offline")):
         try:
             run = wandb.init(
                 mode=mode,  # type: ignore[arg-type]
                 dir=str(folder),
-                project=settings["project"],
-                entity=settings["entity"],
+                project=settings.project,
+                entity=settings.entity,
                 # W&B itself reads $WANDB_RUN_GROUP once per process only.
-                group=group or settings["group"] or os.environ.get("WANDB_RUN_GROUP"),
+                group=group or settings.group or os.environ.get("WANDB_RUN_GROUP"),
                 job_type=job_type,
                 name=name,
                 tags=list(tags),
                 config=config,
                 **resumed,
                 settings=wandb.Settings(
-                    init_timeout=settings["timeout"],
+                    init_timeout=settings.timeout,
                     finish_timeout=60,
                     silent=True,
                     console="off",
