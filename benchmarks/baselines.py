@@ -28,16 +28,18 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from imdbattn.data.corpus import Corpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import as_tensor
-from imdbattn.data.reviews import cut, find_source
+from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically
-from imdbattn.run_folder import environment, link_texts, write_json, write_predictions
-from imdbattn.runs.fit import run_facts, score_facts
+from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predictions
+from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import pinned
-from imdbattn.settings import SPLIT_FILES, checked, conf_dir, plain, quoted
+from imdbattn.runs.score import run_facts, score_facts
+from imdbattn.settings.cli import conf_dir, plain_dict, quote
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.learner import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
@@ -48,7 +50,7 @@ class Task(NamedTuple):
     """The reviews, as ids and as words."""
 
     data: dict[str, Any]  # settings, as config.yaml has them
-    corpus: Corpus
+    corpus: ReviewCorpus
     words: dict[str, list[str]]  # of each split; a review is one string with spaces between the words
 
     def labels_N(self, split: str) -> np.ndarray:
@@ -233,16 +235,17 @@ BASELINES = {
 def read(overrides: Sequence[str]) -> Task:
     """The corpus that training would have with these settings."""
     paths = ("data.path", "data.glove.path", "data.cache_dir")
-    chosen = ["data.source=packaged", *(quoted(override, paths) for override in overrides)]
+    chosen = ["data.source=packaged", *(quote(override, paths) for override in overrides)]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         try:
-            cfg = checked(plain(compose("train", overrides=chosen)))
+            cfg = validate(plain_dict(compose("train", overrides=chosen))).model_dump()
         except HydraException as error:
             raise UserError(str(error).splitlines()[0]) from error
     corpus = prepare(cfg["data"])
     data = pinned({"data": cfg["data"]}, corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
     source = find_source(data)
-    reviews = cut(source.load(), source, data["validation_share"], data["test_share"])
+    shares = {name: data[f"{name}_share"] for name in ("validation", "test")}
+    reviews = cut_reviews(source.load(), source.name, shares)
     tokenizer = Tokenizer(data["tokenizer"], corpus.glove.words)
     words = {
         name: [" ".join(word.text for word in tokenizer.words(text)) for text in split.texts]

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from benchmarks import baselines
-from imdbattn.comparison.runs import FINGERPRINT, REVIEWS, Run, read_run, shown
+from imdbattn.comparison.runs import REVIEWS, Run, display, read_run
 from imdbattn.errors import UserError
-from imdbattn.runs.fit import score_facts
-from imdbattn.settings import SPLIT_FILES
+from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
+from imdbattn.runs.score import score_facts
 from imdbattn.tasks.learner import Scores
 
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())  # of metrics.json, in all members
@@ -34,7 +34,7 @@ def scores_of(runs: Sequence[Run], split: str) -> tuple[Scores, np.ndarray]:
     for run in runs:
         file = run.folder / SPLIT_FILES[split][0]
         if not file.exists():
-            raise UserError(f"{shown(file)} is not there: the run has not scored {split}")
+            raise UserError(f"{display(file)} is not there: the run has not scored {split}")
         tables.append(pq.read_table(file).sort_by("row"))
     rows_N = tables[0]["row"].to_numpy()
     if any(not np.array_equal(table["row"].to_numpy(), rows_N) for table in tables):
@@ -53,11 +53,13 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
         raise UserError("a run is named twice, and would count twice: name each once")
     runs = [read_run(folder) for folder in folders]
     if other := [run for run in runs if run.items != REVIEWS]:
-        raise UserError(f"{shown(other[0].folder)} is no classifier: it has no probabilities to average")
+        raise UserError(f"{display(other[0].folder)} is no classifier: it has no probabilities to average")
     for run in runs[1:]:
         for key in SAME:
             if run.metrics.get(key) != runs[0].metrics.get(key):
-                raise UserError(f"{shown(run.folder)} has another {key} than {shown(runs[0].folder)}: no common table")
+                raise UserError(
+                    f"{display(run.folder)} has another {key} than {display(runs[0].folder)}: no common table"
+                )
     found = {split: scores_of(runs, split) for split in ("validation", "test")}
     members = [f"{run.metrics['model']}-s{run.metrics['seed']}" for run in runs]
     seconds = sum(run.metrics.get("train_seconds", 0.0) for run in runs)

@@ -20,13 +20,12 @@ import torch
 from benchmarks import textbook
 from benchmarks.table import Row, markdown, row, write
 from benchmarks.training import Ours, as_lists, part, settings, table_VD
-from imdbattn.data.corpus import Corpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.fit import quiet
-from imdbattn.settings import RUNGS
-from imdbattn.tasks.build import compile_net
+from imdbattn.runs.trainer import compile_net, quiet
+from imdbattn.settings.keys import RUNGS
 
 TENSORS = ("ids", "offsets", "labels")
 LIMIT_MB = 60
@@ -48,15 +47,25 @@ def pack(file: Path) -> None:
         raise SystemExit(f"{file} is larger than {LIMIT_MB} MB")
 
 
-def unpack(file: Path) -> Corpus:
+def unpack(file: Path) -> ReviewCorpus:
     arrays = np.load(file)
     splits = {}
     for name in ("train", "validation", "test"):
         ids, offsets, labels = (torch.from_numpy(arrays[f"{name}_{part}"]) for part in TENSORS)
         splits[name] = Ragged(ids, offsets, labels, np.arange(len(labels)))
     glove = Glove(None, "packed", arrays["vectors"], arrays["mean_D"], arrays["std_D"])
-    facts = {"label_names": ["neg", "pos"], "source": "packaged", "test_set": "packed", "fingerprints": {}}
-    return Corpus(splits, glove, **facts, dropped=0, known=1.0, source_key="", folder=file.parent)
+    return ReviewCorpus(
+        splits=splits,
+        glove=glove,
+        label_names=["neg", "pos"],
+        source="packaged",
+        source_key="",
+        test_set="packed",
+        fingerprints={},
+        dropped=0,
+        facts={},
+        folder=file.parent,
+    )
 
 
 def joined(splits: Sequence[Ragged]) -> Ragged:
@@ -105,7 +114,7 @@ def job(file: Path, reviews: int | None, overrides: Sequence[str]) -> tuple[str,
     return ours.cfg["model"]["name"], module.scores.accuracy
 
 
-def shortened(corpus: Corpus, reviews: int | None) -> Corpus:
+def shortened(corpus: ReviewCorpus, reviews: int | None) -> ReviewCorpus:
     """The corpus with so many reviews of each split, drawn at random."""
     if reviews is None:
         return corpus

@@ -5,7 +5,7 @@ python -m benchmarks.growth
 
 from benchmarks.table import Row, in_turn, markdown, row
 from benchmarks.training import Ours, corpora
-from imdbattn.runs.fit import quiet
+from imdbattn.runs.trainer import quiet
 
 REVIEWS, TIMES = 1200, 10
 

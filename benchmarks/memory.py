@@ -44,7 +44,8 @@ FEEDING = """
 import json, sys, time
 from hydra import compose, initialize_config_dir
 from imdbattn.data.corpus import prepare
-from imdbattn.settings import checked, conf_dir, plain
+from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import build_data
 
 def clock(work):
@@ -55,7 +56,7 @@ def clock(work):
 loaders = []
 with initialize_config_dir(str(conf_dir()), version_base="1.3"):
     for overrides in json.loads(sys.argv[1]):
-        cfg = checked(plain(compose("train", overrides=overrides)))
+        cfg = validate(plain_dict(compose("train", overrides=overrides))).model_dump()
         loaders.append(build_data(cfg, prepare(cfg["data"])).train_dataloader())
 found = {"to plan a review's epoch": [], "to cut a review's batch": []}
 for number in range(6):

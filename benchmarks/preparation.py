@@ -25,11 +25,12 @@ OURS = """
 import sys, time
 from hydra import compose, initialize_config_dir
 from imdbattn.data.corpus import prepare
-from imdbattn.settings import checked, conf_dir, plain
+from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import build_data
 
 with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-    cfg = checked(plain(compose("train", overrides=sys.argv[1:])))
+    cfg = validate(plain_dict(compose("train", overrides=sys.argv[1:]))).model_dump()
 start, busy = time.perf_counter(), time.process_time()
 next(iter(build_data(cfg, prepare(cfg["data"])).train_dataloader()))
 print(time.process_time() - busy, time.perf_counter() - start)

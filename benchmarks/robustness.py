@@ -24,13 +24,14 @@ import numpy as np
 from benchmarks import baselines
 from imdbattn.comparison import statistics
 from imdbattn.comparison.compare import LEVEL, by_set, read_predictions
-from imdbattn.comparison.figures import GREY, LINES, canvas, percent, png, rows, signed, titled, wrapped
-from imdbattn.comparison.runs import FINGERPRINT, REVIEWS, Predictions, Run, Skipped, find_runs, shown, variants
+from imdbattn.comparison.figures import COLORS, GREY, MARKERS, finish, percents, png, row_chart, signed, wrapped
+from imdbattn.comparison.runs import REVIEWS, Predictions, Run, Skipped, display, find_runs, variants
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
+from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.runs.score import load_reader
-from imdbattn.settings import SPLIT_FILES, flat
+from imdbattn.settings.keys import flat
 from imdbattn.tasks.reader import Reader
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def answers_of_run(run: Run, texts: Sequence[str]) -> Answers:
     ordered = sorted(texts, key=len)
     parts = (ordered[start : start + AT_ONCE] for start in range(0, len(ordered), AT_ONCE))
     found = [one for some in parts for one in reader.label(some)]
-    return {one.text: (labels.index(one.label), one.probability) for one in found}
+    return {one.text: (labels.index(one.output), one.probability) for one in found}
 
 
 def check_unchanged(run: Run, answers: Answers, texts: Sequence[str], recorded: Predictions, split: str) -> None:
@@ -225,7 +226,7 @@ def check_unchanged(run: Run, answers: Answers, texts: Sequence[str], recorded: 
     told_N = np.where(label_N == recorded.predicted_N, recorded.confidence_N, 1 - recorded.confidence_N)
     if other := int((np.abs(told_N - probability_N) > TOLERANCE).sum()):
         raise UserError(
-            f"{shown(run.folder)} says something else of {other} of {len(texts)} {split} reviews than its "
+            f"{display(run.folder)} says something else of {other} of {len(texts)} {split} reviews than its "
             f"{SPLIT_FILES[split][0]}: its checkpoint is not the one that was scored. Copy the run folder again, or "
             "train again"
         )
@@ -240,7 +241,7 @@ def task_of(run: Run, split: str) -> baselines.Task:
     ours, theirs = task.corpus.fingerprints[split], run.metrics[FINGERPRINT[split]]
     if ours != theirs:
         raise UserError(
-            f"{split} of {shown(run.folder)} has fingerprint {theirs}, but its data now {ours}: train again"
+            f"{split} of {display(run.folder)} has fingerprint {theirs}, but its data now {ours}: train again"
         )
     return task
 
@@ -312,17 +313,19 @@ def classifiers(folders: Iterable[str | Path], split: str) -> tuple[list[Run], d
     runs, skipped = find_runs(folders)
     for run in runs:
         if run.items != REVIEWS:
-            raise UserError(f"{shown(run.folder)} writes {run.items}: give runs that label reviews")
+            raise UserError(f"{display(run.folder)} writes {run.items}: give runs that label reviews")
         if len(run.metrics["labels"]) != 2:
             raise UserError(
-                f"{shown(run.folder)} has {len(run.metrics['labels'])} labels: give runs of two, blame and praise"
+                f"{display(run.folder)} has {len(run.metrics['labels'])} labels: give runs of two, blame and praise"
             )
         if run.metrics["labels"][0].lower().startswith("pos"):  # the pairs would be judged upside down
-            raise UserError(f"{shown(run.folder)} has praise as its first label: train with data.label_names=[neg,pos]")
+            raise UserError(
+                f"{display(run.folder)} has praise as its first label: train with data.label_names=[neg,pos]"
+            )
     models = [run for run in runs if (run.folder / "checkpoints" / "best.ckpt").exists()]
     for run in runs:
         if run not in models:
-            skipped.append({"folder": shown(run.folder), "reason": "it has no checkpoints/best.ckpt"})
+            skipped.append({"folder": display(run.folder), "reason": "it has no checkpoints/best.ckpt"})
     if not models:
         raise UserError(
             f"no run has a model: {skipped[-1]['folder']}: {skipped[-1]['reason']}. Give a trained run's folder"
@@ -345,7 +348,7 @@ def measure(folders: Iterable[str | Path], split: str, limit: int | None = None,
     recorded = predictions[runs[0].folder]
     everything = next((found for run in runs if (found := run.texts(split)) is not None), None)
     if everything is None or len(everything) != len(recorded.rows_N):
-        raise UserError(f"{shown(runs[0].folder)} has no {SPLIT_FILES[split][1]} that can be read: copy it again")
+        raise UserError(f"{display(runs[0].folder)} has no {SPLIT_FILES[split][1]} that can be read: copy it again")
     count = len(everything)
     chosen_N = np.linspace(0, count - 1, min(limit or count, count)).round().astype(int)
     reviews = [everything[place] for place in chosen_N]
@@ -450,27 +453,26 @@ def picture(found: Found) -> "Figure":
     import matplotlib
 
     count, changes = len(found.judges), list(CHANGES)
-    styles: list[Any] = [color for color, _ in LINES]
-    if count > len(LINES):
+    styles: list[Any] = list(COLORS)
+    if count > len(COLORS):
         styles = list(matplotlib.colormaps["viridis"]([0.9 * place / (count - 1) for place in range(count)]))
-    figure, (axes,) = canvas(1, 1.4 + 0.25 * count + len(changes) * (0.16 + 0.14 * count))
+    figure, axes = row_chart(changes)
+    figure.set_figheight(1.4 + 0.25 * count + len(changes) * (0.16 + 0.14 * count))
     for number, judge in enumerate(found.judges):
-        accuracies = percent(float(found.right_NS(judge, change).mean()) for change in changes)
+        accuracies = percents(float(found.right_NS(judge, change).mean()) for change in changes)
         offset = 0.7 * ((number + 0.5) / count - 0.5)
-        marker, color = "os^Dv<>P"[number % 8], styles[number]
+        marker, color = MARKERS[number % len(MARKERS)], styles[number]
         for place, accuracy in enumerate(accuracies):
             axes.plot((accuracies[0], accuracy), [place + offset] * 2, color=color, lw=1.2, alpha=0.5)
             axes.plot(accuracy, place + offset, marker, color=color, ms=4.5)
         axes.plot([], [], marker, color=color, ms=4.5, label=wrapped(row_name(judge).replace("`", ""), 40))
     axes.plot([], [], color=GREY, lw=1.2, alpha=0.5, label="from the reviews as they are")
-    rows(axes, changes)
     axes.set_ylim(len(changes) - 0.5, -0.5)
     for place in range(1, len(changes)):
         axes.axhline(place - 0.5, color="black", lw=0.4, alpha=0.3)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(f"{found.split} accuracy (%)", fontsize=9)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8.5)
-    return titled(figure, "Accuracy on changed reviews")
+    return finish(figure, "Accuracy on changed reviews", legend=2)
 
 
 def write(found: Found, folder: Path) -> None:

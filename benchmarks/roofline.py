@@ -18,8 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.training import settings
 from imdbattn.data.corpus import prepare
-from imdbattn.runs.cpu import keep_memory, use_onednn
-from imdbattn.runs.fit import quiet
+from imdbattn.runs.trainer import keep_memory, quiet, use_onednn
 from imdbattn.tasks.build import build_data, make, new_module
 
 STEPS = 60

@@ -28,9 +28,10 @@ from benchmarks.table import Row, in_turn, markdown, row
 from imdbattn.data.pairs import PairCorpus, prepare
 from imdbattn.data.vocabulary import BOS, EOS, PAD
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.fit import quiet
-from imdbattn.settings import checked, conf_dir, plain
-from imdbattn.tasks.build import build_pair_data, build_trainer, new_writer
+from imdbattn.runs.trainer import build_trainer, quiet
+from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.settings.schema import validate
+from imdbattn.tasks.build import build_pair_data, new_writer
 
 BATCH = 64  # strings
 LETTERS = 20  # of the strings of one length
@@ -49,7 +50,7 @@ def settings(model: str, hidden: int, strings: int, alike: bool) -> dict:
     overrides += [f"data.train={strings}", "data.validation=10", "data.test=10", f"data.batch_tokens={tokens}"]
     overrides += ["logger=none", "trainer.enable_progress_bar=false", "trainer.max_epochs=1"]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return checked(plain(compose("train", overrides=["task=seq2seq", *overrides])))
+        return validate(plain_dict(compose("train", overrides=["task=seq2seq", *overrides]))).model_dump()
 
 
 @cache

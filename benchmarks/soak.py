@@ -146,7 +146,8 @@ def stay(folder: Path, minutes: float) -> None:
     from hydra import compose, initialize_config_dir
 
     from imdbattn.runs.fit import fit
-    from imdbattn.settings import checked, conf_dir, plain
+    from imdbattn.settings.cli import conf_dir, plain_dict
+    from imdbattn.settings.schema import validate
     from imdbattn.tasks.learner import ReviewClassifier
 
     logging.disable(logging.WARNING)
@@ -164,7 +165,7 @@ def stay(folder: Path, minutes: float) -> None:
         model, run = draw.choice(("mean", "residual_pe", "residual_cls")), folder / f"stay-{jobs}"
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
             words = [*SMALL, f"model={model}", "logger=csv", "pictures=true"]
-            settings = checked(plain(compose("train", overrides=words)))
+            settings = validate(plain_dict(compose("train", overrides=words))).model_dump()
         stop_at = draw.randrange(1, 150)
         try:
             fit(settings, run)

@@ -21,21 +21,22 @@ from lightning import Callback, Trainer
 
 from benchmarks import textbook
 from benchmarks.table import Row, in_turn, markdown, row, seconds
-from imdbattn.data.corpus import Corpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import Ragged, as_tensor
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.fit import quiet
-from imdbattn.settings import checked, conf_dir, plain
-from imdbattn.tasks.build import build_data, build_trainer, new_module
+from imdbattn.runs.trainer import build_trainer, quiet
+from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.settings.schema import validate
+from imdbattn.tasks.build import build_data, new_module
 from imdbattn.tasks.learner import ReviewClassifier
-from imdbattn.tasks.loaders import ReviewData
+from imdbattn.tasks.loaders import BatchData
 
 
 def settings(*overrides: str) -> dict:
     """The settings of `python -m imdbattn.train <overrides>`, without logger, progress bar and download."""
     base = ["data.source=packaged", "logger=none", "trainer.enable_progress_bar=false"]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return checked(plain(compose("train", overrides=[*base, *overrides])))
+        return validate(plain_dict(compose("train", overrides=[*base, *overrides]))).model_dump()
 
 
 def part(reviews: Ragged, count: int, seed: int = 0) -> Ragged:
@@ -57,10 +58,10 @@ def as_lists(reviews: Ragged) -> list[tuple[list[int], int]]:
 class Ours:
     """One rung on one corpus, trained for an epoch or scored by what the commands use."""
 
-    def __init__(self, corpus: Corpus, *overrides: str):
+    def __init__(self, corpus: ReviewCorpus, *overrides: str):
         self.cfg, self.corpus = settings(*overrides), corpus
 
-    def build(self, *callbacks: Callback, **changes: int) -> tuple[Trainer, ReviewClassifier, ReviewData]:
+    def build(self, *callbacks: Callback, **changes: int) -> tuple[Trainer, ReviewClassifier, BatchData]:
         """A new trainer, with `changes` to its settings, an untrained module, and the corpus's batches."""
         trainer = build_trainer({**self.cfg["trainer"], **changes}, callbacks, enable_checkpointing=False)
         return trainer, new_module(self.cfg, self.corpus), build_data(self.cfg, self.corpus)
@@ -78,14 +79,14 @@ class Ours:
         return seconds(lambda: trainer.test(module, data, verbose=False))
 
 
-def table_VD(corpus: Corpus) -> torch.Tensor:
+def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
     """The vectors as our net sees them: standardised, 0 for padding and unknown words."""
     table_VD = (as_tensor(corpus.glove.vectors) - torch.tensor(corpus.glove.mean_D)) / torch.tensor(corpus.glove.std_D)
     table_VD[:3] = 0
     return table_VD
 
 
-def corpora(reviews: int) -> Corpus:
+def corpora(reviews: int) -> ReviewCorpus:
     """The packaged corpus with so many reviews for training, which are its test split, too."""
     whole = prepare(settings()["data"])
     train = part(whole.splits["train"], reviews)

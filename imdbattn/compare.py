@@ -6,30 +6,15 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import Rule, command, maybe, obey, one_of, plain, whole
-
-WORDS: Rule = (
-    "names (other than length) with a list of words each, such as {not: [not, n't]}",
-    lambda v: (
-        isinstance(v, dict)
-        and "length" not in v
-        and all(isinstance(w, list) and w and all(isinstance(x, str) and x for x in w) for w in v.values())
-    ),
-)
-RULES = {
-    "split": maybe(one_of("test", "validation")),
-    "resamples": whole(100, 1_000_000),
-    "seed": whole(0, 2**32 - 1),
-    "words": WORDS,
-    "disagreements": whole(0),
-}
+from imdbattn.settings.cli import command, plain_dict
 
 
 @command("compare", "runs", "out", "against")
 def main(cfg: DictConfig) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
-    settings = plain(cfg)
-    obey(settings, RULES)
+    from imdbattn.settings.schema import Compare, validate_as  # pydantic: `--help` does not wait for it
+
+    settings = validate_as(Compare, plain_dict(cfg)).model_dump()
     folders = listed(settings.pop("runs"))
     out = Path(settings.pop("out") or Path(folders[0], "comparison")).expanduser()
     from imdbattn.comparison.compare import compare_sets  # scipy and matplotlib: `--help` does not wait for them

@@ -7,17 +7,9 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
-from imdbattn.settings import TEXT, YES_OR_NO, command, maybe, number, obey, plain
+from imdbattn.settings.cli import command, plain_dict
 
 CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
-RULES = {
-    "entity": maybe(TEXT),
-    "project": TEXT,
-    "by": TEXT,
-    "timeout": number(0),
-    "dry_run": YES_OR_NO,
-    "out": TEXT,
-}
 PICTURES = ("learning_curves", "positions", "attention", "page")  # as fit() draws them; `page` shades the review
 
 
@@ -112,10 +104,9 @@ def save(found: Any, timeout: float) -> str:
 @command("dashboard", "out", "group")
 def main(cfg: DictConfig) -> None:
     """Prints where the workspace is: its address, or with dry_run=true its file."""
-    settings = plain(cfg)
-    obey(settings, RULES)
-    if not settings["dry_run"] and not settings["entity"]:
-        raise UserError("entity=<W&B user or team> is needed, or dry_run=true writes the workspace as JSON")
+    from imdbattn.settings.schema import Dashboard, validate_as  # pydantic: `--help` does not wait for it
+
+    settings = validate_as(Dashboard, plain_dict(cfg)).model_dump()
     found = workspace(settings)
     if settings["dry_run"]:
         path = Path(settings["out"]).expanduser()

@@ -1,9 +1,8 @@
-"""The one exception that ends a command in one clear line."""
+"""The exception for wrong input."""
 
 
 class UserError(Exception):
-    """Wrong input. Its message names the thing that is wrong and the way out.
+    """Wrong input. The message names what is wrong and how to fix it.
 
-    Entry points print it as one line and leave with exit status 2; anything else that is raised is a bug
-    of ours and keeps its traceback.
+    Commands print it as one line and exit with status 2. Any other exception is a bug and keeps its traceback.
     """

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: for everything that is written once and read often."""
+"""Files and cache entries that are either complete or absent."""
 
 import errno
 import hashlib
@@ -14,9 +14,65 @@ from filelock import FileLock
 
 from imdbattn.errors import UserError
 
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
-NO_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
-NOT_WRITABLE = NO_ROOM | NO_PLACE
+NOT_WRITABLE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+}
+
+
+def regular_file(path: Path) -> Path:
+    """`path` itself. Raises ValueError for a folder, pipe or device, which might block a reader forever."""
+    if not path.is_file():
+        raise ValueError("it is not a regular file")
+    return path
+
+
+def make_folder(path: Path, way_out: str) -> None:
+    """Creates a folder and its parents. Raises UserError where that is not possible."""
+    with writing_into(path, way_out):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:  # such as below /proc
+            raise UserError(f"{path} cannot be created: {way_out}") from error
+
+
+@contextmanager
+def atomically(path: Path) -> Iterator[Path]:
+    """A temporary path that replaces `path` at the end, unless an exception is raised.
+
+    Raises UserError if the folder cannot be written.
+    """
+    way_out = "choose another folder"
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    make_folder(path.parent, way_out)
+    with writing_into(path.parent, way_out):
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Writes a complete file or none. Raises UserError if the folder cannot be written."""
+    with atomically(path) as temporary, open(temporary, "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def writing_into(folder: Path, way_out: str) -> Iterator[None]:
+    """Turns errors such as "no space left" into a UserError that names the folder and suggests `way_out`."""
+    try:
+        yield
+    except OSError as error:
+        paths = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if name]
+        related = any(path in (folder, *folder.parents) or folder in path.parents for path in paths or [folder])
+        if error.errno not in NOT_WRITABLE or not related:  # such as a source that cannot be read
+            raise
+        reason = os.strerror(error.errno)
+        raise UserError(f"{folder} cannot be written ({reason}): make room, or {way_out}") from error
 
 
 def cache_root(setting: str | None) -> Path:
@@ -26,51 +82,26 @@ def cache_root(setting: str | None) -> Path:
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Fill `folder` by build(temporary folder), rename it into place, return it; an existing folder is left as it is.
+    """Calls `build(temporary folder)`, renames the result to `folder` and returns it; an existing folder is kept.
 
-    Of several processes one builds and the others wait. A kill in the middle leaves only a temporary folder, which
-    the next builder clears away. Raises UserError where the folder cannot be written, and what `build` raises.
+    One process builds while others wait. A killed builder leaves a temporary folder, which the next one removes.
+    Raises UserError if the folder cannot be written, and any exception of `build`.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     with writing_into(folder.parent, way_out := "set data.cache_dir to another folder"):
-        if folder.is_dir():  # without the lock: a finished cache may lie on a read-only disk
+        if folder.is_dir():  # checked without the lock: a finished cache may be on a read-only disk
             return folder
         make_folder(folder.parent, way_out)
         with FileLock(f"{folder}.lock"):
-            if folder.is_dir():  # another process was quicker
-                return folder
-            shutil.rmtree(temporary, ignore_errors=True)
-            try:
-                temporary.mkdir()
-                build(temporary)
-                temporary.rename(folder)
-            finally:
+            if not folder.is_dir():
                 shutil.rmtree(temporary, ignore_errors=True)
+                try:
+                    temporary.mkdir()
+                    build(temporary)
+                    temporary.rename(folder)
+                finally:
+                    shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def make_folder(path: Path, way_out: str) -> None:
-    """Makes a folder and those above it. Raises UserError where it cannot be, or there is no place as below /proc."""
-    with writing_into(path, way_out):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except FileNotFoundError as error:
-            raise UserError(f"{path} cannot be made: {way_out}") from error
-
-
-def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write `path` whole or not at all. Raises UserError where its folder cannot be written."""
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    make_folder(path.parent, "choose another folder")
-    with writing_into(path.parent, "choose another folder"):
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data.encode() if isinstance(data, str) else data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def sha256_of(path: Path) -> str:
@@ -80,35 +111,21 @@ def sha256_of(path: Path) -> str:
 
 
 def seal(folder: Path) -> None:
-    """Notes the checksums of all files of a cache entry in checksums.json."""
+    """Writes the checksums of all files of a cache entry to checksums.json."""
     sums = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
     (folder / "checksums.json").write_text(json.dumps(sums))
 
 
 def check_seal(folder: Path) -> None:
-    """Raises UserError naming the file of a cache entry that is missing or changed, and the folder to delete."""
+    """Raises UserError naming a file of a cache entry that is missing or changed."""
     name = "checksums.json"
     try:
         sums = json.loads((folder / name).read_bytes())
-        for name, found in sums.items():
-            if sha256_of(folder / name) != found:
+        for name, checksum in sums.items():
+            if sha256_of(folder / name) != checksum:
                 raise ValueError("changed since it was written")
         if not sums:
             raise ValueError("empty")
     except (OSError, ValueError, AttributeError) as error:
-        why = f"{name}: {getattr(error, 'strerror', None) or error}"
-        raise UserError(f"the cache is damaged ({why}): delete the folder {folder} and run again") from error
-
-
-@contextmanager
-def writing_into(folder: Path, way_out: str) -> Iterator[None]:
-    """Turns "no space", "no permission" and their like into a UserError that names the folder and the way out."""
-    try:
-        yield
-    except OSError as error:
-        named = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if name]  # copies name both ends
-        related = any(place in (folder, *folder.parents) or folder in place.parents for place in named or [folder])
-        if error.errno not in NOT_WRITABLE or not related:  # such as a source that the builder may not read
-            raise
-        reason = os.strerror(error.errno)
-        raise UserError(f"{folder} cannot be written ({reason}): make room, or {way_out}") from error
+        reason = f"{name}: {getattr(error, 'strerror', None) or error}"
+        raise UserError(f"the cache is damaged ({reason}): delete the folder {folder} and run again") from error

@@ -6,64 +6,49 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings import SPLIT_FILES, command, many_imports, maybe, obey, one_of, plain, take_argument, whole
-
-RULES = {
-    "picture": one_of("positions", "attention", "scaling"),
-    "row": maybe(whole(0)),
-    "words": whole(1, 200),
-}
+from imdbattn.run_folder import SPLIT_FILES
+from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
 
 
 def picture(cfg: DictConfig, text: str | None) -> None:
-    """Prints the path of each file it writes. Raises UserError for wrong input."""
-    for path in draw(plain(cfg) | ({} if text is None else {"text": text})):
+    """Prints the path of each file that is written."""
+    for path in draw(plain_dict(cfg) | ({} if text is None else {"text": text})):
         print(path)
 
 
 def draw(settings: dict[str, Any]) -> list[Path]:
-    """Draws the picture that conf/picture.yaml's settings ask for, and returns the files. Raises UserError."""
-    obey(settings, RULES)
-    if settings["picture"] == "scaling":
-        out = Path(settings["out"] or "pictures").expanduser()
-        with many_imports():
-            from imdbattn.explain.draw import draw_scaling
+    """Draws the picture that conf/picture.yaml's settings choose, and returns the files. Raises UserError."""
+    from imdbattn.settings.schema import Picture, validate_as  # pydantic, for which `--help` does not wait
 
-        return [draw_scaling(out)]
-    text = None if settings["picture"] == "positions" else chosen_text(settings)
-    with many_imports():
-        from imdbattn.explain import alignment
-        from imdbattn.explain.draw import draw_alignment, draw_attention, draw_positions
-        from imdbattn.explain.show import digest
+    settings = validate_as(Picture, settings).model_dump()
+    kind, text, row = settings["picture"], settings["text"], settings["row"]
+    if kind == "attention" and text is None:
+        text = text_of_row(settings, row)
+    with without_gc():
+        from imdbattn.explain.figures import draw_positions, write_png
+        from imdbattn.explain.scaling import scaling_figure
+        from imdbattn.explain.show import digest, write_attention
         from imdbattn.runs.score import Writer, load_reader
 
+    if kind == "scaling":
+        return [write_png(scaling_figure(), Path(settings["out"] or "pictures").expanduser() / "scaling.png")]
     reader, folder = load_reader(settings)
-    if isinstance(reader, Writer) and text is None:
-        raise UserError("picture=positions is for reviews: an encoder-decoder has no positions")
     out = Path(settings["out"] or folder / "pictures").expanduser()
+    if kind == "attention":
+        reading = reader.write([str(text)])[0] if isinstance(reader, Writer) else reader.explain(str(text))
+        return write_attention(reading, out, f"attention-{digest([reading])}", settings["words"])
     if isinstance(reader, Writer):
-        (decoded,) = reader.write([str(text)])
-        return draw_alignment(decoded, out, f"attention-{alignment.digest([decoded])}")
-    if text is None:
-        if not (paths := draw_positions(reader.module.net, reader.settings, out)):
-            name = reader.settings["model"]["name"]
-            raise UserError(f"model={name} has no positions; residual_pe, residual_learned and tuned have")
-        return paths
-    return draw_attention(found := reader.explain(text), out, f"attention-{digest([found])}", settings["words"])
-
-
-def chosen_text(settings: dict[str, Any]) -> str:
-    """The review to look at. Raises UserError when there is none, or two."""
-    text, row = settings["text"], settings["row"]
-    if (text is None) == (row is None):
-        raise UserError("picture=attention needs text=... or row=<row of a test review>, one of them")
-    return text_of_row(settings, row) if text is None else str(text)
+        raise UserError("picture=positions is for reviews: an encoder-decoder has no positions")
+    if not (paths := draw_positions(reader.module.net, reader.settings["data"]["max_tokens"] or 512, out)):
+        name = reader.settings["model"]["name"]
+        raise UserError(f"model={name} has no positions; residual_pe, residual_learned and tuned have")
+    return paths
 
 
 def text_of_row(settings: dict[str, Any], row: int) -> str:
-    """The run's test review with that row number in its source; a validation review where the run has no test.
+    """The text of the run's test split with that row number in its source; of validation if the run has no test.
 
-    Raises UserError when there is no such review.
+    Raises UserError if there is none.
     """
     import pyarrow.parquet as pq
 
@@ -76,7 +61,7 @@ def text_of_row(settings: dict[str, Any], row: int) -> str:
         raise UserError(f"run={run} has no {files[0].name}: give text=...")
     try:
         table = pq.read_table(file, columns=["row", "text"]).to_pydict()
-    except (OSError, ValueError) as error:  # pyarrow's, too
+    except (OSError, ValueError) as error:  # pyarrow's are subclasses
         raise UserError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): give text=...") from error
     texts = dict(zip(table["row"], table["text"], strict=True))
     if row not in texts:

@@ -1,95 +1,68 @@
-"""What a run leaves behind, and how it is found again.
+"""Names and formats of the files in a run folder.
 
-config.yaml  environment.json  metrics.json  metrics.csv  checkpoints/best.ckpt  checkpoints/last.ckpt  *.png
+config.yaml  environment.json  metrics.json  metrics.csv  checkpoints/best.ckpt  checkpoints/last.ckpt  pictures/*.png
 predictions.parquet  reviews.parquet (of test)  validation_predictions.parquet  validation_reviews.parquet
 """
 
-import contextlib
+import csv
 import io
 import json
 import os
-import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from imdbattn.errors import UserError
-from imdbattn.files import write_atomically, writing_into
-from imdbattn.runs.cpu import products
-from imdbattn.settings import PACKAGE, flat, read_run
+from imdbattn.files import atomically, write_atomically
+from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import read_settings
+from imdbattn.settings.schema import read_run
 
-PACKAGES = (
-    "imdbattn",
-    "torch",
-    "lightning",
-    "torchmetrics",
-    "hydra-core",
-    "wandb",
-    "datasets",
-    "tokenizers",
-    "sacrebleu",
-    "numpy",
-)
+SPLIT_FILES = {  # of each split: predictions, and the texts they belong to
+    "test": ("predictions.parquet", "reviews.parquet"),
+    "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
+}
+FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
+DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings of runs whose numbers are not results
+OWN_KEYS = {"model.name", "data.source", "optim._target_", "trainer._target_", "warmup", "decay", "seed"}
 
 
-def environment() -> dict[str, Any]:
-    """Versions, hardware and the git commit (with + when files were changed) that a result belongs to."""
+def is_debug(settings: Mapping[str, Any]) -> bool:
+    """Whether the numbers of a run are not results, as with debug=fast."""
+    return any(flat(settings).get(key) for key in DEBUG)
 
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
 
-    def version(name: str) -> str | None:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return None
+def results_file(settings: Mapping[str, Any]) -> str:
+    """Name of the file with a run's numbers, which is written last."""
+    return "debug.json" if is_debug(settings) else "metrics.json"
 
-    commit = ""
-    with contextlib.suppress(OSError):  # no git on this machine
-        if git("rev-parse", "--show-toplevel") == str(PACKAGE.parent):  # a checkout, not a wheel inside another project
-            commit = git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else "")
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "float32_products": products(),
-        "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "git_commit": commit or None,
-        "versions": {name: version(name) for name in PACKAGES},
-    }
+
+def finished(folder: Path) -> bool:
+    """Whether a run folder has its results. Debug runs never count as finished."""
+    return os.path.exists(folder / "metrics.json")  # Path.exists raises for names that are too long
 
 
 def temporary_files(folder: Path) -> Iterator[Path]:
-    """What a writer that was killed has left in a run folder, in checkpoints/ and in pictures/."""
+    """Files that a killed process has left in a run folder, in checkpoints/ and in pictures/."""
     for file in (*folder.glob("*.tmp"), *folder.glob("[cp]*/*.tmp")):
         if re.fullmatch(r"\.?[\w-]+\.(yaml|json|csv|parquet|ckpt|png|html)\.\w+\.tmp", file.name):
             yield file
 
 
 def check_folder(folder: Path) -> None:
-    """Raises UserError unless a run may be written into `folder`: it is absent, empty, or holds a run."""
+    """Raises UserError unless `folder` is absent, empty or a run folder."""
     if not folder.is_dir():
         return
-    inside = set(folder.iterdir())
-    if folder / "config.yaml" in inside:
-        keys = flat(read_settings(folder / "config.yaml")).keys()
-        if {"model.name", "data.source", "optim._target_", "trainer._target_", "warmup", "decay", "seed"} <= keys:
-            return
-    elif not {file for file in inside if file.suffix not in (".log", ".lock") and file.name != ".lock"} - {
-        *temporary_files(folder)
-    }:
-        return
-    raise UserError(f"{os.path.relpath(folder)} holds files that are not a run's: choose another hydra.run.dir")
+    files = set(folder.iterdir())
+    if folder / "config.yaml" in files:
+        own = flat(read_settings(folder / "config.yaml")).keys() >= OWN_KEYS
+    else:
+        others = files - {*temporary_files(folder)}
+        own = all(file.suffix in (".log", ".lock") or file.name == ".lock" for file in others)
+    if not own:
+        raise UserError(f"{os.path.relpath(folder)} holds files that are not a run's: choose another hydra.run.dir")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
@@ -97,12 +70,12 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def write_predictions(path: Path, scores: Any, rows: Any) -> None:
-    """predictions.parquet: row in the source, and what `scores.columns()` says of each item of the split."""
+    """Writes the row in the source and `scores.columns()` for each item of a split. rows: of all items of the split."""
     write_table(path, {"row": rows[scores.rows_N.numpy()], **scores.columns()})
 
 
 def write_table(path: Path, columns: Mapping[str, Any]) -> None:
-    """A Parquet file, whole or not at all."""
+    """Writes a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -112,34 +85,42 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def link_texts(texts: Path, path: Path) -> None:
-    """Puts the reviews' texts into the run folder: as a hard link into the cache, which takes no room, or as a copy."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with writing_into(path.parent, "choose another folder"):
+    """Makes `path` a hard link to a file of the cache, which takes no space, or a copy where that is not possible."""
+    with atomically(path) as temporary:
         try:
-            try:
-                os.link(texts, temporary)
-            except OSError:  # another disk, or a file system without links
-                shutil.copyfile(texts, temporary)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+            os.link(texts, temporary)
+        except OSError:  # another disk, or a file system without links
+            shutil.copyfile(texts, temporary)
 
 
 def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], Path]:
-    """Settings and best checkpoint of a run folder. Raises UserError naming what is missing, or not trusted.
+    """Settings and best checkpoint of a run folder. Raises UserError if a file is missing, damaged or not trusted.
 
     trust, own: see `refuse_untrusted`.
     """
     if not run:
         raise UserError("run=<run folder> is needed: the path that training printed at its end")
     folder = Path(run).expanduser()
-    if not os.path.isdir(folder):  # False for a name that is too long, where Path.is_dir raises
+    if not os.path.isdir(folder):  # Path.is_dir raises for names that are too long
         raise UserError(f"run={run} is not a folder: give the path that training printed")
     config, checkpoint = folder / "config.yaml", folder / "checkpoints" / "best.ckpt"
     for file in (config, checkpoint):
         if not file.exists():
             raise UserError(
-                f"run={run} is no finished run: it has no {file.relative_to(folder)}. Give the path that training "
+                f"run={run} is not a finished run: it has no {file.relative_to(folder)}. Give the path that training "
                 "printed, or resume it: imdbattn.train resume=..."
             )
     return read_run(config, trust, own), checkpoint
+
+
+def read_curves(metrics_csv: Path) -> dict[str, tuple[list[int], list[float]]]:
+    """metrics.csv as name -> (epochs counted from 1, values); Lightning leaves most cells of a line empty."""
+    curves: dict[str, tuple[list[int], list[float]]] = {}
+    with metrics_csv.open(newline="") as file:
+        for line in csv.DictReader(file):
+            for name, value in line.items():
+                if value and name not in ("epoch", "step") and line.get("epoch"):
+                    epochs, values = curves.setdefault(name, ([], []))
+                    epochs.append(int(float(line["epoch"])) + 1)
+                    values.append(float(value))
+    return curves

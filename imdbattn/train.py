@@ -1,4 +1,4 @@
-"""Trains one rung, `python -m imdbattn.train model=residual_pe`, or a sweep of them, `+experiment=ladder`."""
+"""Trains one model, `python -m imdbattn.train model=residual_pe`, or a sweep, `+experiment=ladder`."""
 
 import importlib
 import os
@@ -9,38 +9,38 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.runs.resume import begun_before, resumed
-from imdbattn.settings import FIRST_PID, SWEEP_PID, checked, command, in_sweep, many_imports, plain
+from imdbattn.runs.resume import resumed, was_restarted
+from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, command, in_sweep, plain_dict, without_gc
+from imdbattn.settings.schema import validate
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")
 def main(cfg: DictConfig) -> float | None:
-    """Returns the best validation accuracy, which Hydra's sweepers maximise or ignore; None for a job that failed."""
+    """Returns the best validation accuracy, for Hydra's sweepers; None for a job that failed."""
     if in_sweep():
-        from imdbattn.sweep.sweep import run_job
+        from imdbattn.sweep.job import run_job
 
         return run_job(cfg)
-    settings, job = plain(cfg), HydraConfig.get()
+
+    settings, job = plain_dict(cfg), HydraConfig.get()
     folder = Path(job.runtime.output_dir).resolve()  # runs/latest is a link
     named = any(word.startswith("hydra.run.dir=") for word in job.overrides.hydra)
     if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
         raise UserError("torchrun starts several processes that need one folder: add hydra.run.dir=runs/<a name>")
     if settings["resume"] and Path(settings["resume"]).resolve() != folder:
-        raise UserError("resume= and hydra.run.dir= name two folders: leave hydra.run.dir= away")
-    if resume := bool(settings["resume"]) or begun_before(folder):
+        raise UserError("resume= and hydra.run.dir= name two folders: omit hydra.run.dir=")
+    if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
-    settings = checked(settings)
-    first = os.environ.get("LOCAL_RANK", "0") == "0"
-    if os.environ.get(SWEEP_PID) or not first:
-        from imdbattn.sweep.sweep import end_with_parent
+    settings = validate(settings).model_dump()
+    if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
+        from imdbattn.sweep.job import end_with
 
-        end_with_parent(None if first or FIRST_PID not in os.environ else int(os.environ[FIRST_PID]))
-    if first:
-        os.environ[FIRST_PID] = str(os.getpid())
-    with many_imports():  # they take seconds: `--help` and a wrong key don't wait
+        end_with(int(os.environ.get(PARENT_PID, os.getppid())))
+    os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
+    with without_gc():  # these take seconds, which `--help` and a wrong key need not wait for
         if settings["logger"]["name"] == "wandb":
-            with suppress(Exception):  # what W&B has to say does not stop training
-                # wandb.init does: in 0.4 s, but in 1.5 s once torch is loaded.
+            with suppress(Exception):  # a broken W&B does not stop training
+                # wandb.init imports it: 0.4 s now, 1.5 s once torch is loaded.
                 importlib.import_module("wandb.apis.public")
         from imdbattn.runs.fit import fit
 

@@ -18,7 +18,8 @@ import pytest
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
 
-from imdbattn.settings import SWEEP_PID, checked, conf_dir, plain
+from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
+from imdbattn.settings.schema import validate
 from tests.processes import ROOT, WarmCommands
 
 # No test waits for the hub or uses a W&B account; commands import this checkout.
@@ -103,7 +104,7 @@ def small(world, data_cache) -> list[str]:
 def composed(config: str, overrides: tuple[str, ...], slurm: tuple[str | None, ...]) -> dict:
     """slurm: the environment variables that conf/ reads, which decide what is composed, too."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return plain(compose(config, overrides=list(overrides)))
+        return plain_dict(compose(config, overrides=list(overrides)))
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +113,7 @@ def settings():
 
     def get(*overrides: str, config: str = "train") -> dict:
         found = copy.deepcopy(composed(config, overrides, tuple(map(os.environ.get, SLURM))))
-        return checked(found) if config == "train" else found
+        return validate(found).model_dump() if config == "train" else found
 
     return get
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from imdbattn.data.glove import Glove
-from imdbattn.data.ragged import Ragged, ragged
+from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.phrases import Phrases
 from imdbattn.tasks.build import build_net, phrases_of
 
@@ -45,3 +46,14 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return built.eval()
+
+
+def batch(model: torch.nn.Module, reviews: list[list[int]], order=None, padding: int = 0, **options) -> Batch:
+    """Reviews in the given order (all by default) with all that `model` reads, and `padding` more positions."""
+    phrases = model.context.phrases if model.context is not None else None
+    before = phrases.longest - 1 if phrases is not None else 0
+    rows_B = torch.arange(len(reviews)) if order is None else torch.tensor(order)
+    made = ragged(reviews).batch(rows_B, before=before, **options)
+    tokens_BT, positions_BT = (F.pad(x_BT, (0, padding)) for x_BT in (made.tokens_BT, made.positions_BT))
+    before_BTW = F.pad(made.before_BTW, (0, 0, 0, padding))
+    return made._replace(tokens_BT=tokens_BT, positions_BT=positions_BT, before_BTW=before_BTW)

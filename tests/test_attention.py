@@ -7,19 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from imdbattn.nn.attention import (
-    Additive,
-    Attention,
-    Bilinear,
-    Dot,
-    ScaledDot,
-    SelfAttention,
-    masked_softmax,
-    padding_mask,
-    rollout,
-)
+from imdbattn.explain.watch import rollout, watch
+from imdbattn.nn.ladder import Attention, SelfAttention, Words
+from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, masked_softmax, padding_mask
 
 SCORES = (ScaledDot, Dot, Bilinear, Additive)
+
+
+def watched(module, *inputs):
+    """Output and attention weights of a module that is watched."""
+    with watch(module) as record:
+        output = module(*inputs)
+    (weights,) = record
+    return output, weights
 
 
 @pytest.mark.parametrize("score", [Dot(2, 2), Additive(2, 2, hidden=8)])
@@ -27,13 +27,12 @@ def test_worked_values_of_the_exercise(score):
     query, key = torch.ones(2, 1, 2), torch.ones(2, 10, 2)
     value = torch.arange(40.0).reshape(1, 10, 4).repeat(2, 1, 1)
     mask = padding_mask(torch.tensor([2, 6]), 10)[:, None]
-    record = []
-    for seen in (None, record):
-        output = Attention(score)(query, key, value, mask, seen)
+    watched_output, weights = watched(Attention(score), query, key, value, mask)
+    for output in (Attention(score)(query, key, value, mask), watched_output):
         torch.testing.assert_close(output, torch.tensor([[[2.0, 3, 4, 5]], [[10.0, 11, 12, 13]]]))
     expected = torch.zeros(2, 1, 10)
     expected[0, 0, :2], expected[1, 0, :6] = 1 / 2, 1 / 6
-    torch.testing.assert_close(record[0], expected)
+    torch.testing.assert_close(weights, expected)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7), st.integers(1, 9), st.sampled_from([4, 8]))
@@ -45,7 +44,7 @@ def test_scaled_dot_equals_torchs_kernel(seed, batch, queries, keys, width):
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     attention = Attention(ScaledDot(width, width))
     torch.testing.assert_close(attention(q, k, v, mask), expected)
-    torch.testing.assert_close(attention(q, k, v, mask, []), expected)
+    torch.testing.assert_close(watched(attention, q, k, v, mask)[0], expected)
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -54,7 +53,7 @@ def test_fused_and_plain_path_agree(score):
     attention = Attention(score(6, 6))
     q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6)
     mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
-    torch.testing.assert_close(attention(q, k, v, mask), attention(q, k, v, mask, []))
+    torch.testing.assert_close(attention(q, k, v, mask), watched(attention, q, k, v, mask)[0])
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -66,10 +65,10 @@ def test_products_of_more_columns_are_added_to_the_scores(score):
     more_query, more_key = torch.randn(2, 3, 4, 2), torch.randn(2, 1, 5, 2)  # keys that all heads share
     expected = attention.score(q, k) + torch.einsum("bhqw,bkw->bhqk", more_query, more_key.squeeze(1))
     expected = expected.masked_fill(~mask, -torch.inf).softmax(-1)
-    record = []
-    torch.testing.assert_close(attention(q, k, v, mask, None, (more_query, more_key)), expected @ v)
-    torch.testing.assert_close(attention(q, k, v, mask, record, (more_query, more_key)), expected @ v)
-    torch.testing.assert_close(record[0], expected)
+    torch.testing.assert_close(attention(q, k, v, mask, (more_query, more_key)), expected @ v)
+    output, weights = watched(attention, q, k, v, mask, (more_query, more_key))
+    torch.testing.assert_close(output, expected @ v)
+    torch.testing.assert_close(weights, expected)
 
 
 def test_scores_are_their_formulas():
@@ -95,11 +94,13 @@ def test_self_attention_equals_multihead_attention_with_copied_weights(heads):
         theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
         theirs.out_proj.weight.copy_(torch.eye(8))
         theirs.out_proj.bias.zero_()
-    x, mask, record = torch.randn(3, 6, 8), padding_mask(torch.tensor([6, 3, 1]), 6), []
-    expected, weights = theirs(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
-    torch.testing.assert_close(ours(x, mask), expected)
-    torch.testing.assert_close(ours(x, mask, record), expected)
-    torch.testing.assert_close(record[0], weights)
+    x, mask = torch.randn(3, 6, 8), padding_mask(torch.tensor([6, 3, 1]), 6)
+    expected, expected_weights = theirs(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
+    words = Words(mask, torch.arange(6).expand(3, -1))
+    torch.testing.assert_close(ours(x, words), expected)
+    output, weights = watched(ours, x, words)
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(weights, expected_weights)
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -107,9 +108,9 @@ def test_a_query_without_keys_gives_zeros_and_finite_gradients(score):
     torch.manual_seed(0)
     attention = Attention(score(4, 4))
     mask = padding_mask(torch.tensor([0, 2]), 3)[:, None]
-    for record in (None, []):
+    for call in (attention, lambda *inputs: watched(attention, *inputs)[0]):
         q, k, v = (torch.randn(2, 3, 4, requires_grad=True) for _ in range(3))
-        output = attention(q, k, v, mask, record)
+        output = call(q, k, v, mask)
         assert output[0].eq(0).all()
         output.sum().backward()
         assert all(x.grad.isfinite().all() for x in (q, k, v))
@@ -138,3 +139,17 @@ def test_rollout_follows_the_weights_back_to_the_words():
 def test_heads_must_divide_the_width():
     with pytest.raises(ValueError, match=r"model\.layer\.heads=3 does not divide the width 8"):
         SelfAttention(8, 3)
+
+
+def test_only_a_watched_network_records_and_an_error_ends_it():
+    torch.manual_seed(0)
+    f, words = SelfAttention(8, 2), Words(torch.ones(1, 3).bool(), torch.arange(3)[None])
+    with watch(f) as weights:
+        f(torch.randn(1, 3, 8), words)
+        f(torch.randn(1, 3, 8), words)
+    assert [each.shape for each in weights] == [(1, 2, 3, 3)] * 2
+    with pytest.raises(RuntimeError), watch(f) as weights:
+        f(torch.randn(1, 3, 7), words)
+    f(torch.randn(1, 3, 8), words)
+    assert weights == []
+    assert f.attention.record is None

@@ -15,7 +15,6 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged, read_places
 from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, default_budget
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond import phrases
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.tasks.build import build_data
@@ -142,13 +141,10 @@ def test_the_words_in_front_are_those_of_the_review_whatever_is_taken_out(
 
 @given(st.lists(st.lists(st.integers(3, 99), max_size=12), min_size=1, max_size=8), st.integers(0, 4))
 @examples(max_examples=60, deadline=None)
-def test_of_whole_reviews_a_net_finds_the_same_words_in_front(reviews, before):
+def test_the_words_in_front_of_all_tokens_are_those_of_batches(reviews, before):
     whole = ragged(reviews)
     batch = whole.batch(torch.arange(len(reviews)), before=before)
     word_BT = torch.arange(batch.tokens_BT.shape[1]) < batch.lengths_B[:, None]
-    found_BTW = phrases.before(batch.tokens_BT, before)
-    assert found_BTW.shape == batch.before_BTW.shape
-    assert found_BTW[word_BT].equal(batch.before_BTW[word_BT])
     flat, review = whole.words(before)
     assert flat.equal(batch.before_BTW[word_BT])
     assert review.tolist() == [number for number, ids in enumerate(reviews) for _ in ids]
@@ -158,7 +154,8 @@ def test_of_whole_reviews_a_net_finds_the_same_words_in_front(reviews, before):
 @pytest.mark.parametrize("word_dropout", [0.0, 0.5])
 @pytest.mark.parametrize("max_tokens", [None, 40])
 def test_batches_are_planned_with_the_positions_that_reviews_take(max_tokens, word_dropout, multiple):
-    batches = Batches(ragged([[3] * length for length in range(60)]), max_tokens, 0.75, word_dropout, multiple=multiple)
+    cut = {"max_tokens": max_tokens, "head_share": 0.75, "word_dropout": word_dropout, "multiple": multiple}
+    batches = Batches(ragged([[3] * length for length in range(60)]), **cut)
     taken = [batches[0, np.array([row])].tokens_BT.shape[1] for row in range(60)]
     assert batches.lengths_N().tolist() == taken
 
@@ -167,8 +164,9 @@ def test_batches_are_planned_with_the_positions_that_reviews_take(max_tokens, wo
 def test_the_ranks_together_see_the_batch_of_one_process(ranks):
     reviews = ragged([[3] * length for length in range(1, 60)])
     item = (7, np.arange(10, 30))
-    whole = Batches(reviews, 40, 0.75, 0.5, before=2)[item]
-    parts = [Batches(reviews, 40, 0.75, 0.5, rank, ranks, before=2)[item] for rank in range(ranks)]
+    cut = {"max_tokens": 40, "head_share": 0.75, "word_dropout": 0.5, "before": 2}
+    whole = Batches(reviews, **cut)[item]
+    parts = [Batches(reviews, rank, ranks, **cut)[item] for rank in range(ranks)]
     assert all(part.reviews == whole.reviews == 20 for part in parts)
     for rank, part in enumerate(parts):
         assert part.positions_BT.tolist() == whole.positions_BT[rank::ranks].tolist()

@@ -7,7 +7,7 @@ import torch
 
 from imdbattn.errors import UserError
 from imdbattn.runs.score import label_texts, score_run
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.settings.keys import BEYOND, RUNGS
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])

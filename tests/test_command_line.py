@@ -1,6 +1,6 @@
 """Wrong settings end in one clear line and a non-zero exit; help is quick and says what there is to choose."""
 
-from imdbattn.settings import RUNGS
+from imdbattn.settings.keys import RUNGS
 
 
 def test_a_wrong_value_ends_in_one_line_and_a_status(shell):

@@ -17,17 +17,25 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from imdbattn.comparison import statistics
-from imdbattn.comparison.compare import FEWEST, POINTS, compare_sets, length_points
+from imdbattn.comparison.compare import FEWEST, POINTS, compare_sets, length_groups
 from imdbattn.comparison.figures import signed
-from imdbattn.comparison.report import notes, p_value, points, print_terminal, verdicts, write_all, write_sets
+from imdbattn.comparison.report import (
+    notes,
+    p_value,
+    print_terminal,
+    signed_interval,
+    verdicts,
+    write_all,
+    write_sets,
+)
 from imdbattn.comparison.runs import find_runs, neighbours, variants
 from imdbattn.errors import UserError
 
 REVIEWS = 400
 WORDS = {"not": ["not", "n't"], "but": ["but"]}
-SINGLE = ("comparison.html", "comparison.md", "comparison.csv", "comparison.json", "pairs.csv")  # files of one set
+SINGLE = ("comparison.html", "comparison.md", "comparison.json")  # files of one set
 AFTER = {"base": "mean", "base_pe": "base", "residual": "base", "residual_pe": "residual"}
-SCALED, DOT = ({"_target_": f"imdbattn.nn.attention.{name}"} for name in ("ScaledDot", "Dot"))
+SCALED, DOT = ({"_target_": f"imdbattn.nn.scores.{name}"} for name in ("ScaledDot", "Dot"))
 LABELS = np.arange(REVIEWS) % 2
 TEXTS = [f"I do{'n’t' if n % 4 == 0 else ''} like it{' BUT' if n % 5 == 0 else ''}. {n}" for n in range(REVIEWS)]
 
@@ -238,8 +246,8 @@ def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
     assert [rung["seeds"] for rung in found["rungs"]] == [[1]]
     assert reasons.keys() == {"unfinished", "cut", "yaml", "lacking", "parquet", "few"}
     assert reasons["unfinished"] == "unfinished: it has no metrics.json"
-    assert reasons["few"] == "it scored 12 reviews only, or others"
-    assert reasons["lacking"].startswith("unreadable: its metrics.json lacks seed, test_set")
+    assert reasons["few"] == "it was scored on 12 reviews only, or on others"
+    assert reasons["lacking"].startswith("unreadable: its metrics.json lacks seed")
     assert "metrics.json cannot be read" in reasons["cut"]
     assert reasons["parquet"].startswith("unreadable: ")
     assert "config.yaml cannot be read" in reasons["yaml"]
@@ -302,7 +310,7 @@ MALFORMED = {  # what is wrong -> (how a good run folder gets it, what the reaso
     "test_accuracy a list": (metrics(test_accuracy=[0.9]), "in its metrics.json test_accuracy="),
     "test_bleu of text": (metrics(test_bleu="31"), "in its metrics.json test_bleu="),
     "test_set a list": (metrics(test_set=["small"]), "in its metrics.json test_set="),
-    "test_set of half a character": (metrics(test_set="\ud800"), "surrogates not allowed"),
+    "test_set of half a character": (metrics(test_set="\ud800"), "in its metrics.json test_set="),
     "a fingerprint that is a path": (metrics(test_fingerprint="../up"), "in its metrics.json test_fingerprint="),
     "a fingerprint that is a list": (metrics(test_fingerprint=["f1"]), "in its metrics.json test_fingerprint="),
     "items a number": (metrics(items=3), "in its metrics.json items="),
@@ -311,7 +319,7 @@ MALFORMED = {  # what is wrong -> (how a good run folder gets it, what the reaso
     "labels missing": (metrics(labels=...), "its metrics.json lacks labels"),
     "labels of one text": (metrics(labels="neg"), "in its metrics.json labels="),
     "equal labels": (metrics(labels=["neg", "neg"]), "in its metrics.json labels="),
-    "labels of numbers": (metrics(labels=[0, 1]), "in its metrics.json labels="),
+    "labels of numbers": (metrics(labels=[0, 1]), "in its metrics.json labels.0="),
     "metrics.json empty": (content("metrics.json", ""), "Expecting value"),
     "metrics.json a list": (content("metrics.json", "[]"), "metrics.json cannot be read (it does not hold an object)"),
     "metrics.json deeply nested": (content("metrics.json", "[" * 100_000), "recursion"),
@@ -329,22 +337,25 @@ MALFORMED = {  # what is wrong -> (how a good run folder gets it, what the reaso
     "metrics.csv binary": (content("metrics.csv", bytes(range(256))), "unreadable: "),
     "metrics.csv of words": (content("metrics.csv", "epoch,val/loss\n0,low\n"), "could not convert string to float"),
     "metrics.csv with a cell too many": (content("metrics.csv", "epoch,val/loss\n0,1,2\n"), "unreadable: "),
-    "metrics.csv of infinite epochs": (content("metrics.csv", "epoch,val/loss\n1e300,1\n"), "its metrics.csv counts"),
+    "metrics.csv of infinite epochs": (
+        content("metrics.csv", "epoch,val/loss\n1e300,1\n"),
+        "its metrics.csv has epochs",
+    ),
     "config.yaml a pipe": (
         other_kind("config.yaml", os.mkfifo),
         "config.yaml cannot be read: it is not a regular file",
     ),
     "config.yaml deeply nested": (content("config.yaml", "[" * 10_000), "config.yaml cannot be read"),
     "task a list": (config("task", ["x"]), "in its config.yaml task="),
-    "model a text": (config("model", "base"), "in its config.yaml model=base must hold settings"),
+    "model a text": (config("model", "base"), "in its config.yaml model=base: "),
     "model.name missing": (config("model", {"after": "base"}), "its config.yaml lacks model.name"),
-    "model.name a list": (config("model.name", ["base"]), "must be a name without slashes"),
-    "model.name null": (config("model.name", None), "must be a name without slashes"),
-    "model.name empty": (config("model.name", ""), "must be a name without slashes"),
-    "model.name a path": (config("model.name", "a/b"), "must be a name without slashes"),
-    "model.name the folder above": (config("model.name", ".."), "must be a name without slashes"),
+    "model.name a list": (config("model.name", ["base"]), "in its config.yaml model.name="),
+    "model.name null": (config("model.name", None), "in its config.yaml model.name="),
+    "model.name empty": (config("model.name", ""), "in its config.yaml model.name="),
+    "model.name a path": (config("model.name", "a/b"), "in its config.yaml model.name="),
+    "model.name the folder above": (config("model.name", ".."), "in its config.yaml model.name="),
     "model.after a list": (config("model.after", ["base"]), "in its config.yaml model.after="),
-    "trainer a list": (config("trainer", [1]), "in its config.yaml trainer=[1] must hold settings"),
+    "trainer a list": (config("trainer", [1]), "in its config.yaml trainer=[1]: "),
     "a setting of bytes": (
         content("config.yaml", "model: {name: base, x: !!binary aGk=}\nseed: 9"),
         "JSON serializable",
@@ -509,9 +520,9 @@ def test_the_command_shows_and_writes_each_set_with_an_index(ladder, tmp_path, c
     monkeypatch.setenv("COLUMNS", "120")
     print_terminal(*comparisons)
     shown = capsys.readouterr().out
-    places = [shown.index(text) for text in ("400 test reviews of small", "400 test reviews of <large>", "left out: ")]
+    places = [shown.index(text) for text in ("400 test reviews of small", "400 test reviews of <large>", "skipped: ")]
     assert places == sorted(places)
-    assert shown.count("left out: ") == 1
+    assert shown.count("skipped: ") == 1
 
 
 def test_a_sweep_over_two_test_sets_publishes_both(tmp_path, monkeypatch):
@@ -656,7 +667,7 @@ def words_of(found: dict) -> list[tuple[str, str, str]]:
 
 
 def numbers_of(pair: dict) -> str:
-    return f"{signed(pair['difference'])} points ({points(pair['interval'])})"
+    return f"{signed(pair['difference'])} points ({signed_interval(pair['interval'])})"
 
 
 @pytest.mark.parametrize(
@@ -709,7 +720,7 @@ def test_a_difference_of_these_seeds_alone_is_undecided_and_its_p_value_explaine
     assert (verdict, pair["holm_p"] < 0.001, pair["interval"][1] > 0) == ("undecided", True, True)
     assert words == (
         f"base against mean: no difference shown, {numbers_of(pair)}; "
-        "p < 0.001 is about these trained models only; the interval is about other seeds too and includes 0"
+        "p < 0.001 is about these trained models only; the interval also covers other seeds and includes 0"
     )
 
 
@@ -719,7 +730,7 @@ def test_an_interval_of_reviews_that_includes_0_leaves_two_trained_models_undeci
     ((verdict, _, words),) = words_of(found)
     (pair,) = found["pairs"]
     assert (verdict, pair["holm_p"] < 0.05, pair["interval"][0]) == ("undecided", True, 0.0)
-    assert f"no difference shown, {numbers_of(pair)}; p = 0.050 but the interval includes 0 (one seed each" in words
+    assert f"no difference shown, {numbers_of(pair)}; p = 0.0499 but the interval includes 0 (one seed each" in words
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -856,7 +867,7 @@ def test_accuracy_by_length_is_that_of_the_predictions(by_range):
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=2000))
 def test_points_over_lengths_hold_every_item_once_and_are_never_few_nor_many(lengths):
     lengths_N = np.array(lengths)
-    points = length_points(lengths_N)
+    points = length_groups(lengths_N)
     items = [int(((lengths_N >= low) & (lengths_N <= high)).sum()) for low, high in points]
     assert sum(items) == len(lengths)
     assert all(high < low for (_, high), (low, _) in itertools.pairwise(points))
@@ -889,7 +900,7 @@ def test_a_decoder_that_diverged_or_lacks_a_column_is_passed_over(tmp_path):
     found = quick(tmp_path)
     assert [rung["seeds"] for rung in found["rungs"]] == [[1]]
     reasons = {Path(one["folder"]).name: one["reason"] for one in found["skipped"]}
-    assert "not numbers: did training diverge?" in reasons["nan"]
+    assert "not finite: did training diverge?" in reasons["nan"]
     assert "right" in reasons["bare"]
     assert "its column right is not of type bool" in reasons["counted"]
     assert "its column label is not of type string, or has nulls" in reasons["nameless"]

@@ -1,6 +1,9 @@
 """Promise 8: every file in conf/ composes and builds what it names, and every key is explained."""
 
+import functools
 import itertools
+import json
+import operator
 import re
 
 import pytest
@@ -10,8 +13,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.vocabulary import Vocabulary
-from imdbattn.settings import BEYOND, RULES, RUNGS, WRITER_RULES, WRITERS, conf_dir, digest, flat, has_plugin
-from imdbattn.tasks.build import build_encoder_decoder, build_net, build_trainer, make
+from imdbattn.errors import UserError
+from imdbattn.runs.trainer import build_trainer
+from imdbattn.settings.cli import conf_dir, has_plugin, plain_dict
+from imdbattn.settings.keys import BEYOND, RUNGS, WRITERS, digest, flat
+from imdbattn.settings.schema import Group, validate
+from imdbattn.tasks.build import build_encoder_decoder, build_net, make
 
 from .nets import net, phrases, vectors
 
@@ -262,10 +269,49 @@ REPEATED = {  # overrides of keys that another file explains
 }
 
 
-def test_every_rule_is_about_a_setting_that_exists(settings):
-    known = {"trainer.callbacks"}  # which is added: +trainer.callbacks=[...]
+def keys_of(group: Group) -> set[str]:
+    """The dotted names of all fields in a group of settings, as far as its groups are present."""
+    keys = set()
+    for name, field in type(group).model_fields.items():
+        name, value = field.alias or name, getattr(group, name)
+        keys |= {f"{name}.{key}" for key in keys_of(value)} if isinstance(value, Group) else {name}
+    return keys
+
+
+def test_every_field_of_the_schema_is_a_setting_that_exists(settings):
+    fields, known = set(), {"trainer.callbacks", "position_scale"}  # which are added by +trainer.callbacks=[...]
     tasks = (["task=masked_words"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
-    for choice in (*([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts")), *tasks):
-        leaves = set(flat(settings(*choice)))
-        known |= leaves | {key.rpartition(".")[0] for key in leaves}
-    assert known >= {*RULES, *WRITER_RULES}
+    models = ([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts", "bigrams"))
+    for choice in (*models, *tasks, ["data=order_probe"]):
+        found = settings(*choice)
+        fields |= keys_of(validate(found))
+        known |= set(flat(found)) | {key.rpartition(".")[0] for key in flat(found)}
+    assert fields <= known
+
+
+def test_validated_settings_are_given_back_as_they_were_composed(settings):
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        composed = plain_dict(compose("train", ["model=wide", "optim.lr=1", "+optim.betas=[0.9,0.99]"]))
+    validated = validate(composed)
+    assert json.dumps(validated.model_dump()) == json.dumps(composed)  # with the order of its keys, and 1 is not 1.0
+    assert json.dumps(validated.model.layer.model_dump()) == json.dumps(composed["model"]["layer"])
+    assert (validated.data.max_tokens, validated.model.phrases.longest) == (512, 3)
+
+
+def test_settings_that_runs_of_earlier_versions_lack_have_defaults(settings):
+    composed = settings("model=residual")
+    for key in ("task", "choose_by", "data.pad_to", "model.embedding.mixout", "model.phrases", "model.channels"):
+        *groups, last = key.split(".")
+        del functools.reduce(operator.getitem, groups, composed)[last]
+    earlier = validate(composed)
+    assert (earlier.task, earlier.choose_by, earlier.data.pad_to) == ("reviews", "accuracy", 1)
+    assert (earlier.model.embedding.mixout, earlier.model.phrases) == (0.0, None)
+    assert earlier.model_dump() == composed
+
+
+def test_unknown_keys_are_refused_except_for_parts_and_runs_of_other_versions(settings):
+    composed = settings()
+    composed["data"]["of_another_version"] = 1
+    with pytest.raises(UserError, match=r"^there is no setting data\.of_another_version$"):
+        validate(composed)
+    assert validate(composed, extra="allow").model_dump() == composed

@@ -13,7 +13,8 @@ import pytest
 from imdbattn import files as cache
 from imdbattn.comparison import report
 from imdbattn.errors import UserError
-from imdbattn.explain.show import Explanation, write_page
+from imdbattn.explain.reading import LabelledReview
+from imdbattn.explain.show import write_page
 from imdbattn.files import build_once, write_atomically
 from imdbattn.run_folder import link_texts, write_json
 from imdbattn.runs.fit import fit
@@ -47,8 +48,8 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def half_a_picture(path: Path) -> None:
     """As large as needed to fill the disk in the middle of a page."""
-    found = Explanation("word " * 60_000, "pos", 0.5, [(0, 4, 1.0)])
-    write_page([found], [BIG], path)
+    review = LabelledReview(text="word " * 60_000, output="pos", probability=0.5, model="base", words=[(0, 4, 1.0)])
+    write_page([review], path, [BIG])
 
 
 WRITERS = {  # each writes `file` into a folder where an old one stands

@@ -4,10 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from imdbattn.data.ragged import ragged
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.settings.keys import BEYOND, RUNGS
 
-from .nets import net
+from .nets import batch, net
 
 EMPTY, UNKNOWN, ORDINARY = [], [1, 1, 1], [5, 6, 7, 8]
 
@@ -16,10 +15,9 @@ EMPTY, UNKNOWN, ORDINARY = [], [1, 1, 1], [5, 6, 7, 8]
 @pytest.mark.parametrize("reviews", [[EMPTY], [UNKNOWN], [EMPTY, ORDINARY, UNKNOWN]], ids=["empty", "unknown", "mixed"])
 @pytest.mark.parametrize("score", ["ScaledDot", "Additive"])
 def test_finite_logits_and_gradients(settings, rung, reviews, score):
-    model = net(settings, rung, f"model.layer.score._target_=imdbattn.nn.attention.{score}").train()
-    batch = ragged(reviews).batch(torch.arange(len(reviews)), word_dropout=0.5)
-    logits = model(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
-    F.cross_entropy(logits, batch.labels_B).backward()
+    model = net(settings, rung, f"model.layer.score._target_=imdbattn.nn.scores.{score}").train()
+    logits = model(read := batch(model, reviews, word_dropout=0.5))
+    F.cross_entropy(logits, read.labels_B).backward()
     assert logits.isfinite().all()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
@@ -27,8 +25,7 @@ def test_finite_logits_and_gradients(settings, rung, reviews, score):
 def test_an_empty_corner_does_not_change_its_neighbours_gradients(settings):
     def gradients(reviews):
         model = net(settings, "residual_pe").train()
-        batch = ragged(reviews).batch(torch.arange(len(reviews)))
-        model(batch.tokens_BT, batch.lengths_B, batch.positions_BT)[0].sum().backward()
+        model(batch(model, reviews))[0].sum().backward()
         return [p.grad for p in model.parameters() if p.grad is not None]
 
     for alone, beside in zip(gradients([ORDINARY]), gradients([ORDINARY, EMPTY]), strict=True):

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.ensemble import ensemble
 from imdbattn.comparison.runs import find_runs
 from imdbattn.errors import UserError
-from imdbattn.settings import SPLIT_FILES
+from imdbattn.run_folder import SPLIT_FILES
 
 
 def probabilities(folder, split):

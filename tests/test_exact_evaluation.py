@@ -31,7 +31,7 @@ class Parrot(torch.nn.Module):
 class Data(L.LightningDataModule):
     def test_dataloader(self):
         reviews = ragged([[3] * (1 + row % 5) for row in range(SIZE)], [row % 2 for row in range(SIZE)])
-        batches = Batches(reviews, None, 1.0)
+        batches = Batches(reviews)
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
         return DataLoader(batches, sampler=EvalBatches(batches.lengths_N(), 8, rank, ranks), batch_size=None)
 
@@ -182,7 +182,7 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_takes_ou
         scores = score_run(settings(f"run={run}", "trainer=cpu", config="evaluate"))
         (table,) = (run / "evaluations").glob("test-*.parquet")
         said = [label_texts(settings(f"run={run}", f"explain={e}", config="predict"), texts)[0] for e in (True, False)]
-        values = [[(one.label, one.probability, one.words) for one in each] for each in said]
+        values = [[(one.output, one.probability, one.words) for one in each] for each in said]
         found.append((scores["accuracy"], scores["loss"], table.read_bytes(), values))
     assert found[0] == found[1]
 

@@ -8,19 +8,14 @@ import torch.nn.functional as F
 from benchmarks.textbook import TextbookNet, collate
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.sampling import Batches
-from imdbattn.nn.attention import (
-    IN_CACHE,
-    IN_MEMORY,
-    Attention,
-    ScaledDot,
-    attention_in_pieces,
-    fits_in_pieces,
-    padding_mask,
-)
-from imdbattn.runs import cpu
+from imdbattn.nn import fast
+from imdbattn.nn.fast import CACHE_SCORES, SAVED_SCORES, blocked_attention, use_blocks
+from imdbattn.nn.scores import padding_mask
+from imdbattn.runs import trainer as trainer_module
 from imdbattn.runs.fit import fit
-from imdbattn.settings import BEYOND, RUNGS, words_before
-from imdbattn.tasks.build import build_module, build_trainer, compile_net
+from imdbattn.runs.trainer import build_trainer, compile_net
+from imdbattn.settings.keys import BEYOND, RUNGS, words_before
+from imdbattn.tasks.build import build_module
 from tests.nets import WIDTH, WORDS, net, vectors
 
 STEPS, CLASSES = 20, 2
@@ -30,7 +25,7 @@ STEPS, CLASSES = 20, 2
 def onednn():
     """oneDNN's products where they are exact; torch's own again afterwards."""
     before = torch.backends.mkldnn.matmul.fp32_precision
-    yield cpu.use_onednn()
+    yield trainer_module.use_onednn()
     torch.backends.mkldnn.matmul.fp32_precision = before
 
 
@@ -59,7 +54,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
     ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
     theirs = copied(ours, settings("model=residual_pe")["model"]["positions"]["scale"])
     labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
-    batches = Batches(ragged(reviews, labels), None, 1.0, multiple=16)
+    batches = Batches(ragged(reviews, labels), multiple=16)
     table_VD = ours.embedding(torch.arange(3 + WORDS)[None])[0].detach()
     pad = collate(table_VD, None)
     optimizers = [
@@ -73,7 +68,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
         x_BTD, mask_BT, labels_B = pad([(reviews[i], labels[i]) for i in index])
         assert batch.tokens_BT.shape[1] % 16 == 0
         losses = (
-            F.cross_entropy(ours(batch.tokens_BT, batch.lengths_B, batch.positions_BT), batch.labels_B),
+            F.cross_entropy(ours(batch), batch.labels_B),
             F.cross_entropy(theirs(x_BTD, mask_BT), labels_B),
         )
         torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
@@ -84,13 +79,12 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("masked", [True, False])
-def test_attention_in_pieces_has_the_values_and_gradients_of_torchs_kernel(monkeypatch, heads, masked):
-    monkeypatch.setattr("imdbattn.nn.attention.IN_CACHE", 7 * 9 * 2)  # two of ten reviews fit, times heads
+def test_blocked_attention_has_the_values_and_gradients_of_torchs_kernel(monkeypatch, heads):
+    monkeypatch.setattr(fast, "CACHE_SCORES", 7 * 9 * 2)  # two of ten reviews fit, times heads
     torch.manual_seed(0)
     q, k, v = (torch.randn(5, heads, n, 4, dtype=torch.float64, requires_grad=True) for n in (7, 9, 9))
-    mask = padding_mask(torch.tensor([9, 4, 1, 8, 9]), 9)[:, None, None] if masked else None
-    found = attention_in_pieces(q, k, v, mask, 0.3)
+    mask = padding_mask(torch.tensor([9, 4, 1, 8, 9]), 9)[:, None, None]
+    found = blocked_attention(q, k, v, mask, 0.3)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.3)
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
@@ -102,28 +96,28 @@ def test_attention_in_pieces_has_the_values_and_gradients_of_torchs_kernel(monke
 
 def test_long_reviews_take_the_kernel_that_holds_no_scores(monkeypatch):
     called = []
-    monkeypatch.setattr("imdbattn.nn.attention.attention_in_pieces", lambda q, k, v, *rest: called.append(k) or v)
-    for keys in (int(IN_CACHE**0.5), int(IN_CACHE**0.5) + 1):
+    monkeypatch.setattr(fast, "blocked_attention", lambda q, k, v, *rest: called.append(k) or v)
+    for keys in (int(CACHE_SCORES**0.5), int(CACHE_SCORES**0.5) + 1):
         x = torch.zeros(1, keys, 4)
-        Attention(ScaledDot(4, 4))(x, x, x)
-    assert [len(k[0]) for k in called] == [int(IN_CACHE**0.5)]
+        fast.attention(x, x, x, torch.ones(1, 1, keys).bool(), 0.5)
+    assert [len(k[0]) for k in called] == [int(CACHE_SCORES**0.5)]
 
 
 def test_onednn_stays_off_where_its_products_are_not_those_of_float32(monkeypatch, onednn):
     matmul = torch.backends.mkldnn.matmul
     matmul.fp32_precision = "none"
-    monkeypatch.setattr(cpu, "errors", lambda: 1e-3)  # what bfloat16 would have
-    assert not cpu.use_onednn()
+    monkeypatch.setattr(trainer_module, "product_error", lambda: 1e-3)  # what bfloat16 would have
+    assert not trainer_module.use_onednn()
     assert matmul.fp32_precision == "none"
-    assert cpu.products() == "torch's default"
+    assert trainer_module.float32_products() == "torch's default"
     matmul.fp32_precision = "bf16"
-    assert cpu.products() == "oneDNN"
+    assert trainer_module.float32_products() == "oneDNN"
 
 
 def test_the_check_tells_bfloat16_from_float32(onednn):
-    assert cpu.errors() < cpu.EXACT / 10
+    assert trainer_module.product_error() < trainer_module.MAX_ERROR / 10
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert cpu.errors() > 10 * cpu.EXACT
+        assert trainer_module.product_error() > 10 * trainer_module.MAX_ERROR
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
@@ -141,7 +135,8 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
     rand = torch.rand  # has no generator for this device
     monkeypatch.setattr(torch, "rand", lambda shape, generator=None, device=None: rand(shape, device=device))
-    batch = Batches(there, 512, 0.75, 0.5, multiple=16, before=words_before(cfg))[0, np.arange(20)]
+    cut = {"max_tokens": 512, "head_share": 0.75, "word_dropout": 0.5, "multiple": 16}
+    batch = Batches(there, before=words_before(cfg), **cut)[0, np.arange(20)]
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta
     module._trainer = type("Trainer", (), {"world_size": 1})()
@@ -154,7 +149,8 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
 
 def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
     def width(limit: int | None, multiple: int) -> int:
-        return Batches(ragged(reviews), limit, 1.0, 0.3, multiple=multiple)[5, np.arange(40)].tokens_BT.shape[1]
+        batches = Batches(ragged(reviews), max_tokens=limit, word_dropout=0.3, multiple=multiple)
+        return batches[5, np.arange(40)].tokens_BT.shape[1]
 
     assert width(None, 16) % 16 == 0
     assert width(100, 16) == 80
@@ -201,16 +197,16 @@ def test_torch_still_says_its_precision_where_a_gpu_trains(monkeypatch, settings
 def test_shapes_that_do_not_fit_in_pieces_take_torchs_kernel(shapes):
     torch.manual_seed(0)
     query, key = (torch.randn(shape) for shape in shapes)
-    found = Attention(ScaledDot(4, 4))(query, key, key)
+    found = fast.attention(query, key, key, torch.ones(key.shape[-2]).bool(), 0.5)
     torch.testing.assert_close(found, F.scaled_dot_product_attention(query, key, key))
 
 
 def test_scoring_keeps_no_weights():
     with torch.no_grad():
         x = torch.randn(2, 3, 4)
-        assert attention_in_pieces(x, x, x, None, 1.0).grad_fn is None
-    assert not fits_in_pieces(*3 * [torch.empty(1, 1, 4, dtype=torch.bfloat16)])
-    many = torch.empty(IN_MEMORY // 16**2 + 1, 16, 1)
-    assert not fits_in_pieces(many, many, many)
+        assert blocked_attention(x, x, x, torch.ones(1, 3).bool(), 1.0).grad_fn is None
+    assert not use_blocks(*3 * [torch.empty(1, 1, 4, dtype=torch.bfloat16)])
+    many = torch.empty(SAVED_SCORES // 16**2 + 1, 16, 1)
+    assert not use_blocks(many, many, many)
     with torch.no_grad():
-        assert fits_in_pieces(many, many, many)
+        assert use_blocks(many, many, many)

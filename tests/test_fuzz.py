@@ -23,7 +23,7 @@ from imdbattn.data.reviews import find_source
 from imdbattn.data.tokens import FIRST_WORD, TOKENIZERS, UNK, Tokenizer
 from imdbattn.data.vocabulary import MARKERS
 from imdbattn.errors import UserError
-from imdbattn.settings import conf_dir
+from imdbattn.settings.cli import conf_dir
 
 SECONDS = 120  # of each reader's long run
 DATA = {"source": "auto", "text_column": "text", "label_column": "label", "label_names": None}

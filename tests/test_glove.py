@@ -309,7 +309,7 @@ def test_a_damaged_cache_names_the_folder_to_delete(name, damage, tmp_path):
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
-FETCH = "fetch (it|the file) again"
+FETCH = "download (it|the file) again"
 MISTAKES = {  # name of the file, its bytes, what the message says besides the file
     "too few numbers": ("v.txt", GOOD + b"x 1 2 3\n" + GOOD, "line 7 .*4 numbers.*ends in 3 numbers.*data.glove.dim=4"),
     "too many numbers": ("v.txt", GOOD + b"x 1 2 3 4 5\n", "line 7 .*ends in 5 numbers.*data.glove.dim=4"),
@@ -320,15 +320,15 @@ MISTAKES = {  # name of the file, its bytes, what the message says besides the f
     "no word": ("v.txt", GOOD + b" 1 2 3 4\n", "line 7 "),
     "two spaces": ("v.txt", GOOD + b"x  1 2 3 4\n", "line 7 .*one space apart"),
     "a carriage return": ("v.txt", GOOD.replace(b"\n", b"\r"), "line 1 .*one space apart"),
-    "NA": ("v.txt", GOOD + b"x 1 2 NA 4\n", "line 7: 'NA' is no finite float32"),
+    "NA": ("v.txt", GOOD + b"x 1 2 NA 4\n", "line 7: 'NA' is not a finite float32"),
     "a tab": ("v.txt", b"x\t1 2 3 4\n", "line 1 "),
-    "not a number": ("v.txt", GOOD + b"x 1 2 abc 4\n", f"line 7: 'abc' is no finite float32: {FETCH}"),
+    "not a number": ("v.txt", GOOD + b"x 1 2 abc 4\n", f"line 7: 'abc' is not a finite float32: {FETCH}"),
     "an underscore": ("v.txt", GOOD + b"x 1 2 1_0 4\n", "line 7: '1_0' "),
-    "nan": ("v.txt", GOOD + b"x 1 2 nan 4\n", f"line 7: 'nan' is no finite float32: {FETCH}"),
-    "infinity": ("v.txt", GOOD + b"x 1 2 -inf 4\n", "line 7: '-inf' is no finite float32"),
-    "beyond float32": ("v.txt", GOOD + b"x 1 2 1e39 4\n", "line 7: '1e39' is no finite float32"),
+    "nan": ("v.txt", GOOD + b"x 1 2 nan 4\n", f"line 7: 'nan' is not a finite float32: {FETCH}"),
+    "infinity": ("v.txt", GOOD + b"x 1 2 -inf 4\n", "line 7: '-inf' is not a finite float32"),
+    "beyond float32": ("v.txt", GOOD + b"x 1 2 1e39 4\n", "line 7: '1e39' is not a finite float32"),
     "a space at the end": ("v.txt", GOOD + b"x 1 2 3 4 \n", "line 7 .*one space apart"),
-    "a word twice": ("v.txt", GOOD + b"word2 4 3 2 1\n", "line 7: 'word2' stands in line 3 already: remove"),
+    "a word twice": ("v.txt", GOOD + b"word2 4 3 2 1\n", "line 7: 'word2' is in line 3 already: remove"),
     "broken UTF-8": ("v.txt", GOOD + b"caf\xe9 1 2 3 4\n", rf"line 7: 'caf\\xe9' is not UTF-8: {FETCH}"),
     "nothing": ("v.txt", b"", "is empty: give .*data.glove.path"),
     "nothing zipped": ("v.zip", as_zip(**{"a.txt": b""}), "is empty"),
@@ -378,8 +378,8 @@ def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path):
         ({"source": "torchtext", "dim": 25}, "data.glove.dim=25.*50, 100, 200, 300"),
         ({"dim": 25}, "data.glove.dim=25.*50, 100, 200, 300"),
         ({"dim": 0, "path": "v.txt"}, "data.glove.dim=0"),
-        ({"path": "/no/such/v.txt"}, "data.glove.path=/no/such/v.txt is no file"),
-        ({"path": "/"}, "data.glove.path=/ is no file"),
+        ({"path": "/no/such/v.txt"}, "data.glove.path=/no/such/v.txt is not a file"),
+        ({"path": "/"}, "data.glove.path=/ is not a file"),
     ],
 )
 def test_a_wrong_setting_is_named(asked, message, tmp_path):
@@ -558,7 +558,7 @@ def test_an_interrupted_download_goes_on_at_the_next_mirror(mirrors, tmp_path):
 def test_an_interrupted_download_goes_on_in_the_next_run(mirrors, tmp_path):
     for server in mirrors:
         server.cut = 1000
-    with pytest.raises(UserError, match=r"connection ended after 2,000 of .*goes on where this stopped"):
+    with pytest.raises(UserError, match=r"connection ended after 2,000 of .*resumes the download"):
         load_glove("official", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == [str(tmp_path / "glove" / "glove.6B.zip.part")]
     mirrors[0].cut = len(ARCHIVE)

@@ -121,7 +121,7 @@ def test_torchrun_without_a_folder_ends_in_one_line(job, shell, tmp_path):
 
 def test_a_process_whose_first_has_ended_already_does_not_wait_for_it(shell):
     """As when the first is killed while the others still load what they need."""
-    done = shell("train", env={"LOCAL_RANK": "1", "IMDBATTN_FIRST_PID": "1"}, real=True)
+    done = shell("train", env={"LOCAL_RANK": "1", "IMDBATTN_PARENT_PID": "1"}, real=True)
     assert (done.returncode, done.stderr) == (1, "")
 
 

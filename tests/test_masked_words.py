@@ -50,15 +50,15 @@ def test_a_masked_word_cannot_be_seen_but_its_neighbours_can(settings):
         masked[0, 0] = True
         batch.tokens_BT[0, 0] = GUESSED[0]
         with torch.no_grad():
-            before, word = model(batch.tokens_BT, batch.lengths_B, batch.positions_BT, masked)
+            before, word = model(batch, masked)
             batch.tokens_BT[0, 0] = GUESSED[-1]
-            after, other = model(batch.tokens_BT, batch.lengths_B, batch.positions_BT, masked)
+            after, other = model(batch, masked)
         assert (word.item(), other.item()) == (0, len(GUESSED) - 1)
         torch.testing.assert_close(before, after, atol=0, rtol=0)
         if batch.lengths_B[0] > 1:
             batch.tokens_BT[0, 1] = 3 + (batch.tokens_BT[0, 1] - 3 + 1) % WORDS
             with torch.no_grad():
-                moved, _ = model(batch.tokens_BT, batch.lengths_B, batch.positions_BT, masked)
+                moved, _ = model(batch, masked)
             assert (moved - before).abs().max() > 1e-6
 
     holds()
@@ -107,7 +107,7 @@ def test_its_encoder_is_where_the_classifier_starts(pretrained, settings, small)
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
     own = new_module(cfg, prepare(cfg["data"])).net.state_dict()
-    parts = ("embedding.", "resize.", "convolution.", "layers.")
+    parts = ("embedding.", "resize.", "context.convolution.", "layers.")
     shared = [name for name in own if name.startswith(parts)]
     assert len(shared) > 10
     for name in shared:
@@ -179,8 +179,8 @@ def test_pretraining_is_no_classifier(pretrained, settings):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["data.unlabelled=hub"], "data.unlabelled has no meaning without task=masked_words"),
-        (["task=masked_words", "init=runs/x"], "init has no meaning with task=masked_words"),
+        (["data.unlabelled=hub"], "data.unlabelled has no effect without task=masked_words"),
+        (["task=masked_words", "init=runs/x"], "init has no effect with task=masked_words"),
         (["task=masked_words", "masked.share=1"], "masked.share=1 must be a number from 0 to 1 (exclusive)"),
         (["task=masked_words", "masked.words=1"], "masked.words=1 must be a whole number of at least 2"),
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from imdbattn.data import order_probe
 from imdbattn.data.glove import read_wheel
 from imdbattn.data.order_probe import PAIRS, SLOTS, generate
-from imdbattn.data.reviews import cut, find_source
+from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.tokens import TOKENIZERS, Tokenizer
 from imdbattn.errors import UserError
 
@@ -27,13 +27,12 @@ def bag(text: str) -> tuple[str, ...]:
 @examples(max_examples=50, deadline=None)
 def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(seed, sizes):
     splits = generate(seed, **sizes)
-    assert {name: len(texts) for name, (texts, _) in splits.items()} == sizes
+    assert {name: len(split) for name, split in splits.items()} == sizes
     everywhere: set[tuple[str, ...]] = set()
-    for texts, labels in splits.values():
-        assert len(set(texts)) == len(texts)
-        by_label = [
-            Counter(bag(text) for text, of in zip(texts, labels, strict=True) if of == label) for label in (0, 1)
-        ]
+    for split in splits.values():
+        assert len(set(split.texts)) == len(split)
+        labelled = list(zip(split.texts, split.labels, strict=True))
+        by_label = [Counter(bag(text) for text, of in labelled if of == label) for label in (0, 1)]
         assert by_label[0] == by_label[1]
         assert set(by_label[0].values()) == {1}
         assert not everywhere & set(by_label[0])
@@ -43,8 +42,11 @@ def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(se
 @given(st.integers(0, 2**32 - 1))
 @examples(max_examples=20, deadline=None)
 def test_a_seed_gives_the_same_reviews_and_another_seed_gives_others(seed):
-    assert generate(seed, train=40, test=20) == generate(seed, train=40, test=20)
-    assert generate(seed, train=40, test=20) != generate(seed + 1, train=40, test=20)
+    def texts(seed: int) -> list[list[str]]:
+        return [split.texts for split in generate(seed, train=40, test=20).values()]
+
+    assert texts(seed) == texts(seed)
+    assert texts(seed) != texts(seed + 1)
 
 
 def test_different_pairs_have_different_bags():
@@ -58,7 +60,7 @@ def test_different_pairs_have_different_bags():
 
 def test_what_a_seed_gives_has_not_changed():
     """Raise order_probe.VERSION when this changes, so that caches don't serve the old sentences."""
-    texts = "\n".join(text for texts, _ in generate(1, train=200, test=100).values() for text in texts)
+    texts = "\n".join(text for split in generate(1, train=200, test=100).values() for text in split.texts)
     assert (order_probe.VERSION, hashlib.sha256(texts.encode()).hexdigest()[:12]) == (1, "33f461933414")
 
 
@@ -66,7 +68,7 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
     glove = read_wheel()[0]
     assert set(glove) >= WORDS
     words = sorted(WORDS)
-    texts = generate(1, train=200)["train"][0]
+    texts = generate(1, train=200)["train"].texts
     for name in set(TOKENIZERS) - {"torchtext"}:
         found = Tokenizer(name, words).encode(texts)
         assert [[words[id - 3] for id in ids] for ids in found] == [text.split() for text in texts]
@@ -75,11 +77,13 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
 def test_the_corpus_enters_whole_as_its_settings_say(settings):
     data = settings("data=order_probe", "data.probe.train=60", "data.probe.validation=20", "data.probe.test=30")["data"]
     source = find_source(data)
-    reviews = cut(source.load(), source, data["validation_share"], data["test_share"])
+    reviews = cut_reviews(source.load(), source.name, {"validation": 0.1, "test": 0.2})
     assert {name: len(split) for name, split in reviews.splits.items()} == {"train": 60, "validation": 20, "test": 30}
     assert reviews.label_names == ["neg", "pos"]
     expected = generate(1, train=60, validation=20, test=30)
-    assert {n: (split.texts, split.labels.tolist()) for n, split in reviews.splits.items()} == expected
+    for name, split in reviews.splits.items():
+        assert split.texts == expected[name].texts
+        assert split.labels.tolist() == [0, 1] * (len(split) // 2)
     longest = sum(max(len(choice.split()) for choice in slot) for slot in SLOTS) + 4
     assert longest <= data["max_tokens"]
     assert data["word_dropout"] == 0
@@ -99,15 +103,15 @@ def test_the_cache_tells_corpora_apart(settings, monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data.probe.train=7"], r"data\.probe\.train=7 must be even and at least 2"),
-        (["data.probe.test=0"], r"data\.probe\.test=0 must be even and at least 2"),
-        (["data.probe.validation=-2"], r"data\.probe\.validation=-2 must be a whole number"),
-        (["data.probe.test=2.5"], r"data\.probe\.test=2\.5 must be a whole number"),
+        (["data.probe.train=7"], r"data\.probe\.train=7 must be an even number of at least 2"),
+        (["data.probe.test=0"], r"data\.probe\.test=0 must be an even number of at least 2"),
+        (["data.probe.validation=-2"], r"data\.probe\.validation=-2 must be an even number"),
+        (["data.probe.test=2.5"], r"data\.probe\.test=2\.5 must be an even number"),
         (["data.probe.seed=null"], r"data\.probe\.seed=null must be a whole number"),
         (["data.probe.seed=-1"], r"data\.probe\.seed=-1 must be a whole number"),
-        ([f"data.probe.train={2 * PAIRS}"], r"data\.probe\.train, validation and test ask for 20,483,000 reviews"),
+        ([f"data.probe.train={2 * PAIRS}"], r"data\.probe\.train, validation and test add up to 20,483,000 reviews"),
         (["data=reviews", "data.source=order_probe"], r"data\.source=order_probe needs .* data=order_probe"),
-        (["data.path=x.csv"], r"data\.path is given, so data\.source=order_probe has no meaning"),
+        (["data.path=x.csv"], r"data\.path is given, so data\.source=order_probe has no effect"),
     ],
 )
 def test_a_corpus_that_cannot_be_made_ends_in_one_line(settings, overrides, message):

@@ -14,20 +14,20 @@ from imdbattn.picture import draw
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.runs.score import label_texts, load_reader, score_run
-from imdbattn.sweep import sweep
+from imdbattn.sweep.job import jobs_of
 
 LAYERS = """
 from pathlib import Path
 
 import lightning
-from imdbattn.nn.layers import ResidualLayer
+from imdbattn.nn.ladder import ResidualLayer
 
 Path(__file__).with_name("imported").touch()
 
 
 class Halved(ResidualLayer):
-    def forward(self, *inputs):
-        return super().forward(*inputs) / 2
+    def forward(self, x_BTD, words):
+        return super().forward(x_BTD, words) / 2
 
 
 class Count(lightning.Callback):
@@ -64,7 +64,7 @@ def test_own_layers_and_callbacks_train_and_a_run_with_them_is_used_again_with_t
     callback = "+trainer.callbacks=[{_target_: mypkg.layers.Count, file: epochs.txt}]"
     done = shell("train", *own, *small, callback, "hydra.run.dir=run", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert (folder / "epochs.txt").read_text() == "Keeper\n" * 2  # ours are there, and the first is first
+    assert (folder / "epochs.txt").read_text() == "ResumeCheckpoint\n" * 2  # ours are there, and the first is first
     metrics = json.loads((folder / "run" / "metrics.json").read_text())
 
     (folder / "mypkg" / "imported").unlink()
@@ -91,8 +91,8 @@ def test_own_layers_are_swept_and_the_same_sweep_resumes_without_trust(folder, s
     next(folder.glob("sweep/*/metrics.json")).unlink()
     done = shell("train", *own, "resume=sweep", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "goes on from its last checkpoint" in done.stdout
-    assert [job["status"] for job in sweep.jobs_of(folder / "sweep").values()] == ["done"]
+    assert "resumes from its last checkpoint" in done.stdout
+    assert [job["status"] for job in jobs_of(folder / "sweep").values()] == ["done"]
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def foreign(folder, trained, monkeypatch) -> Iterator[Path]:
     """A stranger's run that names a class of a package which is installed here, and says itself that it is trusted."""
     monkeypatch.syspath_prepend(folder)
     run = shutil.copytree(trained("residual_pe")[0], folder / "run")
-    text = (run / "config.yaml").read_text().replace("imdbattn.nn.layers.ResidualLayer", "mypkg.layers.Halved")
+    text = (run / "config.yaml").read_text().replace("imdbattn.nn.ladder.ResidualLayer", "mypkg.layers.Halved")
     assert text.count("mypkg") == 1
     (run / "config.yaml").write_text(text.replace("trust: null", "trust: [mypkg]"))
     yield run
@@ -154,7 +154,7 @@ def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings
     folder, _ = trained("base")
     reader, _ = load_reader(settings(f"run={folder}", config="predict"))
     reader.module.net.layers[0] = layer
-    layer.forward = lambda x_BTD, *_: x_BTD
-    assert reader.label(["a film"])[0].label in ("neg", "pos")
+    layer.forward = lambda x_BTD, words: x_BTD
+    assert reader.label(["a film"])[0].output in ("neg", "pos")
     with pytest.raises(UserError, match="model=base: a layer has no attribute `skip`, or a part does not append"):
         reader.explain("a film")

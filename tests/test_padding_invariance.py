@@ -2,32 +2,28 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.data.ragged import ragged
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.settings.keys import BEYOND, RUNGS
 
-from .nets import WORDS, net
+from .nets import WORDS, batch, net
 
 REVIEWS = st.lists(st.lists(st.integers(1, WORDS + 2).filter(lambda id: id != 2), max_size=12), min_size=1, max_size=6)
 VARIANTS = [
     *((rung, ()) for rung in (*RUNGS, *BEYOND)),
     ("residual_pe_cls", ("model.layer.heads=5",)),
-    ("residual_pe", ("model.layer.score._target_=imdbattn.nn.attention.Additive", "model.width=6")),
-    ("base", ("model.layer.score._target_=imdbattn.nn.attention.Bilinear", "model.embedding.trainable=true")),
+    ("residual_pe", ("model.layer.score._target_=imdbattn.nn.scores.Additive", "model.width=6")),
+    ("base", ("model.layer.score._target_=imdbattn.nn.scores.Bilinear", "model.embedding.trainable=true")),
     ("learned_query", ("model.layers=2",)),
-    ("tuned", ("model.layers=2", "model.pooling._target_=imdbattn.nn.pooling.ClsPooling")),
+    ("tuned", ("model.layers=2", "model.pooling._target_=imdbattn.nn.ladder.ClsPooling")),
 ]
 
 
 def scores(model, reviews: list[list[int]], order: list[int], padding: int = 0) -> torch.Tensor:
-    batch = ragged(reviews).batch(torch.tensor(order))
-    tokens, positions = (F.pad(x, (0, padding)) for x in (batch.tokens_BT, batch.positions_BT))
     with torch.no_grad():
-        return model(tokens, batch.lengths_B, positions)
+        return model(batch(model, reviews, order, padding))
 
 
 @pytest.mark.parametrize(("rung", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else "")
@@ -51,8 +47,14 @@ def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrid
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 def test_what_stands_in_the_padding_is_never_read(settings, rung):
-    model, lengths = net(settings, rung), torch.tensor([3, 5])
-    tokens = torch.randint(3, WORDS, (2, 9))
-    noise = torch.where(torch.arange(9) < lengths[:, None], tokens, torch.randint(3, WORDS, (2, 9)))
+    model = net(settings, rung)
+    clean = batch(model, torch.randint(3, WORDS, (2, 9)).tolist())._replace(lengths_B=torch.tensor([3, 5]))
+    padding_BT = torch.arange(9) >= clean.lengths_B[:, None]
+
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        mask = padding_BT.view(*padding_BT.shape, *[1] * (x.ndim - 2))
+        return torch.where(mask, torch.randint(3, WORDS, x.shape), x)
+
+    noise = {name: noisy(getattr(clean, name)) for name in ("tokens_BT", "positions_BT", "before_BTW")}
     with torch.no_grad():
-        torch.testing.assert_close(model(tokens, lengths), model(noise, lengths))
+        torch.testing.assert_close(model(clean), model(clean._replace(**noise)))

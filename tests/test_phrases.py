@@ -8,6 +8,7 @@ import csv
 import math
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from imdbattn.data.corpus import load_vectors, prepare
-from imdbattn.data.ragged import Ragged, ragged
+from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.phrases import (
     LogCounts,
@@ -52,6 +53,12 @@ def labelled(texts: list[list[int]], classes: int) -> Ragged:
 def counted(data: Ragged, classes: int, longest: int = 3, least: int = 2, folds: int = FOLDS) -> Phrases:
     before_MW, review_M = data.words(longest - 1)
     return count_phrases(data.ids.long(), before_MW, review_M, data.labels, classes, ROWS, least, folds)
+
+
+def found(phrases: Phrases, *texts: list[int]) -> Tensor:
+    """The rows of the phrases that end at each word, (B, T, O)."""
+    batch = ragged(list(texts)).batch(torch.arange(len(texts)), before=phrases.longest - 1)
+    return phrases(batch.tokens_BT, batch.before_BTW)
 
 
 # --- by hand, in sets of tuples ---------------------------------------------------------------------------------------
@@ -133,16 +140,15 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
     phrases = counted(labelled(train, 2), 2, longest, least)
     assert len(phrases.keys_P) == len(known)
     batch = ragged(texts).batch(torch.arange(len(texts)), before=longest - 1)
-    for before_BTW in (None, batch.before_BTW):
-        found_BTO = phrases(batch.tokens_BT, before_BTW)
-        assert found_BTO.shape == (*batch.tokens_BT.shape, longest)
-        for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
-            expected = [
-                [row.get(tuple(text[end - size : end]), 0) if size <= end else 0 for size in range(1, longest + 1)]
-                for end in range(1, len(text) + 1)
-            ]
-            assert found_TO[: len(text)] == expected
-            assert not any(map(any, found_TO[len(text) :])), "padding is no phrase"
+    found_BTO = phrases(batch.tokens_BT, batch.before_BTW)
+    assert found_BTO.shape == (*batch.tokens_BT.shape, longest)
+    for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
+        expected = [
+            [row.get(tuple(text[end - size : end]), 0) if size <= end else 0 for size in range(1, longest + 1)]
+            for end in range(1, len(text) + 1)
+        ]
+        assert found_TO[: len(text)] == expected
+        assert not any(map(any, found_TO[len(text) :])), "padding is no phrase"
 
 
 def test_reviews_are_counted_and_not_how_often_they_say_it():
@@ -159,8 +165,7 @@ def test_words_that_have_no_vector_are_in_no_phrase():
     by_hand = [(3,), (4,), (5,), (4, 5)]
     assert known_by_hand(texts, 3, 2) == by_hand
     assert len(phrases.keys_P) == len(by_hand)
-    batch = ragged([[3, 1, 4, 5], [1, 1]]).batch(torch.arange(2))
-    assert phrases(batch.tokens_BT).tolist() == [
+    assert found(phrases, [3, 1, 4, 5], [1, 1]).tolist() == [
         [[1, 0, 0], [0, 0, 0], [2, 0, 0], [3, 4, 0]],
         [[0, 0, 0]] * 4,
     ]
@@ -203,7 +208,7 @@ def test_an_unknown_phrase_leans_to_no_class(classes):
     phrases = counted(labelled([[3, 4], [4, 5], [3, 5]] * 8, classes), classes)
     assert phrases.log_counts_PC[0].eq(0).all()
     assert phrases.out_of_fold_KPC[:, 0].eq(0).all()
-    none_BTO = phrases(torch.tensor([[1, 11, 0]]))
+    none_BTO = found(phrases, [1, 11])
     assert none_BTO.eq(0).all()
     for fold_B in (None, torch.tensor([2])):
         assert phrases.ratios(none_BTO, fold_B).eq(0).all()
@@ -214,7 +219,7 @@ def test_an_unknown_phrase_leans_to_no_class(classes):
 def test_nothing_known_is_no_mistake():
     phrases = counted(labelled([[3], [4], [1, 1], []], 2), 2)
     assert len(phrases.keys_P) == 0
-    assert phrases.ratios(phrases(torch.tensor([[3, 4, 5]])), torch.tensor([1])).eq(0).all()
+    assert phrases.ratios(found(phrases, [3, 4, 5]), torch.tensor([1])).eq(0).all()
     assert len(counted(labelled([[], []], 2), 2).keys_P) == 0
 
 
@@ -231,7 +236,7 @@ def test_a_phrase_of_several_words_adds_its_own_vector_where_it_ends():
     assert channel.table_HD.eq(0).all(), "at the start it says nothing"
     torch.nn.init.normal_(channel.table_HD)
     vector_of = {phrase: channel.table_HD[number % 4] for number, phrase in enumerate(known, 1)}
-    found_TD = channel(phrases(torch.tensor([[3, 4, 5, 7, 3]])), phrases)[0]
+    found_TD = channel(found(phrases, [3, 4, 5, 7, 3]), phrases)[0]
     none = torch.zeros(8)
     expected = [none, vector_of[3, 4], vector_of[4, 5] + vector_of[3, 4, 5], none, none]
     torch.testing.assert_close(found_TD, torch.stack(expected))
@@ -242,7 +247,7 @@ def test_phrases_are_left_out_in_training_only_and_their_sum_stays_on_average():
     phrases = counted(labelled([[3, 4], [3, 4]], 2), 2, longest=2)
     channel = PhraseVectors(8, phrases, dropout=0.75)
     torch.nn.init.ones_(channel.table_HD)
-    found_BTO = phrases(torch.tensor([[3, 4]] * 4000))
+    found_BTO = found(phrases, *[[3, 4]] * 4000)
     whole_B = channel.eval()(found_BTO, phrases)[:, 1, 0]
     assert whole_B.eq(1).all()
     kept_B = channel.train()(found_BTO, phrases)[:, 1, 0]
@@ -310,9 +315,18 @@ def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewCla
     """The rung over the phrases of these training reviews, its weights always the same ones, and nothing drawn."""
     cfg = settings(f"model={rung}", "model.embedding.mixout=0")
     model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
-    model.phrases = phrases_of(cfg["model"]["phrases"], data, classes, 3 + WORDS)
+    model.context.phrases = phrases_of(cfg["model"]["phrases"], data, classes, 3 + WORDS)
     folds_N = folds_of(data.labels, cfg["model"]["phrases"]["folds"])
     return build_module(cfg, model, vectors(), [str(number) for number in range(classes)], folds_N)
+
+
+def trained_on(module: ReviewClassifier, batch: Batch) -> Tensor:
+    """The logits of a training step."""
+    logits = []
+    module._trainer = SimpleNamespace(world_size=1)
+    with module.net.register_forward_hook(lambda net, inputs, output: logits.append(output)):
+        module.train().training_step(batch, 0)
+    return logits[0]
 
 
 RUNGS_WITH_PHRASES = ("log_counts", "log_counts_mean")
@@ -329,10 +343,9 @@ def test_training_reads_each_review_without_its_fold_and_evaluation_with_the_who
     module = module_for(settings, rung, read)
     rows_B = torch.tensor([399, 3, 250, 0, 120])
     batch = read.batch(rows_B, before=2)
-    inputs = batch.tokens_BT, batch.lengths_B, batch.positions_BT, None, batch.before_BTW
     with torch.no_grad():
-        whole_BC, out_of_fold_BC = module.net(*inputs), module.net(*inputs, module.folds_N[rows_B])
-        assert module.train()(batch).equal(out_of_fold_BC)
+        whole_BC, out_of_fold_BC = module.net(batch), module.net(batch._replace(fold_B=module.folds_N[rows_B]))
+        assert trained_on(module, batch).equal(out_of_fold_BC)
         assert module.eval()(batch).equal(whole_BC)
         assert (whole_BC - out_of_fold_BC).abs().amax(1).gt(1e-4).all()
         assert module.show(batch)[-1].equal(whole_BC)
@@ -349,7 +362,7 @@ def test_what_is_learned_from_a_review_does_not_know_its_label(settings, read, r
         for data in (read, moved_round(read, fold_N == 7, 2)):
             module = module_for(settings, rung, data).train()
             assert module.folds_N.equal(fold_N)
-            logits.append(module(batch))
+            logits.append(trained_on(module, batch))
     same_B = logits[0].eq(logits[1]).all(1)
     assert same_B[fold_N == 7].all()
     assert not same_B[filled_B & (fold_N != 7)].any()
@@ -364,12 +377,14 @@ def test_a_loaded_checkpoint_reads_with_the_whole_sets_ratios(trained, settings,
     theirs, checkpoint = open_settings(cfg)
     loaded = trained_module(theirs, checkpoint, load_vectors(theirs["data"]))
     fresh = new_module(theirs, corpus := prepare(theirs["data"]))
-    assert loaded.net.phrases.keys_P.equal(fresh.net.phrases.keys_P)
-    assert loaded.net.phrases.log_counts_PC.equal(fresh.net.phrases.log_counts_PC)
-    assert loaded.net.phrases.out_of_fold_KPC is loaded.folds_N is None
+    assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
+    assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
+    assert loaded.net.context.phrases.out_of_fold_KPC is loaded.folds_N is None
     assert fresh.folds_N.equal(folds_of(corpus.splits["train"].labels, theirs["model"]["phrases"]["folds"]))
     kept = torch.load(checkpoint, weights_only=True)["state_dict"]
-    assert {name for name in kept if "phrases" in name} == {"net.phrases.keys_P", "net.phrases.log_counts_PC"}
+    assert {name for name in kept if "phrases" in name} == {
+        f"net.context.phrases.{name}" for name in ("keys_P", "log_counts_PC")
+    }
     assert not any("fold" in name for name in kept)
 
 
@@ -391,4 +406,4 @@ def test_three_classes_train(small, settings, tmp_path):
     assert metrics["test_accuracy"] > 0.6
     predict = settings(f"run={tmp_path}/run", config="predict")
     found, _ = label_texts(predict, ["good great lovely fine", "bad poor dull bad"])
-    assert [one.label for one in found] == ["good", "bad"]
+    assert [one.output for one in found] == ["good", "bad"]

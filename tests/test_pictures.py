@@ -15,14 +15,26 @@ from hypothesis import strategies as st
 
 from imdbattn.data.corpus import prepare
 from imdbattn.errors import UserError
-from imdbattn.explain import draw as pictures
-from imdbattn.explain.draw import chosen_text, distances_added, draw_run, measure_scaling, position_tables
-from imdbattn.explain.figures import attention, by_distance, dot_products, drawn, png
-from imdbattn.explain.show import WHOLE, Attended, Explanation, entropy, page
-from imdbattn.nn.positions import sinusoids
+from imdbattn.explain.figures import (
+    attention_png,
+    by_distance,
+    dot_products,
+    learning_curves,
+    png,
+    position_tables,
+    review_attention,
+    scores_by_distance,
+)
+from imdbattn.explain.reading import AttentionWeights, LabelledReview, entropy
+from imdbattn.explain.scaling import measure
+from imdbattn.explain.show import DETAILED, page
+from imdbattn.nn.ladder import Words, sinusoids
+from imdbattn.nn.scores import Dot, ScaledDot
 from imdbattn.picture import draw
-from imdbattn.run_folder import open_run
+from imdbattn.run_folder import open_run, read_curves
 from imdbattn.runs.score import label_texts, load_reader
+from imdbattn.tasks import draw as pictures
+from imdbattn.tasks.draw import chosen_text, draw_run
 
 TEXT = "The film was n't a great story , and it was a dull plot ."
 
@@ -59,7 +71,7 @@ def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung,
 
 def test_lines_are_what_the_trained_model_adds_for_a_distance(reader):
     net = reader("tuned").module.net
-    panels = by_distance(distances_added(net, reach=4)).axes
+    panels = by_distance(scores_by_distance(net, reach=4)).axes
     assert [axes.get_title() for axes in panels] == ["layer 1", "layer 2", "layer 3"]
     for axes, layer in zip(panels, net.layers, strict=True):
         part = layer.f.distances
@@ -70,17 +82,17 @@ def test_lines_are_what_the_trained_model_adds_for_a_distance(reader):
             angle_RM = torch.tensor(apart_R)[:, None] * math.pi / 64 ** (torch.arange(8) / 7)
             added_R = angle_RM.cos() @ part.cos_HM[head] + angle_RM.sin() @ part.sin_HM[head]
             np.testing.assert_allclose(shown_R, added_R.detach(), atol=1e-4)
-    assert distances_added(reader("base").module.net) == {}
+    assert scores_by_distance(reader("base").module.net) == {}
 
 
 @pytest.mark.parametrize(("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)])
 def test_the_matrices_are_the_softmax_of_the_models_own_scores(reader, rung, heads):
     found = reader(rung, *(["model.layer.heads=2"] if heads == 2 else []))
     net, batch = found.module.net, found.batches([TEXT])[0, np.arange(1)]
-    attended = found.explain(TEXT).attended
+    attended = found.explain(TEXT).attention
     with torch.no_grad():
-        x_BTD = net.positions(net.embedding(batch.tokens_BT), batch.positions_BT)
-        x_BTD, mask_BT = net.pooling.prepend(x_BTD, torch.ones_like(batch.tokens_BT, dtype=torch.bool))
+        words = Words(torch.ones_like(batch.tokens_BT, dtype=torch.bool), batch.positions_BT)
+        x_BTD, words = net.pooling.prepend(net.positions(net.embedding(batch.tokens_BT), words), words)
         for layer, weights_HQK in zip(net.layers, attended.layers, strict=True):
             asked_BTD = layer.norm(x_BTD) if layer.skip else x_BTD
             for head, weights_QK in enumerate(weights_HQK):
@@ -89,17 +101,17 @@ def test_the_matrices_are_the_softmax_of_the_models_own_scores(reader, rung, hea
                 direct_QK = (query_Td @ key_Td.T / math.sqrt(10 // heads)).softmax(-1)
                 np.testing.assert_allclose(weights_QK, direct_QK, atol=1e-5)
                 np.testing.assert_allclose(weights_QK.sum(-1), 1, atol=1e-5)
-            x_BTD = layer(x_BTD, mask_BT)
-    words = len(TEXT.split())
-    assert (attended.cls, len(attended.keys)) == ("cls" in rung, words + ("cls" in rung))
-    shown = [shown for shown in maps(attention(attended)) if shown.shape == (len(attended.keys),) * 2]
+            x_BTD = layer(x_BTD, words)
+    count = len(TEXT.split())
+    assert (attended.cls, len(attended.keys)) == ("cls" in rung, count + ("cls" in rung))
+    shown = [shown for shown in maps(review_attention(attended)) if shown.shape == (len(attended.keys),) * 2]
     for weights_QK, shown_QK in zip(np.concatenate(attended.layers), shown, strict=True):
         np.testing.assert_allclose(shown_QK, 100 * weights_QK, rtol=1e-6)
 
 
 def test_cls_shows_the_row_it_reads_and_a_mean_the_mean_query(reader):
-    cls = reader("residual_cls", "model.layer.heads=2").explain(TEXT).attended
-    mean = reader("base").explain(TEXT).attended
+    cls = reader("residual_cls", "model.layer.heads=2").explain(TEXT).attention
+    mean = reader("base").explain(TEXT).attention
     np.testing.assert_allclose(cls.received()["layer 3, <cls>"], cls.layers[2][:, 0].mean(0))
     np.testing.assert_allclose(mean.received()["layer 1, mean query"], mean.layers[0].mean((0, 1)), rtol=1e-5)
 
@@ -107,15 +119,15 @@ def test_cls_shows_the_row_it_reads_and_a_mean_the_mean_query(reader):
 @pytest.mark.parametrize("rung", ["learned_query", "text_query"])
 def test_a_query_that_pools_shows_its_weights(reader, rung):
     found = reader(rung).explain(TEXT)
-    assert list(found.attended.received()) == ["pooling"]
-    np.testing.assert_allclose(found.attended.pooling, [share for *_, share in found.words], rtol=1e-5)
-    assert maps(attention(found.attended))[0].shape == (1, len(found.words))
+    assert list(found.attention.received()) == ["pooling"]
+    np.testing.assert_allclose(found.attention.pooling, [share for *_, share in found.words], rtol=1e-5)
+    assert maps(review_attention(found.attention))[0].shape == (1, len(found.words))
 
 
 @given(keys=st.integers(1, 300), seed=st.integers(0, 99))
 def test_entropy_is_log_of_the_number_of_keys_when_all_are_equal_and_never_more(keys, seed):
     uniform = np.full((2, keys, keys), 1 / keys)
-    (nats, *_) = Attended(["w"] * keys, [uniform]).entropies().values()
+    (nats, *_) = AttentionWeights(["w"] * keys, [uniform]).entropies().values()
     assert math.exp(nats) == pytest.approx(keys)
     assert entropy(np.eye(keys)).max() == 0
     drawn = np.random.default_rng(seed).dirichlet(np.full(keys, 0.3))
@@ -123,20 +135,19 @@ def test_entropy_is_log_of_the_number_of_keys_when_all_are_equal_and_never_more(
 
 
 def test_scaled_scores_have_variance_one_and_unscaled_ones_d():
-    measured = measure_scaling([4, 64, 512])
-    unscaled, scaled = measured.variance_W
-    np.testing.assert_allclose(measured.variance_W[unscaled], [4, 64, 512], rtol=0.15)
-    np.testing.assert_allclose(measured.variance_W[scaled], 1, rtol=0.15)
-    assert measured.entropy_3W[scaled].min() > 3.3
-    assert measured.entropy_3W[unscaled][1, -1] < 0.2
-    assert measured.gradient_3W[unscaled][1, -1] < measured.gradient_3W[scaled][1, -1] / 10
+    unscaled, scaled = (measure(score, [4, 64, 512]) for score in (Dot, ScaledDot))
+    np.testing.assert_allclose(unscaled.variance_W, [4, 64, 512], rtol=0.15)
+    np.testing.assert_allclose(scaled.variance_W, 1, rtol=0.15)
+    assert scaled.entropy_3W.min() > 3.3
+    assert unscaled.entropy_3W[1, -1] < 0.2
+    assert unscaled.gradient_3W[1, -1] < scaled.gradient_3W[1, -1] / 10
 
 
 def test_the_gradients_norm_is_that_of_the_softmaxs_jacobian():
-    measured = measure_scaling([16], keys=5, draws=1, seed=3)
     generator = torch.Generator().manual_seed(3)
     q_1D, k_KD = (torch.randn(1, size, 16, generator=generator)[0] for size in (1, 5))
-    for norm, scale in zip(measured.gradient_3W.values(), (1, 4), strict=True):
+    for score, scale in ((Dot, 1), (ScaledDot, 4)):
+        norm = measure(score, [16], keys=5, draws=1, seed=3).gradient_3W
         jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), (k_KD @ q_1D[0]) / scale)
         np.testing.assert_allclose(norm[:, 0], jacobian.norm(), rtol=1e-4)
 
@@ -153,29 +164,32 @@ def test_every_rung_and_review_has_its_page(trained, settings, rung, text, tmp_p
     assert ("data:image/png" in content) == (rung != "mean")
     if rung != "mean":
         read = min(max(len(text.split()), 1), 512) + rung.endswith("cls")
-        assert f"most possible: log {read}<" in content
+        assert f"maximum: log {read}<" in content
 
 
 def test_a_long_review_is_cut_and_the_title_says_so():
-    attended = Attended(["<cls>", *"abcdefghij"], [np.full((1, 11, 11), 1 / 11)], cls=True)
-    figure = attention(attended, words=4)
+    attended = AttentionWeights(["<cls>", *"abcdefghij"], [np.full((1, 11, 11), 1 / 11)], cls=True)
+    figure = review_attention(attended, words=4)
     assert figure.get_suptitle() == "Attention to the first 4 of 10 words"
     assert maps(figure)[1].shape == (5, 5)
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["<cls>", *"abcd"]
-    assert attention(attended, words=10).get_suptitle() == "Attention to 10 words"
+    assert review_attention(attended, words=10).get_suptitle() == "Attention to 10 words"
 
 
 def test_any_word_can_stand_on_an_axis():
     words = ["$x_$", "$\\frac", "\x96", "日本", "😀", "\ud800", "<b>", "a" * 99]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert png(attention(Attended(words, [np.full((1, 8, 8), 0.125)]))).startswith(b"\x89PNG")
+        assert png(review_attention(AttentionWeights(words, [np.full((1, 8, 8), 0.125)]))).startswith(b"\x89PNG")
 
 
 def test_a_page_is_self_contained_and_text_stays_text():
     nasty = "<script>x</script>"
-    found = Explanation(nasty, "<b>", 0.5, [(0, 8, 1.0)], "<i>model", Attended([nasty], [np.ones((1, 1, 1))]))
-    made = page([found], [drawn(found)])
+    weights = AttentionWeights([nasty], [np.ones((1, 1, 1))])
+    review = LabelledReview(
+        text=nasty, output="<b>", probability=0.5, model="<i>model", words=[(0, 8, 1.0)], attention=weights
+    )
+    made = page([review], [attention_png(review)])
     for tag in ("<script", "<b>", "<i>", "://"):
         assert tag not in made
     (image,) = re.findall(r'<img [^>]*src="data:image/png;base64,([^"]+)"', made)
@@ -184,11 +198,25 @@ def test_a_page_is_self_contained_and_text_stays_text():
 
 def test_a_page_of_many_reviews_shows_the_first_ones_whole(trained, settings):
     folder, _ = trained("learned_query")
-    found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), ["good film"] * (WHOLE + 2))
-    assert [one.attended is not None for one in found] == [True] * WHOLE + [False] * 2
-    made = page(found, [drawn(one) for one in found])
-    assert made.count("<img") == WHOLE
-    assert f"of the first {WHOLE} reviews" in made
+    found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), ["good film"] * (DETAILED + 2))
+    assert [one.attention is not None for one in found] == [True] * DETAILED + [False] * 2
+    made = page(found, map(attention_png, found))
+    assert made.count("<img") == DETAILED
+    assert f"of the first {DETAILED} reviews" in made
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 8])
+def test_learning_curves_have_whole_epochs_and_name_their_lines(epochs, tmp_path):
+    lines = "".join(f"{epoch},{epoch},0.5,,0.5,\n{epoch},{epoch},,0.25,,0.5\n" for epoch in range(epochs))
+    (tmp_path / "metrics.csv").write_text(f"epoch,step,train/accuracy,val/accuracy,train/loss,val/loss\n{lines}")
+    figure = learning_curves(read_curves(tmp_path / "metrics.csv"), "single symbols", "whole strings")
+    ticks = {tick for axes in figure.axes for tick in axes.get_xticks()}
+    assert all(tick == round(tick) for tick in ticks)
+    assert set(range(1, epochs + 1)) & ticks
+    training, validation = figure.axes[1].get_lines()
+    assert training.get_ydata().tolist() == [50.0] * epochs
+    assert validation.get_ydata().tolist() == [25.0] * epochs
+    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["single symbols", "whole strings"]
 
 
 @pytest.fixture
@@ -225,7 +253,7 @@ def test_a_run_draws_what_its_rung_has(finished, rung, expected, tmp_path, caplo
 def test_a_run_shows_the_shortest_review_of_thirty_words(finished, test, tmp_path, monkeypatch):
     module, corpus, cfg = finished("base", test=test)
     shown = []
-    monkeypatch.setattr(pictures, "draw_attention", lambda found, folder: shown.append(found))
+    monkeypatch.setattr(pictures, "write_attention", lambda found, folder: shown.append(found))
     draw_run(module, corpus, cfg, tmp_path)
     split = "test" if test else "validation"
     assert shown[0].text in pq.read_table(corpus.texts(split))["text"].to_pylist()
@@ -238,7 +266,7 @@ def test_a_picture_that_fails_is_only_a_warning(finished, tmp_path, monkeypatch,
     def broken(*_):
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(pictures, "draw_attention", broken)
+    monkeypatch.setattr(pictures, "write_attention", broken)
     with caplog.at_level(logging.WARNING):
         draw_run(*finished("base"), tmp_path)
     assert "no ink" in caplog.text

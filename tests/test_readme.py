@@ -10,8 +10,10 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from imdbattn.data.translation import PACKAGED
-from imdbattn.settings import checked, conf_dir, flat, plain, within
+from imdbattn.data.pairs import PACKAGED
+from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.settings.keys import flat, within
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import build_net
 
 from .nets import vectors
@@ -143,7 +145,7 @@ def test_the_rung_that_readme_adds_builds(tmp_path):
     shutil.copytree(conf_dir(), tmp_path / "conf")
     (tmp_path / "conf" / "model" / "mine.yaml").write_text(example)
     with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
-        cfg = checked(plain(compose("train", ["model=mine"])))
+        cfg = validate(plain_dict(compose("train", ["model=mine"]))).model_dump()
     model = build_net(cfg["model"], vectors(), 2, None)
     assert (model.layers[0].f.heads, model.head.in_features) == (4, 64)
 

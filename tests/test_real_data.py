@@ -13,11 +13,11 @@ PACKAGED = ("data.source=packaged", "logger=csv", "trainer=cpu", "trainer.enable
 
 def test_real_reviews_pad_less_than_two_percent_and_their_words_are_known(settings):
     corpus = prepare(settings(*PACKAGED)["data"])
-    assert corpus.known >= 0.996
+    assert corpus.facts["known_tokens"] >= 0.996
     for overrides in ((), ("data.max_tokens=256",), ("data.word_dropout=0.9",)):
         assert build_data(settings(*PACKAGED, *overrides), corpus).batch_tokens == 8192
     for word_dropout in (0.0, 0.5):
-        batches = Batches(corpus.splits["train"], 512, 0.75, word_dropout)
+        batches = Batches(corpus.splits["train"], max_tokens=512, head_share=0.75, word_dropout=word_dropout)
         lengths = batches.lengths_N()
         sampler = TrainBatches(lengths, 8192, seed=1)
         for epoch in range(3):

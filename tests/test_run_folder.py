@@ -43,7 +43,7 @@ def test_the_small_world_is_learned(trained):
         assert trained(rung)[1]["test_accuracy"] > 0.9, rung
 
 
-def test_debug_overfit_learns_its_batches_by_heart(settings, small, tmp_path):
+def test_debug_overfit_overfits_its_batches(settings, small, tmp_path):
     from imdbattn.runs.fit import fit
 
     fit(settings(*small, "debug=overfit"), tmp_path)
@@ -122,7 +122,7 @@ def test_two_processes_share_one_folder_and_score_each_review_once(shell, small,
 
 @pytest.mark.parametrize("split", ["test", "validation"])
 def test_predictions_and_texts_of_a_split_stand_side_by_side(trained, world, split):
-    from imdbattn.settings import SPLIT_FILES
+    from imdbattn.run_folder import SPLIT_FILES
 
     folder, _ = trained("residual_pe")
     predictions, texts = (pq.read_table(folder / name) for name in SPLIT_FILES[split])

@@ -1,8 +1,6 @@
 """What comes from outside is text and numbers, never code; what is secret stays out of whatever is written."""
 
 import ast
-import csv
-import io
 import json
 import re
 import shutil
@@ -20,12 +18,13 @@ from omegaconf import OmegaConf
 from imdbattn.comparison import report
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
-from imdbattn.explain.show import POLICY, Attended, Explanation, page, print_explanations
+from imdbattn.explain.reading import AttentionWeights, LabelledReview
+from imdbattn.explain.show import page, print_readings
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.runs.score import label_texts, score_run
-from imdbattn.settings import conf_dir
-from imdbattn.settings.safety import credentials, refuse_credentials, visible
+from imdbattn.settings.cli import conf_dir
+from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials, visible
 from tests.test_report import SVG, made_up, markdown_tables
 
 ROOT = Path(__file__).parents[1]
@@ -134,7 +133,7 @@ STRANGERS = {
     "deep inside a part": put("model.layer.score", evil("logging.FileHandler", filename="CANARY")),
     "in a list": put("model.pooling", [evil("logging.FileHandler", filename="CANARY")]),
     "a function of ours": put("model.pooling", evil("imdbattn.files.write_atomically", path="CANARY", data="x")),
-    "by way of an allowed package": put("model.pooling", evil("imdbattn.nn.attention.torch.save", obj=1, f="CANARY")),
+    "by way of an allowed package": put("model.pooling", evil("imdbattn.nn.scores.torch.save", obj=1, f="CANARY")),
     "as the optimiser": put("optim", evil("logging.FileHandler", filename="CANARY")),
     "as an argument of the optimiser": put("optim.lr", evil("logging.FileHandler", filename="CANARY")),
     "made by a resolver": put("model.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"),
@@ -258,18 +257,23 @@ def hostile_comparison() -> dict:
     return comparison
 
 
-def hostile_explanation() -> Explanation:
+def hostile_review() -> LabelledReview:
     text = " ".join(HOSTILE)
     words = [(match.start(), match.end(), 0.01) for match in re.finditer(r"\S+", text)]
     keys = [text[start:end] for start, end, _ in words]
-    return Explanation(
-        text, HOSTILE[0], 0.5, words, HOSTILE[3], Attended(keys, [np.full((1,) + (len(keys),) * 2, 0.1)])
+    attention = AttentionWeights(keys, [np.full((1,) + (len(keys),) * 2, 0.1)])
+    return LabelledReview(
+        text=text, output=HOSTILE[0], probability=0.5, model=HOSTILE[3], words=words, attention=attention
     )
+
+
+def shown_review(text: str, label: str) -> LabelledReview:
+    return LabelledReview(text=text, output=label, probability=0.5, model="base", words=[(0, len(text), 1.0)])
 
 
 PAGES = {
     "comparison": lambda: report.page(hostile_comparison(), {"accuracies": SVG}),
-    "attention": lambda: page([hostile_explanation()], [None]),
+    "attention": lambda: page([hostile_review()], [None]),
 }
 
 
@@ -285,7 +289,7 @@ def test_a_hostile_text_is_no_tag(hostile_page):
     assert all((value or "").startswith("data:image/") for name, value in found.attributes if name in ("src", "href"))
     for text in HOSTILE:
         assert text in found.text
-    assert hostile_page.index(POLICY[:11]) < hostile_page.index("<title>")
+    assert hostile_page.index(PAGE_POLICY[:11]) < hostile_page.index("<title>")
 
 
 def browser() -> str | None:
@@ -327,7 +331,7 @@ def test_a_browser_runs_nothing_of_a_hostile_text(hostile_page, tmp_path):
 @pytest.mark.parametrize("policy", [True, False])
 def test_the_policy_stops_a_script_that_was_not_escaped(tmp_path, policy):
     """And without it the script runs: the two tests above would see it."""
-    source = page([Explanation("film", "pos", 0.5, [(0, 4, 1.0)], "base")])
+    source = page([shown_review("film", "pos")], [None])
     source = source.replace("</h1>", f'</h1><script>{OWN}</script><img src="x" onerror="{OWN}">')
     if not policy:
         source = re.sub(r"<meta http-equiv[^>]*>", "", source)
@@ -340,20 +344,12 @@ def test_a_table_of_markdown_keeps_its_columns():
         assert len({len(line) for line in table}) == 1
 
 
-def test_a_spreadsheet_finds_no_formula():
-    formulas = ['=HYPERLINK("https://example.org")', "+1+1", "-2", "@SUM(1)", "\t=1", "\r=1"]
-    records = [{"label": text, "difference": -0.5} for text in formulas]
-    lines = list(csv.DictReader(io.StringIO(report.csv_text(records), newline="")))
-    assert [line["label"] for line in lines] == [f"'{text}" for text in formulas]
-    assert {line["difference"] for line in lines} == {"-0.5"}
-
-
 ESCAPES = "\x1b]0;owned\x07 \x1b[2J\x1b[31m \x9b31m \r \b \x00 \u202e [red] :bomb:"
 
 
 def test_a_terminal_shows_control_characters_and_obeys_none(capsys):
     assert visible("a\tb\nc é 日本 😀") == "a\tb\nc é 日本 😀"
-    print_explanations([Explanation(ESCAPES, ESCAPES, 0.5, [(0, len(ESCAPES), 1.0)])])
+    print_readings([shown_review(ESCAPES, ESCAPES)])
     comparison = made_up((ESCAPES, "base"), labels=(ESCAPES, "pos"))
     comparison |= {"test_set": ESCAPES, "skipped": [{"folder": ESCAPES, "reason": ESCAPES}]}
     report.print_terminal(comparison)

@@ -10,9 +10,10 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from benchmarks import textbook_seq2seq as textbook
-from imdbattn.data.vocabulary import BOS, EOS, PAD
-from imdbattn.nn.attention import Additive, Bilinear, Dot, ScaledDot
-from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from imdbattn.data import vocabulary
+from imdbattn.explain.watch import watch
+from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, Decoder, Encoder, EncoderDecoder
+from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
 from imdbattn.nn.search import beam_search, greedy, limits
 
 SCORES = {"none": None, "additive": Additive, "dot": Dot, "scaled dot": ScaledDot, "bilinear": Bilinear}
@@ -37,6 +38,17 @@ def batch(*lengths: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     return source_BS * (torch.arange(max(lengths)) < lengths_B[:, None]), lengths_B
 
 
+def weighed(model, source_BS, lengths_B, target_BT) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Logits, and the weights (B, T, S) of a model that attends."""
+    with watch(model) as weights:
+        logits_BTV = model(source_BS, lengths_B, target_BT)
+    return logits_BTV, torch.cat(weights, 1) if weights else None
+
+
+def test_the_markers_are_those_of_the_vocabulary():
+    assert (PAD, BOS, EOS) == (vocabulary.PAD, vocabulary.BOS, vocabulary.EOS)
+
+
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("score", SCORES)
 def test_the_worked_shapes(score, cell):
@@ -46,11 +58,12 @@ def test_the_worked_shapes(score, cell):
     assert outputs_SBH.shape == (7, 4, 16)
     assert [part.shape for part in recurrent] == [(2, 4, 16)] * (2 if cell == "lstm" else 1)  # hidden, and memory
     decoder = Decoder(10, 8, 16, 2, cell, score=SCORES[score])
-    logits_BTV, state, weights_BTS = decoder(zeros_BS, decoder.start(outputs_SBH, recurrent))
+    with watch(decoder) as weights:
+        logits_BTV, state = decoder(zeros_BS, decoder.start(outputs_SBH, recurrent))
     assert logits_BTV.shape == (4, 7, 10)
     assert state.outputs_BSH.shape == (4, 7, 16)
     assert [part.shape for part in state.recurrent] == [part.shape for part in recurrent]
-    assert weights_BTS is None if score == "none" else weights_BTS.shape == (4, 7, 7)
+    assert [each.shape for each in weights] == ([] if score == "none" else [(4, 1, 7)] * 7)
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
@@ -59,16 +72,15 @@ def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(5, 2, 7)
     written = greedy(model, source_BS, lengths_B)
-    logits_BTV, after, weights_BTS = model(source_BS, lengths_B, written.tokens_BT)
+    logits_BTV, weights_BTS = weighed(model, source_BS, lengths_B, written.tokens_BT)
     state, before_B1 = model.encode(source_BS, lengths_B), torch.full((3, 1), BOS)
-    for step in range(written.tokens_BT.shape[1]):
-        logits_B1V, state, weights_B1S = model.decoder(before_B1, state)
-        torch.testing.assert_close(logits_B1V[:, 0], logits_BTV[:, step])
-        if weights_BTS is not None:
-            torch.testing.assert_close(weights_B1S[:, 0], weights_BTS[:, step])
-        before_B1 = written.tokens_BT[:, step : step + 1]
-    for mine, theirs in zip(state.recurrent, after.recurrent, strict=True):
-        torch.testing.assert_close(mine, theirs)
+    with watch(model) as weights:
+        for step in range(written.tokens_BT.shape[1]):
+            logits_B1V, state = model.decoder(before_B1, state)
+            torch.testing.assert_close(logits_B1V[:, 0], logits_BTV[:, step])
+            before_B1 = written.tokens_BT[:, step : step + 1]
+    if weights_BTS is not None:
+        torch.testing.assert_close(torch.cat(weights, 1), weights_BTS)
     # And its probability is the sum over those logits, up to and with EOS.
     log_BT = logits_BTV.log_softmax(-1).gather(2, written.tokens_BT[..., None])[..., 0]
     torch.testing.assert_close(written.log_probability_B, (log_BT * (written.tokens_BT != PAD)).sum(1))
@@ -79,12 +91,12 @@ def test_a_source_gets_the_same_alone_in_any_batch_and_at_any_padding(score, cel
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(3, 9, 1, 6)
     target_BT = torch.randint(4, VOCABULARY, (4, 5), generator=torch.Generator().manual_seed(2))
-    together, _, weights_BTS = model(source_BS, lengths_B, target_BT)
+    together, weights_BTS = weighed(model, source_BS, lengths_B, target_BT)
     written = greedy(model, source_BS, lengths_B)
     for row, length in enumerate(lengths_B.tolist()):
         for padding in (0, 4):
             alone_1S = torch.nn.functional.pad(source_BS[row : row + 1, :length], (0, padding))
-            logits, _, weights = model(alone_1S, lengths_B[row : row + 1], target_BT[row : row + 1])
+            logits, weights = weighed(model, alone_1S, lengths_B[row : row + 1], target_BT[row : row + 1])
             torch.testing.assert_close(logits[0], together[row])
             if weights_BTS is not None:
                 torch.testing.assert_close(weights[0, :, :length], weights_BTS[row, :, :length])
@@ -102,7 +114,9 @@ def test_the_context_is_what_the_formula_says():
     source_BS, lengths_B = batch(4, 2)
     state = model.encode(source_BS, lengths_B)
     score, query_BH = model.decoder.score, state.recurrent[0][-1]
-    context_B1H, weights_B1S = model.decoder.attend(state)
+    with watch(model) as weights:
+        context_B1H = model.decoder.attend(state)
+    (weights_B1S,) = weights
     for row, length in enumerate(lengths_B.tolist()):
         outputs_SH = state.outputs_BSH[row, :length]
         scores_S = torch.stack(
@@ -145,7 +159,7 @@ def test_it_computes_what_the_textbooks_loop_does(score, theirs, layers):
     source_BS, lengths_B = batch(7, 3, 5)
     target_BT = torch.randint(4, VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(5))
     before_BT = torch.cat([torch.full((3, 1), BOS), target_BT[:, :-1]], 1)
-    mine_BTV, *_ = ours(source_BS, lengths_B, target_BT)
+    mine_BTV = ours(source_BS, lengths_B, target_BT)
     their_BTV = other(source_BS, lengths_B, before_BT)
     torch.testing.assert_close(mine_BTV, their_BTV)
     for logits_BTV in (mine_BTV, their_BTV):
@@ -205,9 +219,8 @@ def test_without_padding_lengths_need_not_be_said(score, cell, layers):
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(5, 5, 5)
     target_BT = torch.randint(4, VOCABULARY, (3, 6))
-    for said, unsaid in zip(model(source_BS, lengths_B, target_BT), model(source_BS, None, target_BT), strict=True):
-        if isinstance(said, torch.Tensor):
-            torch.testing.assert_close(said, unsaid)
+    given, omitted = (weighed(model, source_BS, lengths, target_BT) for lengths in (lengths_B, None))
+    torch.testing.assert_close(given, omitted)
 
 
 @examples(max_examples=20, deadline=None)
@@ -234,7 +247,7 @@ def by_the_book(model, source_1S: torch.Tensor, beams: int, length_penalty: floa
             if ended:
                 found.append((tokens, total, ended))
                 continue
-            logits_1TV, *_ = model(source_1S, None, torch.tensor([[*tokens, EOS]]))
+            logits_1TV = model(source_1S, None, torch.tensor([[*tokens, EOS]]))
             for symbol, log in enumerate(logits_1TV[0, -1].log_softmax(-1).tolist()):
                 if symbol not in (PAD, BOS):
                     longer = (*tokens, symbol)
@@ -270,7 +283,7 @@ def every_output(model, source_1S, longest: int) -> dict[tuple[int, ...], float]
     for size in range(longest):
         outputs = torch.tensor([[*body, EOS] for body in itertools.product(symbols, repeat=size)])
         many = source_1S.expand(len(outputs), -1)
-        logits_BTV, *_ = model(many, torch.full((len(outputs),), source_1S.shape[1]), outputs)
+        logits_BTV = model(many, torch.full((len(outputs),), source_1S.shape[1]), outputs)
         log_B = logits_BTV.log_softmax(-1).gather(2, outputs[..., None])[..., 0].sum(1)
         found |= dict(zip(map(tuple, outputs.tolist()), log_B.tolist(), strict=True))
     return found
@@ -309,7 +322,7 @@ def test_beams_of_a_batch_do_not_meet(score):
         assert together.tokens_BT[row, :size].tolist() == alone.tokens_BT[0].tolist()
         torch.testing.assert_close(together.log_probability_B[row], alone.log_probability_B[0])
         tokens_1T = alone.tokens_BT
-        logits_1TV, *_ = model(source_BS[row : row + 1, :length], lengths_B[row : row + 1], tokens_1T)
+        logits_1TV = model(source_BS[row : row + 1, :length], lengths_B[row : row + 1], tokens_1T)
         log_T = logits_1TV.log_softmax(-1).gather(2, tokens_1T[..., None])[0, :, 0]
         symbols = int((tokens_1T != PAD).sum())
         torch.testing.assert_close(log_T[:symbols].sum(), alone.log_probability_B[0])
@@ -320,15 +333,10 @@ def test_every_parameter_learns_and_padding_passes_no_gradient(score, cell, laye
     model = net(score, cell, layers).train()
     source_BS, lengths_B = batch(4, 7)
     target_BT = torch.tensor([[5, 6, EOS, PAD], [7, 8, 9, EOS]])
-    logits_BTV, *_ = model(source_BS, lengths_B, target_BT)
+    logits_BTV = model(source_BS, lengths_B, target_BT)
     torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten(), ignore_index=PAD).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         assert parameter.grad.any(), name
     assert not model.encoder.embedding.weight.grad[PAD].any()
-
-
-def test_an_unknown_cell_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"model\.cell=rnn is unknown; choose one of gru, lstm"):
-        EncoderDecoder(5, 5, 4, 4, cell="rnn")

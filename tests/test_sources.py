@@ -17,14 +17,18 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from imdbattn.data import pairs
 from imdbattn.data import reviews as sources
 from imdbattn.data.corpus import prepare
-from imdbattn.data.reviews import Reviews, Source, Split, block_cut, cut, find_source
+from imdbattn.data.reviews import block_cut, cut_reviews, find_source
+from imdbattn.data.sources import Split, Texts
+from imdbattn.data.text_files import decode
 from imdbattn.errors import UserError
 
 TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", "x", "y", "z", "v", "w", "p", "q"]
 LABELS = ["pos", "neg"] * 6
-SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}
+SHARES = {"validation": 0.2, "test": 0.2}
+DEFAULT = {"validation": 0.1, "test": 0.2}
 
 
 def write(path, texts=TEXTS, labels=LABELS, columns=("text", "label")):
@@ -115,7 +119,7 @@ def test_one_file_for_each_split(settings, tmp_path):
         write(tmp_path / f"{name}.csv", texts=[f"{name} {text}" for text in TEXTS])
     cfg = data(settings, tmp_path)
     source = find_source(cfg)
-    reviews = cut(source.load(), source, 0.1, 0.2)
+    reviews = cut_reviews(source.load(), source.name, DEFAULT)
     assert {name: len(split) for name, split in reviews.splits.items()} == dict.fromkeys(reviews.splits, 12)
     assert all(text.startswith("dev") for text in reviews.splits["validation"].texts)
 
@@ -124,7 +128,7 @@ def test_the_packaged_split_is_what_readme_says(settings):
     source = find_source(settings("data.source=packaged")["data"])
     whole = source.load()
     assert len(whole.splits[""]) == 25_000
-    reviews = cut(whole, source, 0.1, 0.2)
+    reviews = cut_reviews(whole, source.name, DEFAULT)
     sizes = [len(reviews.splits[name]) for name in ("train", "validation", "test")]
     assert sizes == [17_471, 2_500, 5_000]
     assert reviews.dropped == 17_500 - 17_471
@@ -136,7 +140,7 @@ def test_the_packaged_split_is_what_readme_says(settings):
 def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
     labels = np.array(labels)
     shares = {"train": 1 - validation - test, "validation": validation, "test": test}
-    parts = block_cut(labels, shares)
+    parts = block_cut(Split([""] * len(labels), labels, labels), {"validation": validation, "test": test})
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(labels)))
     for label in np.unique(labels):
         order = [name for row in np.flatnonzero(labels == label) for name, part in parts.items() if row in part]
@@ -150,14 +154,14 @@ def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
 def test_no_text_of_validation_or_test_is_trained_on(data, labels):
     """Training texts are overwritten with texts of validation and of test, of whatever label."""
     labels, texts = np.array(labels), [f"review {row}" for row in range(len(labels))]
-    rows = {name: part.tolist() for name, part in block_cut(labels, SHARES).items()}
+    rows = {name: part.tolist() for name, part in block_cut(Split(texts, labels, labels), SHARES).items()}
     copies = set()
     for name in ("validation", "test"):
         for row in data.draw(st.lists(st.sampled_from(rows["train"]), min_size=1, max_size=4), f"copies of {name}"):
             texts[row] = texts[data.draw(st.sampled_from(rows[name]))]
             copies.add(row)
     whole = Split(texts, labels, np.arange(len(texts)))
-    reviews = cut(Reviews({"": whole}, ["0", "1"]), Source("path", "s", "k", lambda: None), 0.2, 0.2)
+    reviews = cut_reviews(Texts({"": whole}, ["0", "1"]), "s", SHARES)
     rows["train"] = [row for row in rows["train"] if row not in copies]
     assert {name: split.rows.tolist() for name, split in reviews.splits.items()} == rows
     assert reviews.dropped == len(copies)
@@ -242,7 +246,7 @@ def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, settings, 
         with pytest.raises(UserError, match=r"train of stanfordnlp/imdb has \[10, 9\] reviews a label, not \[10, 10\]"):
             source.load()
         return
-    reviews = cut(source.load(), source, 0.1, 0.2)
+    reviews = cut_reviews(source.load(), source.name, DEFAULT)
     assert [len(reviews.splits[name]) for name in ("train", "validation", "test")] == [18, 2, 20]
     assert reviews.test_set == "IMDB official halves (hub): test"
     assert reviews.splits["validation"].texts == ["train 9", "train 19"]
@@ -283,7 +287,7 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(settings, small,
 
     assert len(keys()) == 1
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "read_table", lambda *_: pytest.fail("read again"))
+        patch.setattr(sources, "read_reviews", lambda *_: pytest.fail("read again"))
         assert len(keys("data.batch_tokens=99")) == 1
     assert len(keys("data.tokenizer=whitespace")) == 2
     assert len(keys("data.test_share=0.3")) == 3
@@ -309,3 +313,31 @@ def test_the_cache_opens_with_datasets_too(settings, small):
     corpus = prepare(settings(*small)["data"])
     file = next(corpus.glove.folder.parents[1].rglob("test.arrow"))
     assert set(Dataset.from_file(str(file)).column_names) == {"ids", "label", "row"}
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.tsv", "r.jsonl", "unlabelled.txt", "pairs.txt"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,label\n".encode("utf-16"), "is UTF-16: save it as UTF-8"),
+        (b"\x1f\x8b\x08", "is compressed: unpack it first"),
+        (b"caf\xe9", r"is not UTF-8 at byte 3, line 1.*: save it as UTF-8, or set data\.encoding_errors=replace"),
+    ],
+)
+def test_all_kinds_of_text_are_refused_with_the_same_words(settings, tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    if name == "unlabelled.txt":
+        source = sources.unlabelled_source(str(path), "strict")
+    elif name == "pairs.txt":
+        source = pairs.find_source(settings("task=seq2seq", "data=translation", f"data.path={path}")["data"])
+    else:
+        source = find_source(data(settings, path))
+    with pytest.raises(UserError, match=rf"{name} {message}"):
+        source.load()
+
+
+def test_a_stream_is_decoded_line_by_line_with_the_same_words():
+    assert decode(b"\xef\xbb\xbfgood\n", "standard input") == "good\n"
+    with pytest.raises(UserError, match=r"^standard input is not UTF-8 at byte 8, line 2: save it as UTF-8$"):
+        decode(b"caf\xe9", "standard input", way_out="save it as UTF-8", byte=5, line=1)

@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,10 @@ from omegaconf import OmegaConf
 from imdbattn.data import pairs as pairs_of
 from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
-from imdbattn.settings import digest, has_plugin, variant
+from imdbattn.settings import machine
+from imdbattn.settings.cli import SWEEP_PID, has_plugin
+from imdbattn.settings.keys import digest, variant
+from imdbattn.sweep import job as one_job
 from imdbattn.sweep import sweep
 
 from .processes import started, wait_for
@@ -33,7 +38,7 @@ def jobs(small):
 
 def statuses(folder: Path) -> dict[str, str]:
     """Rung and seed of each job -> how it went, as sweep.jsonl has it."""
-    return {name.rsplit("-", 1)[0]: job["status"] for name, job in sweep.jobs_of(folder).items()}
+    return {name.rsplit("-", 1)[0]: job["status"] for name, job in one_job.jobs_of(folder).items()}
 
 
 def processes_about(path: Path) -> list[int]:
@@ -58,7 +63,7 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, 
     command += ["hydra.launcher.n_jobs=1"] if launcher == "local" else []
     env = {**os.environ, "PYTHONPATH": ROOT}
     with started([*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, stdout=subprocess.PIPE) as run:
-        wait_for(lambda: (folder / sweep.LOG).exists() and statuses(folder).get("mean-s2"))
+        wait_for(lambda: (folder / one_job.LOG).exists() and statuses(folder).get("mean-s2"))
         wait_for(lambda: any("s2" in Path(f"/proc/{p}/cmdline").read_text() for p in processes_about(folder)))
         run.send_signal(signal.SIGKILL)
         wait_for(lambda: not processes_about(folder), 20)
@@ -75,9 +80,9 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, 
     (next(folder.glob("mean-s1-*")) / "predictions.parquet").write_text("broken")
     done = shell("train", "-m", *jobs, "seed=1", "optim.lr=0.02,0.5", f"resume={folder}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sorted(job["status"] for job in sweep.jobs_of(folder).values()) == ["done", "done"]
-    assert "it has no predictions.parquet that can be read" in done.stdout
-    assert "of other settings, left as they are: mean-s2" in done.stdout
+    assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "done"]
+    assert "it has no readable predictions.parquet" in done.stdout
+    assert "with other settings, left unchanged: mean-s2" in done.stdout
 
 
 SWEEPER = """
@@ -113,7 +118,7 @@ def test_a_sweeper_that_launches_jobs_one_by_one_gets_their_accuracies(jobs, she
     folder = tmp_path / "sweep"
     done = shell("train", "-m", *jobs, "hydra/sweeper=standin", f"hydra.sweep.dir={folder}", cwd=tmp_path)
     assert done.returncode == 1, done.stderr  # one job fails
-    assert sorted(job["status"] for job in sweep.jobs_of(folder).values()) == ["done", "failed"]
+    assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "failed"]
     (accuracy,) = (json.loads(file.read_text())["val_accuracy"] for file in folder.glob("*/metrics.json"))
     assert f"returned [{accuracy}, {accuracy}, None]" in done.stdout
     assert ": optim.lr=0.1\n" in done.stdout, "a job's line has the overrides that differ"
@@ -134,11 +139,11 @@ def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, she
         os.kill(victim, signal.SIGKILL)
         output, _ = run.communicate(timeout=240)
     assert run.returncode == 1, output
-    found = sweep.jobs_of(folder)
+    found = one_job.jobs_of(folder)
     assert sorted(job["status"] for job in found.values()) == ["done", "failed", "failed", "failed"], output
     reasons = " ".join(job["reason"] for job in found.values())
     assert "killed by SIGKILL" in reasons
-    assert "data.tokenizer=scissors is not known" in reasons
+    assert "data.tokenizer=scissors must be one of ptb" in reasons
     for job in found.values():
         if job["status"] == "failed":
             assert f"{job['job']}: {job['reason']}" in output.split("4 jobs: ")[1]
@@ -173,42 +178,60 @@ def test_ctrl_c_ends_a_sweep_in_plain_words(jobs, tmp_path):
 @pytest.fixture
 def job(monkeypatch, tmp_path):
     """Inside the sixth job of a sweep in `tmp_path`."""
-    hydra = SimpleNamespace(job=SimpleNamespace(num=5), sweep=SimpleNamespace(dir=str(tmp_path)))
-    monkeypatch.setattr(sweep.HydraConfig, "get", lambda: hydra)
-    (tmp_path / sweep.LOG).write_text("")
+    overrides = SimpleNamespace(task=[])
+    hydra = SimpleNamespace(
+        job=SimpleNamespace(num=5),
+        sweep=SimpleNamespace(dir=str(tmp_path)),
+        runtime=SimpleNamespace(output_dir=str(tmp_path / "mean-s1-123456")),
+        overrides=overrides,
+    )
+    monkeypatch.setattr(one_job.HydraConfig, "get", lambda: hydra)
+    (tmp_path / one_job.LOG).write_text("")
+    (tmp_path / "mean-s1-123456").mkdir()
+    OmegaConf.save({"hydra": {"overrides": {"task": []}}}, tmp_path / "multirun.yaml")
     return tmp_path
 
 
 def test_each_job_on_one_device_has_a_gpu_of_its_own(monkeypatch, job, settings):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    monkeypatch.setattr(sweep.tempfile, "gettempdir", lambda: str(job))
+    monkeypatch.setattr(one_job.tempfile, "gettempdir", lambda: str(job))
     gpu, cpu, many = (settings(f"trainer={name}")["trainer"] for name in ("gpu", "cpu", "ddp"))
-    with sweep.device(gpu) as first, sweep.device(gpu | {"devices": "auto"}) as second:
+    with one_job.reserved_gpu(gpu) as first, one_job.reserved_gpu(gpu | {"devices": "auto"}) as second:
         assert [first, second] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "7"}]
-        with sweep.device(gpu) as third:  # more jobs than GPUs: shared in turn
+        with one_job.reserved_gpu(gpu) as third:  # more jobs than GPUs: shared in turn
             assert third == {"CUDA_VISIBLE_DEVICES": "7"}
     for free in (cpu, many, gpu | {"devices": 2}):  # DDP takes what it wants
-        with sweep.device(free) as chosen:
+        with one_job.reserved_gpu(free) as chosen:
             assert chosen == {}
-    with sweep.device(gpu) as again:
+    with one_job.reserved_gpu(gpu) as again:
         assert again == {"CUDA_VISIBLE_DEVICES": "4"}
-    assert sweep.slots() == 2
+    assert machine.slots() == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with sweep.device(gpu) as none:
+    with one_job.reserved_gpu(gpu) as none:
         assert none == {}
-    assert sweep.slots() == sweep.cores()
+    assert machine.slots() == machine.cores()
 
 
-def test_two_jobs_never_share_a_folder(job):
-    assert sweep.claim(job / "mean-s1-123456")
-    assert sweep.claim(job / "mean-s1-123456"), "a cluster stopped it and starts it again"
-    sweep.HydraConfig.get().job.num += 1
-    assert not sweep.claim(job / "mean-s1-123456")
-    assert sweep.claim(job / "mean-s2-123456")
+def test_jobs_with_the_same_settings_train_once(job, trained, settings, small, monkeypatch):
+    """Also in parallel: the second job waits for the first and returns its accuracy."""
+    run, metrics = trained("mean")
+    calls = []
+
+    def train(folder, *_):
+        calls.append(folder)
+        time.sleep(0.5)
+        shutil.copytree(run, folder, dirs_exist_ok=True)
+
+    monkeypatch.setattr(one_job, "train", train)
+    cfg = OmegaConf.create(settings(*small, "model=mean", "trainer.max_epochs=20", "patience=null"))
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(one_job.run_job, [cfg, cfg])) == [metrics["val_accuracy"]] * 2
+    assert calls == [job / "mean-s1-123456"]
+    assert statuses(job) == {"mean-s1": "done"}
 
 
 def test_a_job_gets_the_threads_of_its_place(monkeypatch):
-    monkeypatch.setattr(sweep, "cores", lambda: 8)
+    monkeypatch.setattr(machine, "cores", lambda: 8)
     for launcher, threads in (
         ({}, 8),
         ({"n_jobs": 2}, 4),
@@ -218,7 +241,7 @@ def test_a_job_gets_the_threads_of_its_place(monkeypatch):
         ({"ray": {"remote": {"num_cpus": 0.5}}}, 1),
         ({"ray": {"remote": {}}}, 1),
     ):
-        assert sweep.threads_of(launcher) == threads, launcher
+        assert machine.threads_of(launcher) == threads, launcher
 
 
 @pytest.fixture
@@ -238,7 +261,7 @@ def stopped(small, settings, tmp_path) -> tuple[Path, dict]:
 
 
 def test_a_stopped_job_goes_on_from_its_checkpoint(stopped):
-    assert sweep.resumable(*stopped)
+    assert one_job.resumable(*stopped)
 
 
 @pytest.mark.parametrize("broken", ["config.yaml", "environment.json", "checkpoints/last.ckpt", "../reviews.csv"])
@@ -246,12 +269,12 @@ def test_a_stopped_job_begins_afresh_where_it_cannot_go_on(stopped, broken):
     """Without its settings or its checkpoint, and on changed data."""
     folder, cfg = stopped
     (folder / broken).write_text("xx: [")
-    assert not sweep.resumable(folder, cfg)
+    assert not one_job.resumable(folder, cfg)
 
 
 def test_a_finished_job_with_a_broken_file_begins_afresh(stopped):
     (stopped[0] / "metrics.json").write_text("{}")
-    assert not sweep.resumable(*stopped)
+    assert not one_job.resumable(*stopped)
 
 
 @pytest.mark.slow
@@ -278,47 +301,48 @@ def test_a_sweep_that_is_stopped_lets_its_jobs_save_and_then_goes_on(jobs, tmp_p
     assert 0 < len(before) < 100
     done = subprocess.run([*command, f"resume={folder}"], **pipe, stderr=subprocess.STDOUT, timeout=240, check=False)
     assert done.returncode == 0, done.stdout
-    assert "goes on from its last checkpoint" in done.stdout
+    assert "resumes from its last checkpoint" in done.stdout
     assert len(speeds()) == 100
     assert speeds()[: len(before)] == before
 
 
 def test_two_sweeps_never_share_a_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv(sweep.SWEEP_PID, "1")
+    monkeypatch.setenv(SWEEP_PID, "1")
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
     data = {"source": "packaged", "path": None}
     common = {"task": "reviews", "resume": None, "data": data}
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, **common})
-    lock = sweep.start(config)
-    with pytest.raises(UserError, match="belongs to a sweep that still runs"):
-        sweep.start(config)
+    report = sweep.SweepReport()
+    lock = report.start(config)
+    with pytest.raises(UserError, match="belongs to a sweep that is still running"):
+        report.start(config)
     lock.release()
-    sweep.start(config).release()
+    report.start(config).release()
 
 
 def test_results_on_other_data_are_not_kept(trained, settings, small, tmp_path, monkeypatch):
     folder, _ = trained("mean")
     same = settings(*small, "model=mean")
-    assert sweep.missing(folder, same) == ""
+    assert one_job.missing(folder, same) == ""
     source = Path(same["data"]["path"])
     (tmp_path / "reviews.csv").write_text(source.read_text().replace("film", "movie", 1))
     changed = same | {"data": same["data"] | {"path": str(tmp_path / "reviews.csv")}}
-    assert sweep.missing(folder, changed) == "results on today's data"
+    assert one_job.missing(folder, changed) == "results on the present data"
     monkeypatch.setenv("IMDBATTN_AUTO_SOURCE", "hub")
     undecided = {"data": {"source": "auto", "path": None}}
-    assert not sweep.same_data(undecided, "packaged", None)
-    assert sweep.same_data(undecided, "hub", None)
+    assert not one_job.same_data(undecided, "packaged", None)
+    assert one_job.same_data(undecided, "hub", None)
     pairs = settings("task=seq2seq")
     key = pairs_of.find_source(pairs["data"]).checksum
-    assert sweep.same_data(pairs, "reverse", key)
-    assert not sweep.same_data(settings("task=seq2seq", "data.seed=2"), "reverse", key)
+    assert one_job.same_data(pairs, "reverse", key)
+    assert not one_job.same_data(settings("task=seq2seq", "data.seed=2"), "reverse", key)
 
 
 @pytest.mark.parametrize("broken", ["metrics.json", "config.yaml", "predictions.parquet", "checkpoints/best.ckpt"])
 def test_a_broken_file_is_not_a_finished_job(trained, settings, small, tmp_path, broken):
     shutil.copytree(trained("mean")[0], tmp_path / "run")
     (tmp_path / "run" / broken).write_text("xx: [")
-    assert "that can be read" in sweep.missing(tmp_path / "run", settings(*small, "model=mean"))
+    assert "readable " in one_job.missing(tmp_path / "run", settings(*small, "model=mean"))
 
 
 def test_gpus_are_counted_without_torch(monkeypatch, tmp_path):
@@ -328,7 +352,7 @@ def test_gpus_are_counted_without_torch(monkeypatch, tmp_path):
     )
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert sweep.gpus() == ["0", "1"]
+    assert machine.gpus() == ["0", "1"]
 
 
 @pytest.mark.slow
@@ -348,7 +372,7 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
     ]
     done = shell("train", *arguments, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
-    assert sorted(job["status"] for job in sweep.jobs_of(folder).values()) == ["done", "failed"]
+    assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "failed"]
     assert "optim.lr=-1 must be a number of at least 0" in done.stdout + done.stderr
 
 
@@ -372,7 +396,7 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(job
     (one / "checkpoints").write_text("in the way")
     done = shell("train", *arguments, "trainer.devices=1", cwd=tmp_path)
     assert done.returncode == 1
-    assert "Not a directory" in sweep.jobs_of(folder)[one.name]["reason"]
+    assert "Not a directory" in one_job.jobs_of(folder)[one.name]["reason"]
     assert not [path for path in tmp_path.iterdir() if path != folder and path.name != "runs"]
 
 

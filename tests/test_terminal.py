@@ -48,7 +48,7 @@ EPOCH = r"epoch {}/2  train loss \d\.\d{{4}}  val loss \d\.\d{{4}}, accuracy \d+
 def test_a_terminal_shows_a_bar_with_the_loss_and_keeps_a_line_for_each_epoch(arguments, tmp_path):
     lines = seen(arguments, tmp_path)
     assert max(len(line) for line in lines if "/reviews.csv" not in line) <= 80, "a line that a terminal wraps"
-    assert any(re.match(r"epoch 1/2 .* loss \d", line) and "━" in line for line in lines)
+    assert any(re.match(r"epoch 1/2 .* loss \d", line) and "|" in line for line in lines)
     for number in (1, 2):
         assert sum(bool(re.fullmatch(EPOCH.format(number), line)) for line in lines) == 1, lines
     assert not [line for line in lines if re.search("epoch 0|epoch 3", line, re.IGNORECASE)]
@@ -65,7 +65,7 @@ def test_without_a_terminal_the_lines_are_written_and_no_bar(shell, arguments, t
     assert done.returncode == 0, done.stderr
     assert re.search(EPOCH.format(1).replace("/2", "/1") + "\n", done.stdout)
     assert "1 epoch in" in done.stdout
-    assert "━" not in done.stdout + done.stderr
+    assert "|" not in done.stdout + done.stderr
     assert re.search("No W&B key: .*offline.*wandb sync", done.stdout)
     assert "wandb sync new/run/wandb/offline-run-*\n" in done.stdout
     assert "python -m imdbattn.compare runs=new\n" in done.stdout

@@ -16,7 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from imdbattn.runs.fit import fit
-from imdbattn.settings import RUNGS, conf_dir, flat
+from imdbattn.settings.cli import conf_dir
+from imdbattn.settings.keys import RUNGS, flat
 from imdbattn.settings.safety import without_credentials
 from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import build_loggers, finish_loggers

@@ -7,11 +7,12 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
-from imdbattn.nn.positions import Distances, Learned, Sinusoidal, sinusoids
-from imdbattn.settings import BEYOND, RUNGS
+from imdbattn.nn.beyond.distances import Distances
+from imdbattn.nn.ladder import Learned, Sinusoidal, Words, sinusoids
+from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .conftest import POSITIONAL
-from .nets import WORDS, net
+from .nets import WORDS, batch, net
 
 # Rungs that read a word with those beside it
 NEIGHBOURS = ("tuned", "convolved", "bigrams", "log_counts", "log_counts_mean", "wide", "pretrained")
@@ -19,9 +20,8 @@ SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
 
 
 def score(model, review: list[int]) -> torch.Tensor:
-    batch = ragged([review]).batch(torch.tensor([0]))
     with torch.no_grad():
-        return model(batch.tokens_BT, batch.lengths_B, batch.positions_BT)
+        return model(batch(model, [review]))
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_kept_words_keep_their_positions_when_others_are_dropped():
 
 
 def test_positions_behind_the_table():
-    x, far = torch.zeros(1, 1, 4), torch.tensor([[10**7]])
-    assert Sinusoidal(4)(x, far).isfinite().all()
+    far, three = Words(torch.ones(1, 1).bool(), torch.tensor([[10**7]])), torch.arange(3)[None]
+    assert Sinusoidal(4)(torch.zeros(1, 1, 4), far).isfinite().all()
     with pytest.raises(ValueError, match="a review of 3 tokens, but only 2 positions were learned"):
-        Learned(4, 2)(torch.zeros(1, 3, 4), torch.arange(3)[None])
+        Learned(4, 2)(torch.zeros(1, 3, 4), Words(three >= 0, three))
     with pytest.raises(ValueError, match=r"data\.max_tokens"):
         Learned(4, None)
 
@@ -132,33 +132,26 @@ def test_a_dropped_neighbour_is_missed_not_replaced():
     assert weights_TT[4, 3] > 0.9 > 0.5 > weights_TT[3, 2]
 
 
-def test_distances_behind_the_table_and_without_sense():
+def test_distances_behind_the_table():
     near, far = ([0, 1, 2, 40], [10**7, 10**7 + 1, 10**7 + 2, 10**7 + 40])
     distances = Distances(2)
     torch.testing.assert_close(added(distances, far), added(distances, near), atol=1e-4, rtol=0)
-    for wrong in ({"waves": 0}, {"places": []}):
-        with pytest.raises(ValueError, match=r"model\.layer\.distances: waves=.* at least 1, and places=.* not empty"):
-            Distances(2, **wrong)
 
 
-def test_layers_are_told_where_words_stand_and_cls_stands_in_front_of_them(settings):
-    told = []
-    model = net(settings, "tuned", "model.pooling._target_=imdbattn.nn.pooling.ClsPooling")
+def test_layers_receive_positions_and_that_of_cls_is_before_the_first(settings):
+    received = []
+    model = net(settings, "tuned", "model.pooling._target_=imdbattn.nn.ladder.ClsPooling")
     for layer in model.layers:
-        layer.f.distances.register_forward_pre_hook(lambda _, inputs: told.append(inputs[0].tolist()))
-    tokens, lengths, positions = torch.arange(3, 6)[None], torch.tensor([3]), torch.tensor([[0, 4, 9]])
-    model(tokens, lengths, positions)
-    assert told == [[[-1, 0, 4, 9]]] * 3
-    told.clear()
-    model(tokens, lengths)
-    assert told == [[[-1, 0, 1, 2]]] * 3
+        layer.f.distances.register_forward_pre_hook(lambda _, inputs: received.append(inputs[0].tolist()))
+    model(batch(model, [[3, 4, 5]])._replace(positions_BT=torch.tensor([[0, 4, 9]])))
+    assert received == [[[-1, 0, 4, 9]]] * 3
 
 
 @pytest.mark.parametrize(("rung", "counts"), [("tuned", True), ("residual", False)])
 def test_a_gap_between_words_counts_where_distances_do(settings, rung, counts):
     model = net(settings, rung)
-    tokens, lengths = torch.arange(3, 9)[None], torch.tensor([6])
-    whole, gap = torch.arange(6)[None], torch.tensor([[0, 1, 2, 7, 8, 9]])
+    whole = batch(model, [list(range(3, 9))])
+    gap = whole._replace(positions_BT=torch.tensor([[0, 1, 2, 7, 8, 9]]))
     with torch.no_grad():
-        moved = (model(tokens, lengths, gap) - model(tokens, lengths, whole)).abs().max() > 1e-3
+        moved = (model(gap) - model(whole)).abs().max() > 1e-3
     assert moved == counts

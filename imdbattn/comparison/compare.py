@@ -1,8 +1,7 @@
-"""Many run folders -> a comparison for each test set: a dict of plain values, which analysis.report writes and shows.
+"""Compares finished runs: run folders -> a dict of plain values for each test set, which report and figures display.
 
-Accuracies and differences are fractions. What is compared are reviews with their classes, or strings or sentences with
-what an encoder-decoder makes of them: "items" says which; the number of them stands under "reviews" for all. Suffixes
-of arrays: N items, V variants, S seeds, B resamples.
+Accuracies and differences are fractions. Items are reviews, strings or sentences; their number is under "reviews".
+Suffixes of arrays: N items, V variants, S seeds, B resamples.
 """
 
 import math
@@ -15,53 +14,52 @@ from typing import Any
 import numpy as np
 
 from imdbattn.comparison import statistics
-from imdbattn.comparison.figures import signed
-from imdbattn.comparison.report import TRAINED, p_value, percents, points
+from imdbattn.comparison.report import TRAINED, p_value, percent, signed, signed_interval
 from imdbattn.comparison.runs import (
-    FINGERPRINT,
     REVIEWS,
     Predictions,
     Run,
     Skipped,
     Variant,
-    apart_from,
+    display,
     find_runs,
     neighbours,
-    passed_over,
-    shown,
+    skip,
     variants,
 )
 from imdbattn.errors import UserError
+from imdbattn.run_folder import FINGERPRINT
 
 LEVEL = 0.95  # of the intervals
-RANGE = "data.lengths"  # the setting: shortest and longest string of training
-POINTS = 60  # at most, of a line over lengths
-FEWEST = 10  # items behind a point of it
-ABOUT = ("architectures", "architecture and trained model", TRAINED)  # what is compared, by how many have one seed
+RANGE = "data.lengths"  # the setting with the shortest and longest string of training
+POINTS = 60  # the largest number of points of a curve over lengths
+FEWEST = 10  # the smallest number of items behind a point
+ABOUT = ("architectures", "architecture and trained model", TRAINED)  # by the number of variants with a single seed
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
-Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> which items are in it
+Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> mask of its items
 
 
 def compare_sets(
     folders: Iterable[str | Path], split: str | None = None, against: str | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    """Compares the finished runs in `folders`, those of each set of items by themselves; see conf/compare.yaml.
+    """Compares the finished runs in `folders`, separately for each set of items; see conf/compare.yaml.
 
-    split: None takes test where all runs of a test set have predictions of it, else validation. against: applies to
-    the sets with a variant of that label. options: of `compare`. Returns a comparison for each set, of plain values
-    that JSON can hold. Raises UserError when there is nothing to compare, or for an unknown `against`.
+    split: None selects test where all runs of a test set have predictions of it, else validation. against: applies to
+    the sets with a variant of that label. options: of `compare`. Returns a comparison for each set, which JSON can
+    hold. Raises UserError when there is nothing to compare, or for an unknown `against`.
     """
     runs, skipped = find_runs(folders)
     comparisons = []
-    for chosen, some in by_set(runs, split):
-        predictions, more = read_predictions(some, chosen)
-        skipped += more
-        if kept := [run for run in some if run.folder in predictions]:
-            untested = [] if split else [shown(run.folder) for run in some if not run.has("test")]
-            comparison = compare(kept, predictions, chosen, against=against, **options)
+    for chosen, candidates in by_set(runs, split):
+        predictions, unreadable = read_predictions(candidates, chosen)
+        skipped += unreadable
+        if predictions:
+            untested = [] if split else [display(run.folder) for run in candidates if not run.has("test")]
+            compared = [run for run in candidates if run.folder in predictions]
+            comparison = compare(compared, predictions, chosen, against=against, **options)
             comparisons.append(comparison | {"untested": untested, "skipped": skipped})
     if not comparisons:
-        raise UserError(f"no run has {chosen} predictions that can be read: {more[0]['reason']}")
+        raise UserError(f"no run has {chosen} predictions that can be read: {unreadable[0]['reason']}")
     labels = dict.fromkeys(rung["label"] for comparison in comparisons for rung in comparison["rungs"])
     if against not in (None, *labels):
         raise UserError(f"against={against} is not among the runs; choose one of {', '.join(labels)}")
@@ -69,22 +67,46 @@ def compare_sets(
 
 
 def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, list[Run]]]:
-    """The runs put together by the items that they were scored on, each time with the split.
+    """The runs grouped by the items that they were scored on, with the split; see `compare_sets`."""
 
-    split: None takes test where all runs of a test set have predictions of it, else validation.
-    """
-
-    def alike(some: Sequence[Run], name: str) -> Iterable[list[Run]]:
+    def grouped(some: Sequence[Run], name: str) -> Iterable[list[Run]]:
         groups: dict[str | None, list[Run]] = {}
         for run in some:
             groups.setdefault(run.metrics.get(FINGERPRINT[name]), []).append(run)
         return groups.values()
 
-    found = []
-    for group in alike(runs, split or "test"):
+    sets = []
+    for group in grouped(runs, split or "test"):
         chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
-        found += [(chosen, some) for some in alike(group, chosen)]
-    return found
+        sets += [(chosen, some) for some in grouped(group, chosen)]
+    return sets
+
+
+def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
+    """Folder -> predictions of `split`, all of the same items in the same order, and the runs without them."""
+    predictions: dict[Path, Predictions] = {}
+    skipped = []
+    for run in runs:
+        try:
+            if not run.has(split):
+                raise UserError(f"it has no {split} predictions")
+            predictions[run.folder] = run.predictions(split)
+        except Exception as error:  # any exception of a broken file: it is one run of many
+            skipped.append(skip(run.folder, error))
+    runs = [run for run in runs if run.folder in predictions]
+    longest = max(runs, key=lambda run: len(predictions[run.folder].rows_N), default=None)
+    for run in runs:
+        assert longest is not None
+        own, reference = predictions[run.folder], predictions[longest.folder]
+        if not (np.array_equal(own.rows_N, reference.rows_N) and np.array_equal(own.labels_N, reference.labels_N)):
+            reason = f"it was scored on {len(own.rows_N):,} {run.items} only, or on others"
+        elif len(run.labels) != len(longest.labels):
+            reason = "it has other labels than the other runs"
+        else:
+            continue
+        skipped.append({"folder": display(run.folder), "reason": reason})
+        del predictions[run.folder]
+    return predictions, skipped
 
 
 def compare(
@@ -97,99 +119,102 @@ def compare(
     disagreements: int = 20,
     against: str | None = None,
 ) -> dict[str, Any]:
-    """The comparison of runs that were scored on the same items, as plain values."""
-    found = variants(runs)
-    masks, texts = slices(runs, predictions, split, words or {})
-    told = [[predictions[run.folder] for run in one.runs] for one in found]
-    rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in told]
-    share_NV = np.stack([right_NS.mean(1) for right_NS in rights], axis=1)
-    noise_V = np.array([statistics.seed_noise(right_NS) for right_NS in rights])
-    means_BV = statistics.review_means(share_NV, resamples, seed)
-    shifts_BV = statistics.seed_shifts([right_NS.mean(0) for right_NS in rights], resamples, seed)
-    drawn = Resampled(share_NV, noise_V, means_BV, shifts_BV, [len(seeds) for seeds in told])
+    """The comparison of runs that were scored on the same items."""
+    ladder = variants(runs)
+    outputs = [[predictions[run.folder] for run in one.runs] for one in ladder]
+    drawn = resample(outputs, resamples, seed)
     first = runs[0]
-    classes = first.labels
-    points = [] if first.items == REVIEWS else length_points(told[0][0].lengths_N)
-    rungs = [
-        describe(one, seeds, masks, len(classes))
-        | {"interval": list(drawn.interval(v)), "lengths": by_length(seeds, points)}
-        for v, (one, seeds) in enumerate(zip(found, told, strict=True))
-    ]
+    masks, texts = slices(runs, predictions, split, words or {})
+    groups = [] if first.items == REVIEWS else length_groups(outputs[0][0].lengths_N)
     return {
         "split": split,
         "test_set": first.metrics["test_set"],
         "fingerprint": first.metrics[FINGERPRINT[split]],
         "items": first.items,
         "unit": unit(first.items),
-        "reviews": len(share_NV),
-        "labels": classes,
+        "reviews": len(drawn.share_NV),
+        "labels": first.labels,
         "one_validation": len({str(run.metrics.get(FINGERPRINT["validation"])) for run in runs}) == 1,
         "environments": environments(runs),
-        "folders": [shown(run.folder) for run in runs],
+        "folders": [display(run.folder) for run in runs],
         "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
-        "rungs": rungs,
-        "pairs": compare_pairs(found, neighbours(found, against), drawn),
-        "disagreements": disputed(found, told, texts, classes, disagreements),
+        "rungs": [
+            describe(one, seeds, masks)
+            | {"interval": list(drawn.interval(v)), "lengths": accuracy_by_length(seeds, groups)}
+            for v, (one, seeds) in enumerate(zip(ladder, outputs, strict=True))
+        ],
+        "pairs": compare_pairs(ladder, neighbours(ladder, against), drawn),
+        "disagreements": disputed(ladder, outputs, texts, first.labels, disagreements),
     }
 
 
-def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
-    """Folder -> predictions of `split`, line for line of the same items, and the runs that have none or other ones."""
-    found: dict[Path, Predictions] = {}
-    skipped = []
-    for run in runs:
-        try:
-            if not run.has(split):
-                raise UserError(f"it has no {split} predictions")
-            found[run.folder] = run.predictions(split)
-        except Exception as error:  # whatever a broken file raises: it is one run of many
-            skipped.append(passed_over(run.folder, error))
-    if not found:
-        return found, skipped
-    first = max((run for run in runs if run.folder in found), key=lambda run: len(found[run.folder].rows_N))
-    longest = found[first.folder]
-    for run in (run for run in runs if run.folder in found):
-        one = found[run.folder]
-        if not (np.array_equal(one.rows_N, longest.rows_N) and np.array_equal(one.labels_N, longest.labels_N)):
-            reason = f"it scored {len(one.rows_N):,} {first.items} only, or others"
-        elif len(run.labels) != len(first.labels):
-            reason = "it has other labels than the other runs"
-        else:
-            continue
-        skipped.append({"folder": shown(run.folder), "reason": reason})
-        del found[run.folder]
-    return found, skipped
+@dataclass(frozen=True)
+class Resampled:
+    """The inputs of all intervals; see statistics."""
+
+    share_NV: np.ndarray  # share of the seeds that are right about an item
+    noise_V: np.ndarray
+    means_BV: np.ndarray
+    shifts_BV: np.ndarray
+    seeds: list[int]  # number of seeds of each variant
+
+    def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
+        """Of a variant's accuracy, or of its difference from that of `old`."""
+        places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
+        share_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.share_NV, self.means_BV, self.shifts_BV))
+        noise = self.noise_V[places].sum() / max(share_N.var(), 1e-12)
+        freedom = sum(self.seeds[place] - 1 for place in places)
+        ends = statistics.interval(means_B, shifts_B, freedom, noise, LEVEL)
+        low, high = np.clip(ends, 0.0 if old is None else -1.0, 1.0)
+        return float(low), float(high)
 
 
-def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks, classes: int) -> dict[str, Any]:
-    """What one variant's runs say, all but the interval and the accuracy by length."""
+def resample(outputs: Sequence[Sequence[Predictions]], resamples: int, seed: int) -> Resampled:
+    right = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
+    share_NV = np.stack([right_NS.mean(1) for right_NS in right], axis=1)
+    return Resampled(
+        share_NV,
+        np.array([statistics.seed_noise(right_NS) for right_NS in right]),
+        statistics.review_means(share_NV, resamples, seed),
+        statistics.seed_shifts([right_NS.mean(0) for right_NS in right], resamples, seed),
+        [len(seeds) for seeds in outputs],
+    )
+
+
+def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[str, Any]:
+    """The results of a variant's runs, except for the interval and the accuracy by length."""
     metrics = [run.metrics for run in one.runs]
-    confidences = [told.confidence_N for told in seeds]
-    rights = [told.right_N for told in seeds]
-    pooled = statistics.reliability(np.concatenate(confidences), np.concatenate(rights))
+    confidences = [seed.confidence_N for seed in seeds]
+    rights = [seed.right_N for seed in seeds]
+    bins = statistics.reliability(np.concatenate(confidences), np.concatenate(rights))
     trained_on = one.shared.get(RANGE)
+
+    def over_seeds(key: str) -> dict[str, Any] | None:
+        """Mean and standard deviation over seeds; None where a seed has no value."""
+        values = [run[key] for run in metrics if run.get(key) is not None]
+        if len(values) < len(metrics):
+            return None
+        return {"mean": mean(values), "sd": stdev(values) if len(values) > 1 else None, "values": values}
+
     return {
         "label": one.label,
         "model": one.model,
         "after": one.after,
         "varied": one.varied,
         "trained_on": trained_on if is_range(trained_on) else None,
-        "apart_from_range": apart_from(one, RANGE),
+        "apart_from_range": one.label_without(RANGE),
         "seeds": [run["seed"] for run in metrics],
-        "folders": [shown(run.folder) for run in one.runs],
-        "validation": spread([run["val_accuracy"] for run in metrics]),
-        "test": spread([run.get("test_accuracy") for run in metrics]),
-        "bleu": {
-            split: spread([run.get(name) for run in metrics])
-            for split, name in (("validation", "val_bleu"), ("test", "test_bleu"))
-        },
+        "folders": [display(run.folder) for run in one.runs],
+        "validation": over_seeds("val_accuracy"),
+        "test": over_seeds("test_accuracy"),
+        "bleu": {"validation": over_seeds("val_bleu"), "test": over_seeds("test_bleu")},
         **{
-            name: average([run.get(name) for run in metrics])
-            for name in ("parameters", "tokens_per_s", "train_seconds", "epochs")
+            key: (over_seeds(key) or {}).get("mean")
+            for key in ("parameters", "tokens_per_s", "train_seconds", "epochs")
         },
         "ece": mean(map(statistics.calibration_error, confidences, rights)),
-        "reliability": [group | {"count": group["count"] / len(seeds)} for group in pooled],
-        "confusion": confusion(seeds, classes),
+        "reliability": [one | {"count": one["count"] / len(seeds)} for one in bins],
+        "confusion": confusion(seeds, len(one.runs[0].labels)),
         "slices": {
             way: [
                 {"name": name, "reviews": int(mask.sum()), "accuracy": float(np.mean([r[mask].mean() for r in rights]))}
@@ -203,56 +228,41 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks, classes: 
 
 
 def confusion(seeds: Sequence[Predictions], classes: int) -> list[list[float]]:
-    """(C, C): mean numbers of items over seeds, of each true class (line) and predicted class; [] without classes."""
-    found = [
-        statistics.confusion(one.labels_N, one.predicted_N, classes) for one in seeds if one.predicted_N is not None
-    ]
-    return np.mean(found, axis=0).tolist() if found else []
-
-
-def spread(values: Sequence[float | None]) -> dict[str, Any] | None:
-    """Mean and standard deviation over seeds; None where a seed has no value."""
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return None
-    return {"mean": mean(known), "sd": stdev(known) if len(known) > 1 else None, "values": known}
-
-
-def average(values: Sequence[float | None]) -> float | None:
-    found = spread(values)
-    return None if found is None else found["mean"]
+    """(C, C): mean number of items over seeds, by true class (row) and predicted class; [] without classes."""
+    counts = [statistics.confusion(s.labels_N, s.predicted_N, classes) for s in seeds if s.predicted_N is not None]
+    return np.mean(counts, axis=0).tolist() if counts else []
 
 
 def curves(runs: Sequence[Run]) -> dict[str, Any]:
-    """Learning curves by name: the epochs, and a list of values a seed, None behind the last epoch of a shorter one."""
-    found = {}
+    """name -> epochs, and a list of values for each seed, None after the last epoch of a shorter run."""
+    by_name = {}
     for name in CURVES:
         seeds = [dict(zip(*run.curves[name], strict=True)) for run in runs if name in run.curves]
         if seeds:
             epochs = sorted({epoch for values in seeds for epoch in values})
-            found[name] = {"epochs": epochs, "values": [[values.get(epoch) for epoch in epochs] for values in seeds]}
-    return found
+            by_name[name] = {"epochs": epochs, "values": [[values.get(epoch) for epoch in epochs] for values in seeds]}
+    return by_name
 
 
 def slices(
     runs: Sequence[Run], predictions: Mapping[Path, Predictions], split: str, words: Mapping[str, Sequence[str]]
 ) -> tuple[Masks, list[str] | None]:
-    """Slices by length (words between spaces) and by contrast words, and the texts; without texts by tokens read.
+    """Slices by length (words between spaces) and by contrast words, and the texts.
 
-    Words that all texts have, or none has, make no slices.
+    Without texts there are only slices by tokens read. Words in all texts, or in none, make no slices.
     """
     lengths_N, items = predictions[runs[0].folder].lengths_N, runs[0].items
     texts = next((texts for run in runs if (texts := run.texts(split)) and len(texts) == len(lengths_N)), None)
     if texts is None:
         return {"length": statistics.length_slices(lengths_N, "tokens read" if items == REVIEWS else unit(items))}, None
-    counts_N = np.array([len(text.split()) for text in texts])  # whatever tokenizer the runs had
+    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     masks = {"length": statistics.length_slices(counts_N, unit(items))}
     by_word = {name: statistics.word_slices(texts, listed) for name, listed in words.items()}
-    return masks | {name: found for name, found in by_word.items() if all(map(np.any, found.values()))}, texts
+    return masks | {name: pair for name, pair in by_word.items() if all(map(np.any, pair.values()))}, texts
 
 
 def unit(items: str) -> str:
-    """What the length of an item is counted in."""
+    """The unit of an item's length."""
     return "symbols" if items == "strings" else "words"
 
 
@@ -260,11 +270,10 @@ def is_range(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(type(end) is int and 0 < end < 10**6 for end in value)
 
 
-def length_points(lengths_N: np.ndarray) -> list[tuple[int, int]]:
-    """(shortest, longest) of the groups of lengths behind each point of a line: each length that occurs by itself.
+def length_groups(lengths_N: np.ndarray) -> list[tuple[int, int]]:
+    """(shortest, longest) of the items behind each point of a curve over lengths.
 
-    Lengths with too few items go together with the next longer ones: a group has at least FEWEST items, and at least
-    as many as keep the line to POINTS groups. The last group takes what is left.
+    A group is one length, or neighbouring ones until it has FEWEST items and 1/POINTS of all; the last takes the rest.
     """
     lengths, counts = np.unique(lengths_N, return_counts=True)
     needed = max(FEWEST, math.ceil(len(lengths_N) / POINTS))
@@ -281,12 +290,11 @@ def length_points(lengths_N: np.ndarray) -> list[tuple[int, int]]:
     return groups
 
 
-def by_length(seeds: Sequence[Predictions], points: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """For each of the points its shortest, longest and mean length, its items, and the accuracy of each seed."""
-    lengths_N, found = seeds[0].lengths_N, []
-    for shortest, longest in points:
+def accuracy_by_length(seeds: Sequence[Predictions], groups: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    lengths_N, points = seeds[0].lengths_N, []
+    for shortest, longest in groups:
         mask_N = (lengths_N >= shortest) & (lengths_N <= longest)
-        found.append(
+        points.append(
             {
                 "shortest": shortest,
                 "longest": longest,
@@ -295,43 +303,21 @@ def by_length(seeds: Sequence[Predictions], points: Sequence[tuple[int, int]]) -
                 "accuracies": [float(one.right_N[mask_N].mean()) for one in seeds],
             }
         )
-    return found
+    return points
 
 
-@dataclass(frozen=True)
-class Resampled:
-    """What intervals are made of; see analysis.statistics."""
-
-    share_NV: np.ndarray  # of the seeds that are right about an item
-    noise_V: np.ndarray
-    means_BV: np.ndarray
-    shifts_BV: np.ndarray
-    seeds: list[int]  # of each variant
-
-    def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
-        """Of a variant's accuracy, or of its difference from that of `old`."""
-        places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
-        share_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.share_NV, self.means_BV, self.shifts_BV))
-        noise = self.noise_V[places].sum() / max(share_N.var(), 1e-12)
-        ends = statistics.interval(means_B, shifts_B, self.freedom(*places), noise, LEVEL)
-        low, high = np.clip(ends, 0.0 if old is None else -1.0, 1.0)  # no accuracy lies beyond
-        return float(low), float(high)
-
-    def freedom(self, *places: int) -> int:
-        """Degrees of freedom of the spread over seeds."""
-        return sum(self.seeds[place] - 1 for place in places)
-
-
-def compare_pairs(found: Sequence[Variant], pairs: Sequence[tuple[int, int]], drawn: Resampled) -> list[dict[str, Any]]:
-    """Difference, interval, test and words of each pair (from, to) of places in `found`."""
+def compare_pairs(
+    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], drawn: Resampled
+) -> list[dict[str, Any]]:
+    """Difference, interval, test and a sentence for each pair (from, to) of indices."""
     share_NV = drawn.share_NV
     p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
         low, high = drawn.interval(to, old)
         pair = {
-            "from": found[old].label,
-            "to": found[to].label,
+            "from": ladder[old].label,
+            "to": ladder[to].label,
             "about": ABOUT[sum(drawn.seeds[place] == 1 for place in (old, to))],
             "difference": float((share_NV[:, to] - share_NV[:, old]).mean()),
             "interval": [low, high],
@@ -341,51 +327,54 @@ def compare_pairs(found: Sequence[Variant], pairs: Sequence[tuple[int, int]], dr
             "holm_p": holm_p,
             "verdict": statistics.verdict(holm_p, low, high),
         }
-        compared.append(pair | {"words": in_words(pair, found[old], found[to], len(pairs))})
+        single = [ladder[place].label for place in (old, to) if drawn.seeds[place] == 1]
+        compared.append(pair | {"words": sentence(pair, single, len(pairs))})
     return compared
 
 
-def in_words(pair: Mapping[str, Any], old: Variant, to: Variant, comparisons: int) -> str:
-    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`, and which models that is about.
+def sentence(pair: Mapping[str, Any], single: Sequence[str], comparisons: int) -> str:
+    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`.
 
-    Where the test and the interval disagree, it is said why. comparisons: the number that p is corrected for.
+    States why a pair is undecided where the test and the interval disagree. single: the labels with a single seed.
+    comparisons: the number that p is corrected for.
     """
-    (low, high), p, decided = pair["interval"], p_value(pair["holm_p"]), pair["verdict"] != "undecided"
-    if decided:
-        near, far = sorted(map(abs, pair["interval"]))
-        said = f"{pair['verdict']} by {percents(abs(pair['difference']))} points ({percents(near)} to {percents(far)})"
+    (low, high), p = pair["interval"], p_value(pair["holm_p"])
+    if pair["verdict"] != "undecided":
+        near, far = sorted((abs(low), abs(high)))
+        text = (
+            f"{pair['verdict']} by {percent(abs(pair['difference']))} points ({percent(near)} to {percent(far)}), {p}"
+        )
     else:
-        said = f"no difference shown, {signed(pair['difference'])} points ({points(pair['interval'])})"
-    if not decided and pair["holm_p"] < 0.05 and pair["about"] == TRAINED:
-        said += f"; {p} but the interval includes 0"
-    elif not decided and pair["holm_p"] < 0.05:
-        said += f"; {p} is about these trained models only; the interval is about other seeds too and includes 0"
-    elif not decided and not low <= 0 <= high:
-        many = f"{comparisons:,} comparison{'s' * (comparisons > 1)}"
-        said += f"; the interval excludes 0, but {p} (corrected for {many})"
-    else:
-        said += f", {p}"
-    single = [one.label for one in (old, to) if len(one.runs) == 1]
+        text = f"no difference shown, {signed(pair['difference'])} points ({signed_interval(pair['interval'])})"
+        if pair["holm_p"] >= 0.05 and low <= 0 <= high:
+            text += f", {p}"
+        elif pair["holm_p"] >= 0.05:
+            number = f"{comparisons:,} comparison{'s' * (comparisons > 1)}"
+            text += f"; the interval excludes 0, but {p} (corrected for {number})"
+        elif pair["about"] == TRAINED:
+            text += f"; {p} but the interval includes 0"
+        else:
+            text += f"; {p} is about these trained models only; the interval also covers other seeds and includes 0"
     if len(single) == 2:
-        said += " (one seed each: these two trained models only)"
+        text += " (one seed each: these two trained models only)"
     elif single:
-        said += f" (one seed of {single[0]}: that trained model only)"
-    return f"{to.label} against {old.label}: {said}"
+        text += f" (one seed of {single[0]}: that trained model only)"
+    return f"{pair['to']} against {pair['from']}: {text}"
 
 
 def disputed(
-    found: Sequence[Variant],
-    told: Sequence[Sequence[Predictions]],
+    ladder: Sequence[Variant],
+    outputs: Sequence[Sequence[Predictions]],
     texts: Sequence[str] | None,
     labels: Sequence[str],
     count: int,
 ) -> list[dict[str, Any]]:
     """The items on which variants differ most: by the standard deviation of the label's mean probability.
 
-    labels: names of the classes; none where the label is the first reference itself.
+    labels: names of the classes; empty where the label is the first reference itself.
     """
-    first = told[0][0]
-    true_NV = np.stack([np.mean([one.true_N for one in seeds], axis=0) for seeds in told], axis=1)
+    first = outputs[0][0]
+    true_NV = np.stack([np.mean([one.true_N for one in seeds], axis=0) for seeds in outputs], axis=1)
     spread_N = true_NV.std(1)
     most = [n for n in np.argsort(-spread_N, kind="stable")[:count] if spread_N[n] > 0]
     return [
@@ -393,7 +382,7 @@ def disputed(
             "row": int(first.rows_N[n]),
             "label": str(labels[first.labels_N[n]] if labels else first.labels_N[n]),
             "text": texts[n] if texts is not None else None,
-            "probability": {one.label: float(true) for one, true in zip(found, true_NV[n], strict=True)},
+            "probability": {one.label: float(true) for one, true in zip(ladder, true_NV[n], strict=True)},
             "spread": float(spread_N[n]),
         }
         for n in most
@@ -401,11 +390,11 @@ def disputed(
 
 
 def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """The distinct machines and versions that the runs were made with."""
-    found = []
-    for told in (run.environment for run in runs if run.environment):
-        one = {name: told.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")}
-        one |= {name: told.get("versions", {}).get(name) for name in ("torch", "lightning")}
-        if one not in found:
-            found.append(one)
-    return found
+    """The different machines and versions of the runs."""
+    distinct = []
+    for environment in (run.environment for run in runs if run.environment):
+        one = {name: environment.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")}
+        one |= {name: (environment.get("versions") or {}).get(name) for name in ("torch", "lightning")}
+        if one not in distinct:
+            distinct.append(one)
+    return distinct

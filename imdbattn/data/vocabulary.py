@@ -13,7 +13,7 @@ MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]  # behind the end, before the fir
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Symbol number i is `symbols[i]`; the first four are MARKERS. Raises UserError where they are not, or repeat."""
+    """Symbol number i is `symbols[i]`; the first four are MARKERS. Raises UserError otherwise, or if symbols repeat."""
 
     symbols: list[str]
 
@@ -26,14 +26,14 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The number of each symbol but the markers: a word of the data that is spelled like one is unknown."""
+        """The number of each symbol except the markers: a word of the data that is spelled like one is unknown."""
         return {symbol: number for number, symbol in enumerate(self.symbols) if number >= len(MARKERS)}
 
     def __len__(self) -> int:
         return len(self.symbols)
 
     def encode(self, symbols: Sequence[str]) -> list[int]:
-        """The numbers of the symbols, UNK for those that are not known; no BOS, no EOS."""
+        """The numbers of the symbols, UNK for unknown ones; without BOS and EOS."""
         ids = self.ids
         return [ids.get(symbol, UNK) for symbol in symbols]
 
@@ -49,7 +49,7 @@ class Vocabulary:
 
     @classmethod
     def count(cls, sequences: Iterable[Sequence[str]], min_frequency: int = 1) -> "Vocabulary":
-        """The symbols that occur at least so often, the most frequent first, equals by their spelling."""
+        """The symbols that occur at least `min_frequency` times, by falling frequency, then alphabetically."""
         counts = Counter(symbol for sequence in sequences for symbol in sequence)
         known = [symbol for symbol, n in counts.items() if n >= min_frequency and symbol not in MARKERS]
         return cls([*MARKERS, *sorted(known, key=lambda symbol: (-counts[symbol], symbol))])

@@ -1,42 +1,38 @@
-"""An encoder-decoder of recurrent nets, without and with attention.
+"""An encoder-decoder of recurrent networks, with or without attention.
 
 Shape suffixes: B sequences, S source positions, T target positions, E width of embeddings, H hidden width, L layers,
 K width of projected keys, V vocabulary.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from imdbattn.data.vocabulary import BOS, PAD
-from imdbattn.nn.attention import masked_softmax, padding_mask
+from imdbattn.nn.scores import MakeScore, masked_softmax, padding_mask
 
+PAD, BOS, EOS = 0, 1, 2  # ids behind the end, before the first symbol, at the end; as in data/vocabulary
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 Recurrent = tuple[Tensor, ...]  # hidden_LBH, and of an LSTM memory_LBH
 
 
 class State(NamedTuple):
-    """What a decoder goes by: what the encoder has said, which stays, and its own recurrent state, which goes on."""
+    """The input of a decoder's step: its recurrent state, and what it attends to."""
 
-    outputs_BSH: Tensor  # the encoder's outputs: the values that are attended to
+    outputs_BSH: Tensor  # of the encoder, the values of attention
     recurrent: Recurrent
-    keys_BSK: Tensor | None = None  # the outputs as the score takes them, projected once
-    mask_B1S: Tensor | None = None  # True where there is a source symbol; None where nothing is padded
+    keys_BSK: Tensor | None = None  # the outputs, projected once by the score
+    mask_B1S: Tensor | None = None  # False on padding; None without any
 
     def repeat(self, times: int) -> "State":
-        """The state of each sequence so many times, one beside the other."""
+        """(B * times): the state of each sequence `times` times in a row."""
         recurrent = tuple(part_LBH.repeat_interleave(times, 1) for part_LBH in self.recurrent)
         keys, mask = (None if part is None else part.repeat_interleave(times, 0) for part in self[2:])
         return State(self.outputs_BSH.repeat_interleave(times, 0), recurrent, keys, mask)
 
 
 def recurrent_net(cell: str, width: int, hidden: int, layers: int, dropout: float) -> nn.GRU | nn.LSTM:
-    """Raises ValueError for a cell that is none, or sizes below 1."""
-    if cell not in CELLS:
-        raise ValueError(f"model.cell={cell} is unknown; choose one of {', '.join(CELLS)}")
     return CELLS[cell](width, hidden, layers, dropout=dropout if layers > 1 else 0.0)
 
 
@@ -52,15 +48,15 @@ class Encoder(nn.Module):
         self.net = recurrent_net(cell, width, hidden, layers, dropout)
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> tuple[Tensor, Recurrent]:
-        """Ids (B, S) -> outputs (S, B, H), 0 behind a sequence's end, and the state (L, B, H) at its end.
+        """Ids (B, S) -> outputs (S, B, H), 0 behind the end of a sequence, and the state (L, B, H) at its end.
 
-        lengths_B: symbols of each sequence, at least 1; None where all have S, which takes half the time on a CPU:
-            the backward pass of a packed sequence makes zeros of the whole batch at each step.
+        lengths_B: at least 1; None if all are S, which takes half the time on a CPU: the backward pass of a packed
+            sequence allocates zeros for the whole batch at each step.
         """
         embedded_SBE = self.dropout(self.embedding(source_BS)).transpose(0, 1)
         if lengths_B is None:
             outputs_SBH, state = self.net(embedded_SBE)
-        else:  # packed, so that the state is that of the last symbol, and padding is never read
+        else:  # packed: the state is that of the last symbol, and padding is never read
             packed = pack_padded_sequence(embedded_SBE, lengths_B.cpu(), enforce_sorted=False)
             packed_outputs, state = self.net(packed)
             outputs_SBH, _ = pad_packed_sequence(packed_outputs, total_length=source_BS.shape[1])
@@ -68,13 +64,16 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Writes the target symbol by symbol, each from the one before, its own state and what it attends to.
+    """Predicts each target symbol from the one before, its recurrent state, and what it attends to.
 
-    score: a scoring function of nn/attention, called with the widths of query and key; None attends to nothing, and
-        the encoder's last state is all there is (Cho et al. 2014). With one, at each step the last layer's state of the
-        step before is the query, the encoder's outputs are keys and values, and the context, their weighted sum, is
-        joined to the embedded symbol (Bahdanau et al. 2015, section 3.1; scores of Luong et al. 2015, section 3.1).
+    score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's state of the step
+        before, keys and values are the encoder's outputs, and the context, their weighted sum, is concatenated to the
+        embedded symbol (Bahdanau et al. 2015, section 3.1; scores of Luong et al. 2015, section 3.1).
     """
+
+    record: list[Tensor] | None = (
+        None  # explain.watch sets a list, to which the weights (B, 1, S) of a step are appended
+    )
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class Decoder(nn.Module):
         layers: int = 1,
         cell: str = "gru",
         dropout: float = 0.0,
-        score: Callable[[int, int], nn.Module] | None = None,
+        score: MakeScore | None = None,
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=PAD)
@@ -94,56 +93,52 @@ class Decoder(nn.Module):
         self.output = nn.Linear(hidden, vocabulary)
 
     def start(self, outputs_SBH: Tensor, recurrent: Recurrent, lengths_B: Tensor | None = None) -> State:
-        """The state before the first symbol, from what the encoder returns. Keys are projected here, once."""
+        """The state before the first symbol, from what the encoder returns."""
         outputs_BSH = outputs_SBH.transpose(0, 1)
         if self.score is None:
             return State(outputs_BSH, recurrent)
         outputs_BSH = outputs_BSH.contiguous()  # every step reads it
         mask_B1S = None if lengths_B is None else padding_mask(lengths_B, len(outputs_SBH))[:, None]
-        return State(outputs_BSH, recurrent, self.score.project_key(outputs_BSH), mask_B1S)  # type: ignore[operator]
+        return State(outputs_BSH, recurrent, self.score.project_key(outputs_BSH), mask_B1S)
 
-    def forward(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
-        """Symbols (B, T) -> logits of the next ones (B, T, V), the state behind them, attention weights (B, T, S).
+    def forward(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        """Symbols (B, T) -> logits of the next ones (B, T, V) and the state after them.
 
-        One symbol at a time or all of a known target at once (teacher forcing): the logits are the same.
+        The logits are the same for one symbol at a time and for a whole target at once (teacher forcing).
         """
         embedded_TBE = self.dropout(self.embedding(tokens_BT)).transpose(0, 1)
         if self.score is None:
             outputs_TBH, recurrent = self.run(embedded_TBE, state.recurrent)
-            return self.output(outputs_TBH.transpose(0, 1)), state._replace(recurrent=recurrent), None
-        outputs, weights = [], []
+            return self.output(outputs_TBH.transpose(0, 1)), state._replace(recurrent=recurrent)
+        outputs = []
         for embedded_1BE in embedded_TBE.split(1):
-            context_B1H, weights_B1S = self.attend(state)
-            input_1BI = torch.cat([embedded_1BE, context_B1H.transpose(0, 1)], dim=-1)
+            input_1BI = torch.cat([embedded_1BE, self.attend(state).transpose(0, 1)], dim=-1)
             output_1BH, recurrent = self.run(input_1BI, state.recurrent)
             state = state._replace(recurrent=recurrent)
             outputs.append(output_1BH)
-            weights.append(weights_B1S)
-        outputs_BTH = torch.cat(outputs).transpose(0, 1)
-        return self.output(outputs_BTH), state, torch.cat(weights, dim=1)
+        return self.output(torch.cat(outputs).transpose(0, 1)), state
 
-    def attend(self, state: State) -> tuple[Tensor, Tensor]:
-        """Context (B, 1, H) and weights (B, 1, S) of the query that the state is."""
+    def attend(self, state: State) -> Tensor:
+        """The context (B, 1, H)."""
         query_B1H = state.recurrent[0][-1][:, None]
-        scores_B1S = self.score.compare(query_B1H, state.keys_BSK)  # type: ignore[union-attr,operator]
+        scores_B1S = self.score.compare(query_B1H, state.keys_BSK)  # type: ignore[union-attr,arg-type]
         weights_B1S = masked_softmax(scores_B1S, state.mask_B1S)
-        return weights_B1S @ state.outputs_BSH, weights_B1S
+        if self.record is not None:
+            self.record.append(weights_B1S.detach())
+        return weights_B1S @ state.outputs_BSH
 
     def run(self, input_TBI: Tensor, recurrent: Recurrent) -> tuple[Tensor, Recurrent]:
-        """Outputs (T, B, H) of the recurrent net, and its state."""
+        """Outputs (T, B, H) and the new state of the recurrent network."""
         outputs_TBH, after = self.net(input_TBI, recurrent if len(recurrent) > 1 else recurrent[0])
         return outputs_TBH, after if isinstance(after, tuple) else (after,)
 
 
 class EncoderDecoder(nn.Module):
-    """The two put together.
+    """Encoder and decoder.
 
-    Args:
-        source_vocabulary, target_vocabulary: their sizes, markers included.
-        width: of the embeddings. hidden: of the recurrent nets, the same in both. layers: of each.
-        cell: gru (Cho et al. 2014) or lstm (Hochreiter & Schmidhuber 1997).
-        dropout: share of embeddings, and of what passes between layers, that is set to zero in training.
-        score: see Decoder.
+    source_vocabulary, target_vocabulary: their sizes with markers. width: of the embeddings. hidden, layers: of both.
+    cell: gru (Cho et al. 2014) or lstm (Hochreiter & Schmidhuber 1997).
+    dropout: share of embeddings, and of outputs between layers, set to zero in training. score: see Decoder.
     """
 
     def __init__(
@@ -155,7 +150,7 @@ class EncoderDecoder(nn.Module):
         layers: int = 1,
         cell: str = "gru",
         dropout: float = 0.0,
-        score: Callable[[int, int], nn.Module] | None = None,
+        score: MakeScore | None = None,
     ):
         super().__init__()
         self.encoder = Encoder(source_vocabulary, width, hidden, layers, cell, dropout)
@@ -166,9 +161,8 @@ class EncoderDecoder(nn.Module):
         outputs_SBH, recurrent = self.encoder(source_BS, lengths_B)
         return self.decoder.start(outputs_SBH, recurrent, lengths_B)
 
-    def forward(
-        self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor
-    ) -> tuple[Tensor, State, Tensor | None]:
-        """Teacher forcing: logits (B, T, V) of each target symbol, given the source and the symbols before it."""
+    def forward(self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor) -> Tensor:
+        """Logits (B, T, V) of each target symbol, given the source and the symbols before it (teacher forcing)."""
         before_BT = torch.cat([torch.full_like(target_BT[:, :1], BOS), target_BT[:, :-1]], dim=1)
-        return self.decoder(before_BT, self.encode(source_BS, lengths_B))
+        logits_BTV, _ = self.decoder(before_BT, self.encode(source_BS, lengths_B))
+        return logits_BTV

@@ -1,4 +1,4 @@
-"""How a trained decoder writes: greedily, or by beam search. Both for a whole batch at once.
+"""Greedy and beam search for the output of a decoder, for a whole batch at once.
 
 Shape suffixes: B sequences, K beams, N = B x K, S source positions, T target positions, V vocabulary.
 """
@@ -8,35 +8,34 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from imdbattn.data.vocabulary import BOS, EOS, PAD
-from imdbattn.nn.encoder_decoder import EncoderDecoder
+from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, EncoderDecoder
 
-NEVER = slice(0, EOS)  # PAD and BOS are written by no one
+NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written for each source of a batch."""
+    """The output for each source of a batch."""
 
-    tokens_BT: Tensor  # closed by EOS, PAD behind it; without EOS where the limit came first
-    log_probability_B: Tensor  # sum over the symbols, EOS among them
+    tokens_BT: Tensor  # up to EOS, or without it at the limit, then PAD
+    log_probability_B: Tensor  # sum over the symbols, EOS included
 
 
 def limits(lengths_B: Tensor) -> Tensor:
-    """Symbols that a source of so many may get: by its own length, so that the rest of the batch does not matter."""
+    """The most symbols of an output, by the length of its source alone: the rest of the batch has no influence."""
     return 2 * lengths_B + 10
 
 
 @torch.no_grad()
 def greedy(net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor) -> Written:
-    """Takes the most probable symbol at each step, until every sequence has ended or is at its limit."""
+    """The most probable symbol at each step, until every sequence has ended or reached its limit."""
     state, limit_B = net.encode(source_BS, lengths_B), limits(lengths_B)
     token_B1 = torch.full_like(source_BS[:, :1], BOS)
     ended_B = torch.zeros_like(lengths_B, dtype=torch.bool)
     total_B = torch.zeros(len(source_BS), device=source_BS.device)
     tokens: list[Tensor] = []
     while not ended_B.all():
-        logits_B1V, state, _ = net.decoder(token_B1, state)
+        logits_B1V, state = net.decoder(token_B1, state)
         log_BV = logits_B1V[:, 0].float().log_softmax(-1)
         log_BV[:, NEVER] = -torch.inf
         best_B, chosen_B = log_BV.max(-1)
@@ -51,26 +50,26 @@ def greedy(net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor) -> Written
 def beam_search(
     net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int, length_penalty: float = 1.0
 ) -> Written:
-    """Keeps the best `beams` (K) beginnings of each sequence (Sutskever et al. 2014, section 3.2).
+    """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2), and returns the best.
 
     They are ranked by log probability / symbols ** length_penalty (Wu et al. 2016, section 7, without their constant);
-    what has ended stays as it is and may be overtaken. Returns the best of each.
+    an output that has ended stays in the beam until better ones replace it.
     """
     batch, device = len(source_BS), source_BS.device
     first_B = torch.arange(batch, device=device)
     state = net.encode(source_BS, lengths_B).repeat(beams)
     limit_B1 = limits(lengths_B)[:, None]
     total_BK = torch.full((batch, beams), -torch.inf, device=device)
-    total_BK[:, 0] = 0  # all beams begin alike: one of them counts
+    total_BK[:, 0] = 0  # all beams start equal: only one counts
     size_BK = torch.zeros_like(total_BK)
     ended_BK = torch.zeros_like(total_BK, dtype=torch.bool)
     tokens_BKT = torch.empty(batch, beams, 0, dtype=torch.long, device=device)
     token_N1 = torch.full((batch * beams, 1), BOS, device=device)
     while not ended_BK.all():
-        logits_N1V, state, _ = net.decoder(token_N1, state)
+        logits_N1V, state = net.decoder(token_N1, state)
         log_BKV = logits_N1V[:, 0].float().log_softmax(-1).unflatten(0, (batch, beams))
         log_BKV[..., NEVER] = -torch.inf
-        # A beam that has ended goes on in one way, which costs nothing.
+        # A beam that has ended has one continuation, PAD, at no cost.
         log_BKV = log_BKV.masked_fill(ended_BK[..., None], -torch.inf)
         log_BKV[..., PAD] = torch.where(ended_BK, 0.0, log_BKV[..., PAD])
         longer_BK = size_BK + ~ended_BK
@@ -80,7 +79,7 @@ def beam_search(
         total_BK = (total_BK[..., None] + log_BKV).flatten(1).gather(1, best_BK)
         size_BK, ended_BK = longer_BK.gather(1, parent_BK), ended_BK.gather(1, parent_BK)
         parent_N = (first_B[:, None] * beams + parent_BK).flatten()
-        # A parent is of the same source: what the encoder has said stays.
+        # A parent has the same source, so only the recurrent state changes.
         state = state._replace(recurrent=tuple(part_LNH[:, parent_N] for part_LNH in state.recurrent))
         tokens_BKT = torch.cat([tokens_BKT.flatten(0, 1)[parent_N], chosen_BK.view(-1, 1)], 1)
         tokens_BKT = tokens_BKT.unflatten(0, (batch, beams))

@@ -1,4 +1,4 @@
-"""GloVe vectors as x0: frozen and shared, or tuned by a learned offset.
+"""GloVe vectors, frozen or fine-tuned by a learned offset.
 
 Shape suffixes: B reviews, T positions, D width of the vectors, V rows of the table, R rows that are tuned.
 """
@@ -11,16 +11,15 @@ from torch import Tensor, nn
 class Embedding(nn.Module):
     """x = (GloVe[token] - mean) / std (+ a learned offset for words of the training set).
 
-    vectors_VD: the table; row 0 <pad>, row 1 <unk>, row 2 <cls>, then GloVe. It is never written to, may be
-        memory-mapped, and is not in the checkpoint: its fingerprint is (tasks/learner).
-    shift_D, scale_D: subtracted from, multiplied into each vector; (0, 1) leaves GloVe as it is.
-    tuned_R: rows that get a trainable offset, starting at zero. An offset, so that weight decay pulls to GloVe, words
-        that training never saw stay GloVe's, and the checkpoint holds only what was learned. None: frozen.
+    vectors_VD: row 0 <pad>, row 1 <unk>, row 2 <cls>, then GloVe. Never written to, may be memory-mapped, and not in
+        the checkpoint, which holds its fingerprint (tasks/learner).
+    shift_D, scale_D: mean and 1 / std; (0, 1) leaves GloVe as it is.
+    tuned_R: rows with a trainable offset, initially zero; None for frozen vectors. With an offset, weight decay pulls
+        towards GloVe, unseen words stay GloVe's, and the checkpoint holds only what was learned.
+    mixout: share of the words of a training review read without their offset, all occurrences of a word alike, as
+        unseen words are (Lee et al. 2020, "Mixout", but per word and without its rescaling).
 
-    mixout: share of the words of a training review that are read without their offset, all their occurrences alike: as
-        words that training never saw will be (Lee et al. 2020, "Mixout", but by the word and without its rescaling).
-
-    <pad> is zero and never trained. <unk> is learned, starting at zero, the mean of the words.
+    <pad> is zero and never trained. <unk> is learned from zero, the mean of the words.
     """
 
     vectors_VD: Tensor
@@ -29,12 +28,7 @@ class Embedding(nn.Module):
     slot_V: Tensor
 
     def __init__(
-        self,
-        vectors_VD: Tensor,
-        shift_D: Tensor,
-        scale_D: Tensor,
-        tuned_R: Tensor | None = None,
-        mixout: float = 0.0,
+        self, vectors_VD: Tensor, shift_D: Tensor, scale_D: Tensor, tuned_R: Tensor | None = None, mixout: float = 0.0
     ):
         super().__init__()
         self.mixout = mixout
@@ -45,7 +39,7 @@ class Embedding(nn.Module):
         self.unk_D = nn.Parameter(torch.zeros(self.width))
         self.offset_RD: nn.Parameter | None = None
         if tuned_R is not None:
-            # Slot 0 serves every word that is not tuned and stays zero.
+            # Slot 0 stays zero, for every word that is not tuned.
             slot_V = torch.zeros(rows, dtype=torch.int32)
             slot_V[tuned_R] = torch.arange(1, len(tuned_R) + 1, dtype=torch.int32)
             self.register_buffer("slot_V", slot_V)
@@ -58,14 +52,14 @@ class Embedding(nn.Module):
             slots_BT = self.slot_V[tokens_BT].long()
             offset_BTD = F.embedding(slots_BT, self.offset_RD, padding_idx=0)
             if self.training and self.mixout > 0:
-                offset_BTD = offset_BTD * self.keeps(slots_BT)[..., None]
+                offset_BTD = offset_BTD * self.draw_tuned(slots_BT)[..., None]
             x_BTD = x_BTD + offset_BTD
         x_BTD = torch.where((tokens_BT == 1)[..., None], self.unk_D.to(x_BTD.dtype), x_BTD)
         return x_BTD * (tokens_BT != 0)[..., None]
 
-    def keeps(self, slots_BT: Tensor) -> Tensor:
-        """Draws for each word of each review whether its offset is read, (B, T): one draw a word, turned by review."""
+    def draw_tuned(self, slots_BT: Tensor) -> Tensor:
+        """Draws whether the offset of each word is read, (B, T): a number per word, shifted by one per review."""
         draw_R = torch.rand(len(self.offset_RD), device=slots_BT.device)  # type: ignore[arg-type]
-        turn_B = torch.rand(len(slots_BT), device=slots_BT.device)
-        turned_BT = draw_R[slots_BT] + turn_B.view(-1, *[1] * (slots_BT.ndim - 1))
-        return turned_BT % 1 >= self.mixout
+        shift_B = torch.rand(len(slots_BT), device=slots_BT.device)
+        shifted_BT = draw_R[slots_BT] + shift_B.view(-1, *[1] * (slots_BT.ndim - 1))
+        return shifted_BT % 1 >= self.mixout

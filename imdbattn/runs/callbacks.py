@@ -1,4 +1,4 @@
-"""Callbacks: a progress bar, throughput, and an end for losses that are no numbers."""
+"""Callbacks: progress, throughput, and an end to training when the loss is not finite."""
 
 import logging
 import time
@@ -7,10 +7,7 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import ProgressBar
-from rich import get_console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from tqdm import tqdm
 
 from imdbattn.errors import UserError
 from imdbattn.tasks.learner import from_all
@@ -18,100 +15,93 @@ from imdbattn.tasks.learner import from_all
 log = logging.getLogger(__name__)
 
 
-class Progress(ProgressBar):
-    """A bar for the batches, and a line about each epoch that stays. Without a terminal only the lines."""
+class Progress(L.Callback):
+    """A bar in a terminal, which counts batches, and a line in the log for each epoch."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.visible = True
-        self.bar: Bar | None = None
-        self.ended = 0  # the epoch that no line was written about yet, counted from 1
-        self.scores: dict[str, float] = {}  # of its validation
+        self.bar: tqdm | None = None
+        self.ended_epoch = 0  # the epoch whose line is not written yet, counted from 1; 0 for none
+        self.val_scores: dict[str, float] = {}
 
-    def enable(self) -> None:
-        self.visible = True
+    def update(self, trainer, name: str, total: float, batch_idx: int, loss: str = "") -> None:
+        if not trainer.is_global_zero:
+            return
+        if self.bar is None:
+            layout = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
+            self.bar = tqdm(desc=name, total=total, bar_format=layout, leave=False, disable=None)  # None: in a terminal
+        self.bar.set_postfix_str(loss, refresh=False)
+        self.bar.update(batch_idx + 1 - self.bar.n)
 
-    def disable(self) -> None:  # called in all processes but the first
-        self.visible = False
-
-    def advance(self, description: str, batches: float, batch_idx: int, loss: str = "") -> None:
-        if self.bar is None and self.visible and get_console().is_terminal:
-            columns = TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn()
-            self.bar = Bar(*columns, TextColumn("{task.fields[loss]}"), transient=True)
-            self.bar.add_task(description, total=batches, loss=loss)
-            self.bar.start()
-        if self.bar:
-            self.bar.update(self.bar.task_ids[0], completed=batch_idx + 1, loss=loss)
-
-    def stop(self) -> None:
-        if self.bar:
-            self.bar.stop()
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
         self.bar = None
 
-    def epoch(self, number: int) -> str:
-        most = self.trainer.max_epochs or -1
-        return f"epoch {number}/{most}" if most > 0 else f"epoch {number}"
-
-    def write_line(self) -> None:
-        if not (self.ended and self.visible):
-            return
-        line = f"{self.epoch(self.ended)}  train loss {self.trainer.callback_metrics['train/loss']:.4f}"
-        if self.scores:
-            loss, accuracy = self.scores["loss"], 100 * self.scores["accuracy"]
-            line += f"  val loss {loss:.4f}, accuracy {accuracy:.2f} %"
-            line += f", BLEU {self.scores['bleu']:.1f}" if "bleu" in self.scores else ""
-        log.info(line)
-        self.ended, self.scores = 0, {}
-
     def on_train_epoch_start(self, trainer, module) -> None:
-        self.write_line()  # the training loss of an epoch is logged after `on_train_epoch_end`
+        self.write_line(trainer)
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps  # to read the loss waits for a GPU
-        if self.visible and batch_idx % every == 0:
+        every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps  # reading the loss waits for a GPU
+        if batch_idx % every == 0:
             loss, _, answers = torch.stack(module.trained[-every:]).sum(0).tolist()
-            epoch = self.epoch(trainer.current_epoch + 1)
-            self.advance(epoch, self.total_train_batches, batch_idx, f"loss {loss / answers:.4f}")
+            epoch = epoch_name(trainer, trainer.current_epoch + 1)
+            self.update(trainer, epoch, trainer.num_training_batches, batch_idx, f"loss {loss / answers:.4f}")
 
     def on_train_epoch_end(self, trainer, module) -> None:
-        self.stop()
-        self.ended = trainer.current_epoch + 1
+        self.close()
+        self.ended_epoch = trainer.current_epoch + 1
 
     def on_train_end(self, trainer, module) -> None:
-        self.write_line()
+        self.write_line(trainer)
 
     def on_validation_start(self, trainer, module) -> None:
-        self.stop()
+        self.close()
 
     def on_validation_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0) -> None:
-        self.advance("validation", self.total_val_batches, batch_idx)
+        self.update(trainer, "validation", sum(trainer.num_val_batches), batch_idx)
 
     def on_validation_end(self, trainer, module) -> None:
-        self.stop()
-        self.scores = module.scores.values()
+        self.close()
+        self.val_scores = module.scores.values()
 
     def on_test_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0) -> None:
-        self.advance("test", sum(trainer.num_test_batches), batch_idx)
+        self.update(trainer, "test", sum(trainer.num_test_batches), batch_idx)
 
     def on_test_end(self, trainer, module) -> None:
-        self.stop()
+        self.close()
 
     def on_exception(self, trainer, module, exception) -> None:
-        self.stop()
+        self.close()
+
+    def write_line(self, trainer) -> None:
+        """Called when the next epoch begins: the training loss is logged after `on_train_epoch_end`."""
+        if self.ended_epoch and trainer.is_global_zero:
+            train_loss = trainer.callback_metrics["train/loss"]
+            line = f"{epoch_name(trainer, self.ended_epoch)}  train loss {train_loss:.4f}"
+            if scores := self.val_scores:
+                line += f"  val loss {scores['loss']:.4f}, accuracy {100 * scores['accuracy']:.2f} %"
+                line += f", BLEU {scores['bleu']:.1f}" if "bleu" in scores else ""
+            log.info(line)
+        self.ended_epoch, self.val_scores = 0, {}
+
+
+def epoch_name(trainer: L.Trainer, number: int) -> str:
+    last = trainer.max_epochs or -1
+    return f"epoch {number}/{last}" if last > 0 else f"epoch {number}"
 
 
 class Throughput(L.Callback):
-    """Logs train/tokens_per_s (words, not padding) and train/epoch_seconds: training alone, without validation."""
+    """Logs train/tokens_per_s (words, not padding) and train/epoch_seconds, without the time of validation."""
 
     def __init__(self) -> None:
         self.seconds = 0.0  # of all epochs
         self.epoch_seconds = 0.0
         self.rate = 0.0  # tokens/s of the last epoch
-        self.tokens: list[torch.Tensor] = []
+        self.tokens: list[torch.Tensor] = []  # of this epoch, in this process
         self.since = 0.0
 
     def on_train_start(self, trainer, module) -> None:
-        self.since = time.perf_counter()  # an epoch that is taken up in its middle has no start
+        self.since = time.perf_counter()  # when training resumes within an epoch, `on_train_epoch_start` is not called
 
     def on_train_epoch_start(self, trainer, module) -> None:
         self.epoch_seconds, self.tokens, self.since = 0.0, [], time.perf_counter()
@@ -119,21 +109,21 @@ class Throughput(L.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         self.tokens.append(batch.lengths_B.sum())
 
-    def words(self) -> float:
-        """Words of this epoch so far, in this process. Waits for the device, so it comes before the clock is read."""
+    def count_tokens(self) -> float:
+        """Tokens of this epoch. Waits for the device, so call it before reading the clock."""
         self.tokens = [torch.stack(self.tokens).sum()]
         return self.tokens[0].item()
 
     def on_validation_start(self, trainer, module) -> None:
         if self.tokens:
-            self.words()  # what the device still has to do is training
+            self.count_tokens()  # work that the device has not finished yet is training
         self.epoch_seconds += time.perf_counter() - self.since
 
     def on_validation_end(self, trainer, module) -> None:
         self.since = time.perf_counter()
 
     def on_train_epoch_end(self, trainer, module) -> None:
-        tokens = self.words() * trainer.world_size
+        tokens = self.count_tokens() * trainer.world_size
         self.epoch_seconds += time.perf_counter() - self.since
         self.seconds += self.epoch_seconds
         self.rate = tokens / self.epoch_seconds
@@ -141,7 +131,7 @@ class Throughput(L.Callback):
         module.log_dict(rates, rank_zero_only=False)
 
     def state_dict(self) -> dict:
-        tokens = [self.words()] if self.tokens else []
+        tokens = [self.count_tokens()] if self.tokens else []
         epoch_seconds = self.epoch_seconds + time.perf_counter() - self.since
         return {"seconds": self.seconds, "epoch_seconds": epoch_seconds, "rate": self.rate, "tokens": tokens}
 
@@ -150,60 +140,58 @@ class Throughput(L.Callback):
         self.tokens = [torch.tensor(int(tokens)) for tokens in state["tokens"]]
 
 
-class Finite(L.Callback):
-    """Ends training with the step, the learning rate and the reviews of the first batch whose loss is NaN or infinite.
+class StopOnNaN(L.Callback):
+    """Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning rate and reviews.
 
-    On one CPU it looks at every loss, elsewhere, where looking means waiting, every `log_every_n_steps` and before each
-    checkpoint. rows_N: where the reviews of the training split stand in their source.
+    One process on a CPU checks every loss. Elsewhere, where reading a loss means waiting, losses are checked every
+    `log_every_n_steps` and before each checkpoint. rows_N: of the training reviews in their source.
     """
 
     def __init__(self, rows_N: np.ndarray):
         self.rows_N = rows_N
         self.lr = 0.0
-        self.unseen: list[tuple[int, int, float, torch.Tensor, torch.Tensor]] = []  # step, epoch, lr, loss, rows_B
+        self.unchecked: list[tuple[int, int, float, torch.Tensor, torch.Tensor]] = []  # step, epoch, lr, loss, rows_B
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx) -> None:
         self.lr = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        self.unseen.append((trainer.global_step, trainer.current_epoch, self.lr, outputs["loss"], batch.rows_B))
+        self.unchecked.append((trainer.global_step, trainer.current_epoch, self.lr, outputs["loss"], batch.rows_B))
         waits = module.device.type != "cpu" or trainer.world_size > 1
         if not waits or (batch_idx + 1) % trainer.log_every_n_steps == 0:
-            self.check(trainer)
+            self.check_losses(trainer)
 
     def on_validation_start(self, trainer, module) -> None:
-        if trainer.state.fn == "fit":  # before the best weights are kept
-            self.check(trainer)
-            self.check_weights(trainer, module)
+        if trainer.state.fn == "fit":  # the best weights are saved after it
+            self.check(trainer, module)
 
-    def check(self, trainer) -> None:
-        """Raises UserError for the first loss not seen yet that is not finite; to be called in all processes."""
-        fine_S = torch.tensor([], dtype=torch.bool)
-        if self.unseen:
-            fine_S = torch.stack([loss for *_, loss, _ in self.unseen]).isfinite()
-        if not trainer.strategy.reduce_boolean_decision(bool(fine_S.all()), all=True):
-            mine = None if fine_S.all() else self.found(*self.unseen[int(fine_S.int().argmin())])
-            raise UserError(next(filter(None, from_all(trainer, mine))) + before(trainer))
-        self.unseen.clear()
+    def check(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Raises UserError if a loss or a weight is not finite; to be called in all processes."""
+        self.check_losses(trainer)
+        if not all(bool(weight.isfinite().all()) for weight in module.parameters()):  # after such a gradient
+            raise UserError(
+                f"weights are not finite after step {trainer.global_step} (epoch {trainer.current_epoch + 1}, "
+                f"learning rate {self.lr:.3g}): try a lower optim.lr{saved_before(trainer)}"
+            )
 
-    def found(self, step: int, epoch: int, lr: float, loss: torch.Tensor, rows_B: torch.Tensor) -> str:
+    def check_losses(self, trainer: L.Trainer) -> None:
+        finite_S = torch.tensor([], dtype=torch.bool)
+        if self.unchecked:
+            finite_S = torch.stack([loss for *_, loss, _ in self.unchecked]).isfinite()
+        if not trainer.strategy.reduce_boolean_decision(bool(finite_S.all()), all=True):
+            mine = None if finite_S.all() else self.message(*self.unchecked[int(finite_S.int().argmin())])
+            raise UserError(next(filter(None, from_all(trainer, mine))) + saved_before(trainer))
+        self.unchecked.clear()
+
+    def message(self, step: int, epoch: int, lr: float, loss: torch.Tensor, rows_B: torch.Tensor) -> str:
         rows = np.sort(self.rows_N[rows_B.cpu().numpy()])
         more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
         return (
-            f"the loss is {loss.item()} in step {step} (epoch {epoch + 1}, learning rate {lr:.3g}), of what stands in "
-            f"rows {', '.join(map(str, rows[:10]))}{more} of the source: try a lower optim.lr, or look at these reviews"
+            f"the loss is {loss.item()} in step {step} (epoch {epoch + 1}, learning rate {lr:.3g}) for the reviews in "
+            f"rows {', '.join(map(str, rows[:10]))}{more} of the source: try a lower optim.lr, or check these reviews"
         )
 
-    def check_weights(self, trainer, module) -> None:
-        """Raises UserError when a weight is not finite, as after a gradient that was not."""
-        if not all(bool(weight.isfinite().all()) for weight in module.parameters()):
-            raise UserError(
-                f"weights are not finite after step {trainer.global_step} (epoch {trainer.current_epoch + 1}, "
-                f"learning rate {self.lr:.3g}): try a lower optim.lr{before(trainer)}"
-            )
 
-
-def before(trainer: L.Trainer) -> str:
-    """What is left of a run that ends: the state before, if one was saved."""
-    saved = Path(trainer.default_root_dir, "checkpoints", "last.ckpt").exists()
-    return "; checkpoints/last.ckpt is from before" if saved else ""
+def saved_before(trainer: L.Trainer) -> str:
+    exists = Path(trainer.default_root_dir, "checkpoints", "last.ckpt").exists()
+    return "; checkpoints/last.ckpt is from before" if exists else ""

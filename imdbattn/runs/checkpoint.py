@@ -1,55 +1,48 @@
-"""Checkpoint files: written whole, verified when read, and checked value by value before a run resumes from them.
+"""checkpoints/last.ckpt holds the complete state of a run, so that it resumes wherever it was stopped.
 
-A checkpoint may come from anywhere. It holds tensors and plain values, never code.
+On a CPU a resumed run ends with the same bits as an uninterrupted one. Lightning's checkpoint has weights, optimiser,
+schedule, loops and callbacks. Added here: the random state and the epoch's sums of every process, the learning curve,
+whether early stopping has ended training, and saving between two steps.
 """
 
 import io
-import math
-import re
-from collections.abc import Mapping
+import os
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from torch import Tensor
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 
-from imdbattn.files import write_atomically
 from imdbattn.errors import UserError
-from imdbattn.settings.safety import check_archive
-from imdbattn.runs.callbacks import Throughput
+from imdbattn.files import write_atomically
+from imdbattn.runs.callbacks import StopOnNaN
+from imdbattn.runs.check_state import move_checkpoints
+from imdbattn.runs.signals import exit_now, requeue, set_handlers
+from imdbattn.settings.safety import trust_option
+from imdbattn.tasks.learner import from_all
+from imdbattn.tasks.weights import read_checkpoint
 
-LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
+SAVE = 1  # a request that processes send each other: 0 for none, SAVE, or the number of a signal (all are above 1)
 RESTART = "delete it, and resume= starts the run again"
 
 
-def read_checkpoint(path: Path, way_out: str = RESTART) -> dict[str, Any]:
-    """The content of a checkpoint, on the CPU.
-
-    Raises UserError for a file that is damaged, compressed, or holds anything but tensors and plain values.
-    """
-    try:
-        check_archive(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(content, dict):
-            raise ValueError("it is not a checkpoint")
-        return content
-    except Exception as error:
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
-        if "weights_only" in str(error):  # torch's advice to load it all the same
-            why = "it holds something other than tensors and plain values"
-        raise UserError(f"{path} cannot be read: {why}; {way_out}") from error
-
-
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes checkpoints whole or not at all, and reads them by `read_checkpoint`."""
+    """Writes complete checkpoints or none. content: of the checkpoint to resume from, which was read and checked."""
+
+    def __init__(self, content: dict[str, Any] | None = None):
+        self.content = content
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Raises UserError where the disk is full or the folder is read-only, and for a callback's state that could not
-        be read again; an older file stays whole.
-        """
+        """Raises UserError if the folder cannot be written, or the state of a callback could not be read again."""
         states = io.BytesIO()
         torch.save(checkpoint.get("callbacks"), states)
         try:
@@ -62,152 +55,218 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         write_atomically(Path(path), buffer.getvalue())
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
-        return read_checkpoint(Path(path))
+        content, self.content = self.content, None
+        return read_checkpoint(Path(path), RESTART) if content is None else content
 
 
-def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], strict: bool = True) -> None:
-    """Loads weights into a module built for them. Raises an error unless they fit and are finite."""
-    own = {name: weight.clone() for name, weight in module.state_dict().items() if not weight.is_floating_point()}
-    module.load_state_dict(weights, strict=strict)
-    check_weights(module.state_dict(), own)
+class Stopped(SystemExit):
+    """Raised after a signal. lines: describe where training stopped and how to resume, for the end of the log."""
+
+    def __init__(self, code: int, lines: list[str]):
+        super().__init__(code)
+        self.lines = lines
 
 
-def check_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raises ValueError for weights that are NaN or infinite, and for whole numbers other than the module's own.
+class ResumeCheckpoint(L.Callback):
+    """Saves before each epoch, every `minutes` within an epoch, at the end, and after a signal, which it stops for.
 
-    Whole numbers in a module are places in its tables: others would point beyond them.
-    """
-    for name, weight in weights.items():
-        if weight.is_floating_point():
-            if not weight.isfinite().all():
-                raise ValueError(f"the weights {name} are not finite")
-        elif not torch.equal(weight, own[name]):
-            raise ValueError(f"{name} points to other rows than the model has")
-
-
-def check_state(
-    content: Mapping[str, Any], module: L.LightningModule, optimizer: torch.optim.Optimizer, trainer: L.Trainer
-) -> None:
-    """Checks everything in last.ckpt that a run resumes from, beside what Keeper looks at itself.
+    It must be the first callback: a resumed run repeats what the others do when an epoch begins. Raises Stopped after
+    a signal, and UserError instead of saving weights that are not finite.
 
     Args:
-        content: of the checkpoint.
-        module: the run's, with new weights.
-        optimizer: one like the run's own, after one step.
-        trainer: with all callbacks.
-
-    Raises:
-        ValueError: naming a part that is missing, or has another type, shape or range than a part of this run.
+        folder: the run's.
+        fingerprints: of the splits.
+        stop_on_nan: checks the losses before each save.
+        minutes: between two saves within an epoch; None saves between epochs only.
+        begin: called once, when Lightning has accepted everything: writes the run's first files and sets the trainer's
+            loggers. Nothing is written or deleted before.
     """
-    loops = {name: getattr(trainer, name).state_dict() for name in LOOPS}
-    template = {"epoch": 0, "global_step": 0, "loops": loops, "state_dict": module.state_dict()}
-    for name, part in template.items():
-        check_like(part_of(content, name), part, name)
-    check_weights(content["state_dict"], module.state_dict())
-    (saved,), ours = part_of(content, "optimizer_states", list), optimizer.state_dict()
-    states = part_of(saved, "state", dict)
-    if not states.keys() <= ours["state"].keys() or (content["global_step"] and ours["state"] and not states):
-        raise ValueError("optimizer_states has states of other parameters, or of none")
-    for number, state in states.items():
-        first = ours["state"][number]  # after one step; LBFGS has more after others
-        check_like({name: part_of(state, name) for name in first}, first, f"optimizer_states.{number}")
-        check_finite([state[name] for name in state.keys() - first.keys()], f"optimizer_states.{number}")
-    free = {"lr", "initial_lr", "fused", "foreach"}  # by the schedule and the device
-    for group, own in zip(part_of(saved, "param_groups", list), ours["param_groups"], strict=True):
-        if any(part_of(group, name) != own[name] for name in own.keys() - free):
-            raise ValueError("optimizer_states has other settings than the run")
-    (schedule,) = part_of(content, "lr_schedulers", list)
-    rates = [group["lr"] for group in ours["param_groups"]]
-    for name, like in {"last_epoch": 0, "_step_count": 0, "base_lrs": rates, "_last_lr": rates}.items():
-        check_like(part_of(schedule, name), like, f"lr_schedulers.{name}")
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if type(callback) in (EarlyStopping, ModelCheckpoint, Throughput):  # a user's may keep whatever it wants
-            state = part_of(part_of(content, "callbacks", dict), callback.state_key, dict)
-            check_callback(state, callback.state_dict(), callback.state_key.partition("{")[0])
+
+    def __init__(
+        self,
+        folder: Path,
+        fingerprints: Mapping[str, str],
+        stop_on_nan: StopOnNaN,
+        minutes: float | None,
+        begin: Callable[[L.Trainer], None],
+    ):
+        self.folder, self.fingerprints, self.stop_on_nan, self.minutes = (
+            folder,
+            dict(fingerprints),
+            stop_on_nan,
+            minutes,
+        )
+        self.begin, self.begun = begin, False
+        self.file = folder / "checkpoints" / "last.ckpt"
+        self.signal = 0  # number of the signal that this process has received
+        self.saved_at = time.monotonic()
+        self.steps_since_sync = 0  # steps since the processes last exchanged their requests
+        self.rank_states: list[dict[str, Any]] = []  # of each process: random state, and the sums of this epoch's steps
+        self.loaded_state: dict[str, Any] = {}  # of this process, in the checkpoint that is resumed
+        self.loaded_curve = ""  # metrics.csv in it
+
+    def start(self, trainer: L.Trainer) -> None:
+        """Calls `begin`, unless that was done, and restores the learning curve."""
+        if self.begun:
+            return
+        self.begun = True
+        self.begin(trainer)
+        for logger in csv_loggers(trainer) if self.loaded_curve else ():
+            writer = logger.experiment  # which removes the file
+            write_atomically(Path(writer.metrics_file_path), self.loaded_curve)
+            writer.metrics_keys = self.loaded_curve.splitlines()[0].split(",")
+
+    # --- when to save ------------------------------------------------------------------------------------------------
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.start(trainer)
+        if self.loaded_state:
+            loop = trainer.fit_loop.epoch_loop
+            if loop.batch_progress.current.completed == 0:
+                loop.restarting = False  # with max_steps Lightning takes an epoch that begins for a half one
+            # As late as possible: other parts draw random numbers during their setup.
+            torch.set_rng_state(self.loaded_state["random"])
+            if "cuda" in self.loaded_state and module.device.type == "cuda":
+                torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
+        set_handlers(self.receive)  # Lightning restores the previous handlers
+
+    def receive(self, number: int, frame: Any) -> None:
+        """Signal handler: training stops before its next step; a second signal exits at once."""
+        self.signal = number
+        signal.signal(number, exit_now)
+
+    def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if trainer.state.fn != "fit":  # there is nothing to save, and Lightning would exit with status 0
+            set_handlers(exit_now)
+
+    def on_test_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        set_handlers(exit_now)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        request = strongest(trainer, self.signal)
+        if request or trainer.current_epoch:
+            trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()  # as the loop itself does next
+            with not_started(trainer.fit_loop.epoch_progress):
+                self.save(trainer, module)
+        self.stop_if(request, trainer)
+
+    def on_train_batch_start(self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        self.steps_since_sync += 1
+        loop = trainer.fit_loop.epoch_loop
+        to_validation = loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
+        if (
+            not batch_idx  # just saved
+            or batch_idx % trainer.accumulate_grad_batches  # checkpoints do not contain gradients
+            or to_validation % (trainer.val_check_batch or inf) == 0  # Lightning would repeat the last validation
+            or trainer.overfit_batches  # type: ignore[attr-defined] # a list of batches, read from its start
+        ):
+            return
+        due = self.minutes is not None and time.monotonic() - self.saved_at > 60 * self.minutes
+        request = self.signal or SAVE * due
+        if trainer.world_size > 1:
+            if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined] # an exchange takes time
+                return
+            self.steps_since_sync, request = 0, strongest(trainer, request)
+        if request:
+            with not_started(loop.batch_progress):
+                self.save(trainer, module)
+            self.stop_if(request, trainer)
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.save(trainer, module)
+        self.stop_if(strongest(trainer, self.signal), trainer)
+
+    def stop_if(self, request: int, trainer: L.Trainer) -> None:
+        """Raises Stopped if the request is a signal; SIGUSR1 also requeues the SLURM job."""
+        if request <= SAVE:
+            return
+        if not trainer.is_global_zero:
+            raise Stopped(0, [])  # Lightning kills the other processes when one fails
+        epoch = trainer.current_epoch + 1
+        if trainer.max_epochs is not None and trainer.max_epochs > 0:
+            epoch = min(epoch, trainer.max_epochs)  # after the last one
+        saved = "everything is saved" if self.file.exists() else "nothing is saved"  # as with debug=fast
+        folder = shlex.quote(os.path.relpath(self.folder)) + trust_option(self.folder / "config.yaml")
+        if request == signal.SIGUSR1:
+            requeue()
+        lines = [
+            f"{signal.Signals(request).name}: stopped in epoch {epoch}, step {trainer.global_step}; {saved}",
+            f"resume it with:  python -m imdbattn.train resume={folder}",
+        ]
+        raise Stopped(128 + request, lines)
+
+    # --- what to save ------------------------------------------------------------------------------------------------
+
+    def save(self, trainer: L.Trainer, module: Any) -> None:
+        """Writes last.ckpt; to be called in all processes."""
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        self.stop_on_nan.check(trainer, module)
+        state = {"random": torch.get_rng_state(), "sums": [sums_3.cpu() for sums_3 in module.trained]}
+        if module.device.type == "cuda":
+            state["cuda"] = torch.cuda.get_rng_state(module.device)
+        self.rank_states = from_all(trainer, state)
+        trainer.save_checkpoint(self.file, weights_only=False)
+        self.saved_at = time.monotonic()
+
+    def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        checkpoint["keeper"] = {  # this callback's name in earlier versions
+            "ranks": self.rank_states,
+            "fingerprints": self.fingerprints,
+            "stopped": trainer.should_stop,
+            "curve": "",
+        }
+        for logger in csv_loggers(trainer):
+            logger.save()
+            file = Path(logger.experiment.metrics_file_path)
+            checkpoint["keeper"]["curve"] = file.read_text() if file.exists() else ""
+
+    def check(self, content: Mapping[str, Any], trainer: L.Trainer) -> None:
+        """Raises UserError for a checkpoint of an earlier version, of other reviews or another number of processes."""
+        saved = content.get("keeper")
+        if saved is None:
+            raise UserError(f"{self.file} is of an earlier version, which saved too little to resume: start a new run")
+        if saved["fingerprints"] != self.fingerprints:
+            raise UserError(
+                f"the reviews are no longer those that {os.path.relpath(self.folder)} was trained on: restore them, or "
+                "start a new run"
+            )
+        if (before := len(saved["ranks"])) != trainer.world_size:
+            raise UserError(
+                f"the run had {before} processes, and now there are {trainer.world_size}: give it as many devices "
+                "again, or start a new run"
+            )
+
+    def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        saved = checkpoint["keeper"]
+        self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
+        module.trained = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
+        trainer.should_stop = saved["stopped"]
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, ModelCheckpoint):
+                move_checkpoints(callback, checkpoint["callbacks"][callback.state_key])
 
 
-def part_of(content: Any, name: Any, kind: type = object) -> Any:
-    """content[name]. Raises ValueError where there is none, or of another kind."""
-    if not isinstance(content, Mapping) or not isinstance(content.get(name), kind) or name not in content:
-        raise ValueError(f"it has no {name}, or one of another kind")
-    return content[name]
+@contextmanager
+def not_started(progress: Any) -> Iterator[None]:
+    """For an epoch or batch that Lightning has counted as started before it calls the hook that saves."""
+    for count in (progress.current, progress.total):
+        count.ready -= 1
+    try:
+        yield
+    finally:
+        for count in (progress.current, progress.total):
+            count.ready += 1
 
 
-def check_like(value: Any, template: Any, name: str) -> None:
-    """Raises ValueError unless a value has the structure, types and shapes of `template`, and only finite numbers.
-
-    Whole numbers are counts: at least 0.
-    """
-    if isinstance(template, Mapping):
-        if not isinstance(value, Mapping) or value.keys() != template.keys():
-            raise ValueError(f"{name} has other parts than in this run: is it of another model?")
-        for key in template:
-            check_like(value[key], template[key], f"{name}.{key}")
-    elif isinstance(template, (list, tuple)):
-        if not isinstance(value, (list, tuple)) or len(value) != len(template):
-            raise ValueError(f"{name} is not a list of {len(template)}")
-        for place, part in enumerate(template):
-            check_like(value[place], part, f"{name}[{place}]")
-    elif isinstance(template, Tensor):
-        if not isinstance(value, Tensor) or (value.shape, value.dtype) != (template.shape, template.dtype):
-            raise ValueError(f"{name} is not a tensor of {template.dtype} and shape {tuple(template.shape)}")
-        if value.is_floating_point() and not value.isfinite().all():
-            raise ValueError(f"{name} is not finite")
-    elif type(template) is float:
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise ValueError(f"{name} is not a finite number")
-    elif type(value) is not type(template) or (type(value) is int and value < 0):
-        raise ValueError(f"{name} is not of type {type(template).__name__}, or below 0")
+def strongest(trainer: L.Trainer, request: int) -> int:
+    """The largest request of all processes, so that they do the same."""
+    if trainer.world_size == 1:
+        return request
+    largest = torch.tensor(request, device=trainer.strategy.root_device)
+    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+    return int(largest)
 
 
-def check_finite(value: Any, name: str) -> None:
-    """Raises ValueError unless a value is made of lists, and of tensors and numbers that are finite, or None."""
-    if isinstance(value, (list, tuple)):
-        for part in value:
-            check_finite(part, name)
-    elif value is not None and not torch.as_tensor(value).isfinite().all():
-        raise ValueError(f"{name} is not finite")
-
-
-def check_callback(state: Mapping[str, Any], template: Mapping[str, Any], name: str) -> None:
-    """As check_like for the state of a callback, where a score, or a reason to stop, is None until there is one."""
-    if state.keys() != template.keys():
-        raise ValueError(f"{name} has other parts than in this run")
-    for key, value in state.items():
-        scores = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
-        kinds = (Tensor, str, type(None)) if template[key] is None else (type(template[key]),)
-        below = type(value) is int and value < 0
-        if not isinstance(value, kinds) or below or any(map(not_a_score, scores)):
-            raise ValueError(f"{name}.{key} is not a value that a run saves")
-
-
-def not_a_score(value: Any) -> bool:
-    """Whether a value is a tensor of other than one number, or NaN; Lightning starts from an infinite score."""
-    if isinstance(value, Tensor):
-        return value.numel() != 1 or bool(value.isnan())
-    return not isinstance(value, (int, float, str, type(None))) or value != value
-
-
-def place_checkpoints(callback: ModelCheckpoint, state: dict[str, Any]) -> None:
-    """Moves the paths in a callback's saved state into its folder of today: the run folder may have been moved.
-
-    Raises ValueError for a path that the callback does not write: Lightning deletes the files that these paths name.
-    """
-    folder, before = Path(callback.dirpath or ""), Path(state["dirpath"])
-    fixed = callback.filename if callback.filename and "{" not in callback.filename else None
-
-    def placed(path: str) -> str:
-        if not path:
-            return path
-        parts = (Path(path).relative_to(before) if Path(path).is_relative_to(before) else Path(Path(path).name)).parts
-        safe = parts and parts[-1].endswith(".ckpt") and not any(part.startswith(".") for part in parts)
-        known = fixed is None or re.fullmatch(re.escape(fixed) + r"(-v\d+)?\.ckpt", "/".join(parts))
-        if not safe or not known or parts == ("last.ckpt",):  # which Keeper writes
-            raise ValueError(f"{path!r} is not the name of a checkpoint of this run")
-        return str(folder.joinpath(*parts))
-
-    state["dirpath"] = str(folder)
-    state["best_k_models"] = {placed(path): score for path, score in state["best_k_models"].items()}
-    for name in ("best_model_path", "kth_best_model_path"):
-        state[name] = placed(state[name])
-    state["last_model_path"] = ""
+def csv_loggers(trainer: L.Trainer) -> list[CSVLogger]:
+    return [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)] if trainer.is_global_zero else []

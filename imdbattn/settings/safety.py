@@ -1,7 +1,4 @@
-"""What must not get out or in: credentials into files, control characters into terminals, code into settings.
-
-For all rooms, as settings and errors are.
-"""
+"""Keeps credentials out of files, control characters out of terminals, and code out of settings."""
 
 import json
 import logging
@@ -18,15 +15,17 @@ SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$", re.IGNORECASE
 )
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")  # in an address
-# All but tab and newline, and what turns the direction of text: they move the cursor, rename the window, hide words.
+# All but tab and newline, and those that change the direction of text: they move the cursor or hide words.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-MEBIBYTES = 16  # of a run folder's config.yaml or JSON file, which have kilobytes
+# Content-Security-Policy of our HTML pages, which quote reviews: a tag that was not escaped could load and run nothing.
+PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+MEBIBYTES = 16  # largest accepted config.yaml or JSON file of a run folder
 
 
 def credentials(settings: Any, name: str = "") -> Iterator[str]:
-    """Dotted names of the settings that look like a credential: by their name, or by a value that holds a password.
+    """Dotted names of the settings that look like a credential: by their name, or by a value that contains a password.
 
-    A password is one in an address, or the value of an environment variable with such a name.
+    A password is one in a URL, or the value of an environment variable with such a name.
     """
     if isinstance(settings, (Mapping, list)):
         items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
@@ -40,21 +39,21 @@ def credentials(settings: Any, name: str = "") -> Iterator[str]:
         if SECRET_NAME.search(name) or SECRET_VALUE.search(text):
             yield name
         elif variable := next((key for key, value in passwords().items() if value in text), None):
-            yield f"{name} (it holds the value of ${variable})"
+            yield f"{name} (it contains the value of ${variable})"
 
 
 def passwords() -> dict[str, str]:
-    """The environment variables whose names are those of credentials, but for short values and the names of files."""
-    found = {name: value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8}
-    return {name: value for name, value in found.items() if not os.path.exists(value)}
+    """The environment variables with names of credentials, except short values and names of files."""
+    values = {name: value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8}
+    return {name: value for name, value in values.items() if not os.path.exists(value)}
 
 
 def refuse_credentials(settings: Any) -> None:
-    """Raises UserError naming a setting that looks like a credential: settings are written down with each run."""
+    """Raises UserError naming a setting that looks like a credential."""
     if name := next(credentials(settings), None):
         raise UserError(
-            f"{name} looks like a credential, and settings are written into each run folder: leave it out. W&B and the "
-            "hub take theirs from `wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
+            f"{name} looks like a credential, and settings are written into each run folder: omit it. W&B and the "
+            "hub read theirs from `wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
         )
 
 
@@ -90,10 +89,10 @@ def read_json(file: Path, way_out: str = "restore it, or delete it and run again
 
 
 def read_settings(file: Path) -> dict[str, Any]:
-    """A run's config.yaml, which may come from anywhere. Raises UserError where it cannot be read.
+    """A run's config.yaml, which may come from anywhere. Raises UserError if it cannot be read.
 
-    It holds values, never ${...}: that would read our environment, or make an object that nobody has looked at. Nor
-    does it hold YAML aliases, a few of which can stand for gigabytes.
+    ${...} is refused, because it could read the environment or create objects, and so are YAML aliases, a few of which
+    can expand to gigabytes.
     """
     import yaml
     from omegaconf import OmegaConf
@@ -101,27 +100,43 @@ def read_settings(file: Path) -> dict[str, Any]:
     try:
         text = read_small(file)
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.CSafeLoader)):
-            raise ValueError("it has YAML aliases, which no run writes")
+            raise ValueError("it has YAML aliases")
         settings = OmegaConf.to_container(OmegaConf.create(text))
     except Exception as error:
         raise UserError(f"{file} cannot be read: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(settings, dict):
-        raise UserError(f"{file} cannot be read: it holds no settings")
+        raise UserError(f"{file} cannot be read: it contains no settings")
     if "${" in str(settings):
-        raise UserError(f"{file} cannot be used: it holds a value to be computed (${{...}}), not the settings of a run")
+        raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")
     return renamed(settings)
 
 
-RENAMED = {  # classes in the config.yaml of earlier versions, by their names today
+RENAMED = {  # classes in the config.yaml of earlier versions -> their present names
     "imdbattn.seq2seq.model.EncoderDecoder": "imdbattn.nn.encoder_decoder.EncoderDecoder",
     "imdbattn.training.optim.LazyAdamW": "imdbattn.tasks.optim.LazyAdamW",
     "imdbattn.nn.phrases.PhraseVectors": "imdbattn.nn.beyond.phrases.PhraseVectors",
     "imdbattn.nn.phrases.LogCounts": "imdbattn.nn.beyond.phrases.LogCounts",
+    "imdbattn.nn.classifier.Classifier": "imdbattn.nn.ladder.Classifier",
+    "imdbattn.nn.layers.Convolution": "imdbattn.nn.beyond.context.Convolution",
+    "imdbattn.nn.positions.Distances": "imdbattn.nn.beyond.distances.Distances",
+    **{f"imdbattn.nn.layers.{name}": f"imdbattn.nn.ladder.{name}" for name in ("PlainLayer", "ResidualLayer")},
+    **{
+        f"imdbattn.nn.positions.{name}": f"imdbattn.nn.ladder.{name}"
+        for name in ("NoPositions", "Sinusoidal", "Learned")
+    },
+    **{
+        f"imdbattn.nn.pooling.{name}Pooling": f"imdbattn.nn.ladder.{name}Pooling"
+        for name in ("Mean", "Cls", "LearnedQuery", "TextQuery")
+    },
+    **{
+        f"imdbattn.nn.attention.{name}": f"imdbattn.nn.scores.{name}"
+        for name in ("Dot", "ScaledDot", "Bilinear", "Additive")
+    },
 }
 
 
 def renamed(node: Any) -> Any:
-    """Settings with the present names of the classes that earlier versions had elsewhere."""
+    """Settings with the present names of classes that have moved."""
     if isinstance(node, list):
         return [renamed(value) for value in node]
     if not isinstance(node, dict):
@@ -133,7 +148,7 @@ def renamed(node: Any) -> Any:
 
 
 def check_archive(file: Path) -> None:
-    """Verifies the checksums of a checkpoint: torch.save writes a CRC-32 of each part, and torch.load ignores them.
+    """Verifies the checksums of a checkpoint, which torch.save writes and torch.load ignores.
 
     Raises ValueError, OSError or BadZipFile for a file that is damaged, or that unpacks to more than its own size.
     """
@@ -148,7 +163,7 @@ def check_archive(file: Path) -> None:
             raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
 
 
-TRUSTED = {  # by group of settings: whose classes a run folder may name
+TRUSTED = {  # group of settings -> packages whose classes a run folder may name
     "model": ("imdbattn.nn", "torch.nn"),
     "optim": ("torch.optim", "imdbattn.tasks.optim"),
     "trainer": ("lightning.Trainer",),
@@ -156,10 +171,10 @@ TRUSTED = {  # by group of settings: whose classes a run folder may name
 
 
 def refuse_untrusted(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> None:
-    """Raises UserError for settings from a run folder that name a class which is not trusted. Imports nothing.
+    """Raises UserError if settings from a run folder name a class that is not trusted. Imports nothing.
 
-    settings: of `file`. trust: a package, or several, named by the user in this call. own: this call's own settings;
-    the classes that they name are trusted, too.
+    settings: of `file`. trust: packages named by the user in this call. own: this call's own settings, whose classes
+    are trusted too.
     """
     packages = [trust] if isinstance(trust, str) else trust or []
     if not isinstance(packages, list) or not all(isinstance(name, str) for name in packages):
@@ -174,16 +189,16 @@ def refuse_untrusted(settings: Mapping[str, Any], file: Path, trust: Any, own: M
 
 
 def untrusted(settings: Mapping[str, Any], packages: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
-    """Dotted key, class and package of each class in a run's settings that is of none of the trusted packages."""
+    """Dotted key, class and package of each class in a run's settings outside the trusted packages."""
     for group, node in settings.items():
         trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages))
-        for key, target in targets(node, group) if group != "hydra" else ():  # which is never read
+        for key, target in targets(node, group) if group != "hydra" else ():  # hydra is never read
             if not f"{target}.".startswith(trusted):
                 yield key, target, target.partition(".")[0]
 
 
 def trust_option(file: Path) -> str:
-    """What commands that read this run's config.yaml need beside its folder, with a space in front, or nothing."""
+    """The option ` trust=...` that commands need to read this run, or nothing."""
     packages = ",".join(sorted({package for *_, package in untrusted(read_settings(file))}))
     return f" 'trust=[{packages}]'" if "," in packages else f" trust={packages}" if packages else ""
 
@@ -200,12 +215,12 @@ def targets(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def visible(text: str) -> str:
-    """Text that a terminal shows and does not obey: each control character is a replacement character."""
+    """Text with each control character replaced by the replacement character."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class VisibleFormatter(logging.Formatter):
-    """For every log of the commands: messages quote run folders and reviews."""
+    """For all logs of the commands, because messages quote run folders and reviews."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))

@@ -1,8 +1,8 @@
 """From settings to objects. The only module that calls Hydra's `instantiate`."""
 
 import logging
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +10,34 @@ import lightning as L
 import torch
 from hydra._internal.utils import _locate
 from hydra.utils import instantiate
-from lightning.pytorch.accelerators import CPUAccelerator
-from lightning.pytorch.plugins.environments import SLURMEnvironment
 
-from imdbattn.comparison.runs import FINGERPRINT
-from imdbattn.data.corpus import Corpus
+from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.data.glove import Glove
 from imdbattn.data.pairs import PairCorpus
 from imdbattn.data.ragged import Ragged, as_tensor
+from imdbattn.data.sampling import default_budget
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.errors import UserError
+from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.vectors import Embedding
-from imdbattn.run_folder import open_run
-from imdbattn.runs.callbacks import Progress
-from imdbattn.runs.checkpoint import AtomicCheckpointIO, load_weights, read_checkpoint
-from imdbattn.runs.cpu import keep_memory, use_onednn
-from imdbattn.runs.resume import finished
-from imdbattn.settings import digest, shown, without, words_before
+from imdbattn.run_folder import FINGERPRINT, finished, open_run
+from imdbattn.settings.keys import as_text, digest, without, words_before
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.learner import Learner, ReviewClassifier
-from imdbattn.tasks.loaders import PairData, ReviewData
+from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.masked_words import WordGuesser
 from imdbattn.tasks.seq2seq import SequenceWriter
+from imdbattn.tasks.weights import load_weights, read_checkpoint
 
 log = logging.getLogger(__name__)
 
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # settings that pretraining shares
+NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
+CONTEXT = ("channels", "convolution")  # those of nn.beyond.context.Context
 PARTS = {"trainer.callbacks": L.Callback}  # lists within a group of settings that hold objects of another kind
 
 
@@ -83,18 +81,21 @@ def reason(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def build_data(cfg: Mapping[str, Any], corpus: Corpus, test_split: str = "test") -> ReviewData:
-    names = ("batch_tokens", "eval_batch_tokens", "max_tokens", "head_share", "word_dropout")
-    pad_to = cfg["data"].get("pad_to", 1)  # runs of earlier versions have none
-    values = {name: cfg["data"][name] for name in names}
-    return ReviewData(
-        corpus, seed=cfg["seed"], test_split=test_split, pad_to=pad_to, before=words_before(cfg), **values
-    )
+def build_data(cfg: Mapping[str, Any], corpus: ReviewCorpus, test_split: str = "test") -> BatchData:
+    data = cfg["data"]
+    longest, budget = data["max_tokens"], data["batch_tokens"]
+    if budget is None:
+        train = corpus.splits.get("train")  # other data that are scored have none
+        budget = default_budget(0 if train is None else int(train.kept(train.lengths, longest).sum()))
+    options = {"max_tokens": longest, "head_share": data["head_share"], "before": words_before(cfg)}
+    options["multiple"] = data.get("pad_to", 1)  # runs of earlier versions have none
+    dropout = {"word_dropout": data["word_dropout"]}
+    return BatchData(corpus, budget, data["eval_batch_tokens"], cfg["seed"], test_split, options, dropout)
 
 
-def build_pair_data(cfg: Mapping[str, Any], corpus: PairCorpus, test_split: str = "test") -> PairData:
-    values = {name: cfg["data"][name] for name in ("batch_tokens", "eval_batch_tokens")}
-    return PairData(corpus, seed=cfg["seed"], test_split=test_split, **values)
+def build_pair_data(cfg: Mapping[str, Any], corpus: PairCorpus, test_split: str = "test") -> BatchData:
+    data = cfg["data"]
+    return BatchData(corpus, data["batch_tokens"], data["eval_batch_tokens"], cfg["seed"], test_split)
 
 
 def build_net(
@@ -105,27 +106,19 @@ def build_net(
     phrases: Phrases | None = None,
 ) -> torch.nn.Module:
     """The classifier that the `model` settings describe; `tuned_R` are the ids of the words whose vectors train."""
-    other = ("name", "after", "word_dropout", "embedding", "phrases")
-    parts = {key: value for key, value in model.items() if key not in other}
+    parts = {key: value for key, value in model.items() if key not in (*NO_PARTS, *CONTEXT)}
+    additions = {key: value for key in CONTEXT if (value := model.get(key))}  # runs of earlier versions have none
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model["embedding"]["standardize"]:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     mixout = model["embedding"].get("mixout", 0.0)  # runs of earlier versions have none
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, tuned_R, mixout)
+    make_net, additions = (make(each, f"model={model['name']}", torch.nn.Module) for each in (parts, additions))
+    context = {"context": partial(Context, phrases=phrases, **additions)} if additions or phrases else {}
     try:
-        return make(parts, f"model={model['name']}", torch.nn.Module)(embedding, classes, phrases)
+        return make_net(embedding, classes, **context)
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # the last for tables too large
         raise UserError(f"model={model['name']}: {reason(error)}") from error
-
-
-def compile_net(net: torch.nn.Module, backend: str) -> None:
-    """Lets torch.compile translate the net at its first step; the names of its weights stay as they are.
-
-    Raises UserError where there is no C++ compiler, which `inductor` calls.
-    """
-    if backend == "inductor" and not any(map(shutil.which, ("c++", "g++", "clang++"))):
-        raise UserError("compile=inductor needs a C++ compiler: install g++, or set compile=null")
-    net.compile(backend=backend, dynamic=True)
 
 
 def build_encoder_decoder(model: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
@@ -138,7 +131,7 @@ def build_encoder_decoder(model: Mapping[str, Any], source: Vocabulary, target: 
     if net.decoder.score is not None and not hasattr(net.decoder.score, "project_key"):
         raise UserError(
             f"model.score._target_={model['score']['_target_']} compares no query with keys: choose Dot, ScaledDot, "
-            "Bilinear or Additive of imdbattn.nn.attention"
+            "Bilinear or Additive of imdbattn.nn.scores"
         )
     return net
 
@@ -167,7 +160,7 @@ def build_writer(cfg: Mapping[str, Any], source: Vocabulary, target: Vocabulary)
     return learner(SequenceWriter, cfg, build_encoder_decoder(cfg["model"], source, target), facts)
 
 
-def seen_words(cfg: Mapping[str, Any], corpus: Corpus) -> torch.Tensor | None:
+def seen_words(cfg: Mapping[str, Any], corpus: ReviewCorpus) -> torch.Tensor | None:
     """Ids of the words whose vectors train: those of the training texts; None where none do."""
     if not cfg["model"]["embedding"]["trainable"]:
         return None
@@ -181,7 +174,9 @@ def words_tuned(weights: Mapping[str, torch.Tensor], embedding: str) -> torch.Te
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] | None = None) -> ReviewClassifier:
+def new_module(
+    cfg: Mapping[str, Any], corpus: ReviewCorpus, begun: Mapping[str, Any] | None = None
+) -> ReviewClassifier:
     """An untrained module for a corpus, or one whose encoder is that of the run `init`.
 
     begun: content of a checkpoint of this run, whose weights will follow: then the start is not needed any more.
@@ -211,7 +206,7 @@ def new_module(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] 
     return build_module(cfg, net, corpus.glove, corpus.label_names, folds_N, name_of_start)
 
 
-def pretrained_encoder(cfg: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str, torch.Tensor], str]:
+def pretrained_encoder(cfg: Mapping[str, Any], corpus: ReviewCorpus) -> tuple[dict[str, torch.Tensor], str]:
     """The encoder of the run `init`, by its weights' names in a classifier, and six hex digits of that run's settings.
 
     Raises UserError where it is no finished run of task=masked_words, has another encoder or other vectors, or may have
@@ -228,7 +223,7 @@ def pretrained_encoder(cfg: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str
     mine, there = (without(encoder, "layer.dropout", "embedding.mixout") for encoder in (ours, theirs))
     for key in sorted({*mine, *there}):
         if mine.get(key) != there.get(key):
-            different = f"model.{key}={shown(there.get(key))}, and this model {shown(mine.get(key))}"
+            different = f"model.{key}={as_text(there.get(key))}, and this model {as_text(mine.get(key))}"
             raise UserError(f"init={run} has {different}: train both alike")
     try:
         metrics = read_json(folder / "metrics.json")
@@ -262,7 +257,7 @@ def build_guesser(
     return learner(WordGuesser, cfg, net, {"vectors": glove.fingerprint}, share=cfg["masked"]["share"])
 
 
-def new_guesser(cfg: Mapping[str, Any], corpus: Corpus, begun: Mapping[str, Any] | None = None) -> WordGuesser:
+def new_guesser(cfg: Mapping[str, Any], corpus: ReviewCorpus, begun: Mapping[str, Any] | None = None) -> WordGuesser:
     """An untrained one; the most frequent words of the training texts are masked and guessed."""
     counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
     counts_V[:FIRST_WORD] = 0
@@ -309,8 +304,8 @@ def trained_module(cfg: Mapping[str, Any], checkpoint: Path, glove: Glove) -> Re
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
         phrases = None
         if asked := cfg["model"].get("phrases"):
-            tables = weights["net.phrases.keys_P"], weights["net.phrases.log_counts_PC"]
-            phrases = Phrases(*tables, rows=len(glove.vectors), longest=asked["longest"])
+            keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
+            phrases = Phrases(keys_P, log_counts_PC, rows=len(glove.vectors), longest=asked["longest"])
         tuned_R, labels = words_tuned(weights, "net.embedding"), names_in(facts, "labels")
         net = build_net(cfg["model"], glove, len(labels), tuned_R, phrases)
         return build_module(cfg, net, glove, labels)
@@ -355,26 +350,3 @@ def names_in(facts: Mapping[str, Any], name: str) -> list[str]:
     if not 1 < len(names) == len(set(names)):
         raise ValueError(f"its {name} are not at least two different names")
     return names
-
-
-def build_trainer(settings: Mapping[str, Any], callbacks: Sequence[L.Callback] = (), **more: Any) -> L.Trainer:
-    """Lightning's Trainer with our progress bar; `more` are further arguments that are not settings."""
-    for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches"):
-        if settings[name] == 0:
-            raise UserError(f"trainer.{name}=0 leaves nothing to do; test=false is how the test split stays untouched")
-    partial = make({**settings, "_partial_": True}, "trainer", L.Trainer)
-    # With `deterministic` torch writes NaN into all memory it hands out; nothing here reads what it has not written.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    try:
-        bar = [Progress()] if settings["enable_progress_bar"] else []
-        more["plugins"] = [AtomicCheckpointIO()]
-        if SLURMEnvironment.detect():
-            more["plugins"].append(SLURMEnvironment(auto_requeue=False))  # Keeper does it, between two steps
-        callbacks = [*callbacks, *(partial.keywords.get("callbacks") or ()), *bar]
-        trainer = partial(use_distributed_sampler=False, logger=False, callbacks=callbacks, **more)
-    except Exception as error:
-        raise UserError(f"trainer: {reason(error)}") from error
-    if isinstance(trainer.accelerator, CPUAccelerator):
-        use_onednn()
-        keep_memory()
-    return trainer

@@ -234,8 +234,8 @@ class Learner(L.LightningModule):
 class ReviewClassifier(Learner):
     """Trains and scores a classifier.
 
-    net: nn.classifier.Classifier, or anything called with (tokens_BT, lengths_B, positions_BT) for logits (B, C).
-    folds_N: the fold that each training review is in, for a net with phrases (nn/phrases).
+    net: called with a batch, returns logits (B, C), as nn.ladder.Classifier.
+    folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases).
     facts: with the labels and the vectors' fingerprint. For the rest see Learner.
     """
 
@@ -246,14 +246,12 @@ class ReviewClassifier(Learner):
         self.register_buffer("folds_N", folds_N, persistent=False)
         self._ddp_params_and_buffers_to_ignore.append("folds_N")
 
-    def forward(self, batch: Batch, record: list[Tensor] | None = None) -> Tensor:
-        more: dict[str, Any] = {} if record is None else {"record": record}
-        if getattr(self.net, "phrases", None) is not None:
-            folds_B = self.folds_N[batch.rows_B] if self.training and self.folds_N is not None else None
-            more |= {"before_BTW": batch.before_BTW, "fold_B": folds_B}
-        return self.net(batch.tokens_BT, batch.lengths_B, batch.positions_BT, **more)
+    def forward(self, batch: Batch) -> Tensor:
+        return self.net(batch)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        if self.folds_N is not None:
+            batch = batch._replace(fold_B=self.folds_N[batch.rows_B])
         logits_BC = self(batch)
         losses_B = F.cross_entropy(logits_BC, batch.labels_B, reduction="none", label_smoothing=self.label_smoothing)
         self.note(losses_B, logits_BC.detach().argmax(1) == batch.labels_B, len(losses_B))

@@ -47,7 +47,7 @@ def drawn(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
 
 
 class WordGuesser(Learner):
-    """Trains nn.masked.MaskedWords. share: of the words that are masked. For the rest see Learner.
+    """Trains nn.beyond.masked_words.MaskedWords. share: of the words that are masked. For the rest see Learner.
 
     A step's loss is the mean over its masked words; of several processes the mean of theirs.
     """
@@ -59,7 +59,7 @@ class WordGuesser(Learner):
     def guess(self, batch: Batch, masked_BT: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Of each masked word (M,): its loss, whether it is guessed, and the place in B of its review."""
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)  # type: ignore[operator]
-        logits_MG, words_M = self.net(batch.tokens_BT, batch.lengths_B, batch.positions_BT, masked_BT)
+        logits_MG, words_M = self.net(batch, masked_BT)
         losses_M = F.cross_entropy(logits_MG.float(), words_M, reduction="none", label_smoothing=smoothing)
         return losses_M, logits_MG.detach().argmax(1) == words_M, masked_BT.nonzero()[:, 0]
 

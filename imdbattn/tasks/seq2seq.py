@@ -17,7 +17,8 @@ from imdbattn.data.pairs import PairBatch, split_text
 from imdbattn.data.sampling import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.explain.alignment import Decoded
+from imdbattn.explain.reading import WrittenSequence
+from imdbattn.explain.watch import watch
 from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.search import beam_search, greedy
 from imdbattn.tasks.learner import Learner
@@ -85,7 +86,7 @@ class SequenceWriter(Learner):
     net: EncoderDecoder
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
-        logits_BTV, *_ = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
+        logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_BT = self.losses(logits_BTV, batch.target_BT, self.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
         self.note(losses_BT, right_BT, batch.target_lengths_B.sum())
@@ -100,7 +101,7 @@ class SequenceWriter(Learner):
         )
 
     def show(self, batch: PairBatch) -> tuple[Tensor, ...]:
-        logits_BTV, *_ = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
+        logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
         written = greedy(self.net, batch.source_BS, batch.source_lengths_B)
         return (
@@ -141,13 +142,13 @@ class Writer:
         length_penalty: float = 1.0,
         first: int = 1,
         weights: bool = True,
-    ) -> list[Decoded]:
+    ) -> list[WrittenSequence]:
         """What the model writes for each text: greedily, or by a search with several beams.
 
         Batched by length under data.eval_batch_tokens. weights: also where it looked. Raises UserError naming the line
         of a text that is empty, where that of the first text is `first`.
         """
-        sources, found = [split_text(text, self.settings["data"]) for text in texts], dict[int, Decoded]()
+        sources, found = [split_text(text, self.settings["data"]) for text in texts], dict[int, WrittenSequence]()
         for number, symbols in enumerate(sources, first):
             if not symbols:
                 refuse_empty(number)
@@ -160,7 +161,7 @@ class Writer:
 
     def write_batch(
         self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
-    ) -> Iterator[Decoded]:
+    ) -> Iterator[WrittenSequence]:
         """The same of sources that are symbols, in one batch."""
         of_source, of_target = self.module.vocabularies()
         net, device = self.module.net, self.module.device
@@ -173,18 +174,21 @@ class Writer:
             written = greedy(net, source_BS, lengths_B)
         weights_BTS = None
         if weights:  # the searches keep none, of all beams that would be gigabytes
-            with torch.no_grad():
-                *_, weights_BTS = net(source_BS, lengths_B, written.tokens_BT)
+            with torch.no_grad(), watch(net) as steps_B1S:
+                net(source_BS, lengths_B, written.tokens_BT)
+            weights_BTS = torch.cat(steps_B1S, 1) if steps_B1S else None
+        joiner = "" if self.settings["data"]["source"] == "reverse" else " "
         for row, symbols in enumerate(sources):
             tokens = written.tokens_BT[row].tolist()
             steps = sum(token != PAD for token in tokens)
             weights_TS = None if weights_BTS is None else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
-            yield Decoded(
-                source=symbols,
-                output=of_target.decode(tokens),
+            yield WrittenSequence(
+                text=joiner.join(symbols),
+                output=joiner.join(of_target.decode(tokens)),
                 probability=written.log_probability_B[row].double().exp().item(),
-                weights_TS=weights_TS,
                 model=self.settings["model"]["name"],
+                source=symbols,
+                written=of_target.decode(tokens),
+                weights_TS=weights_TS,
                 unknown=[symbol for symbol, number in zip(symbols, ids[row], strict=True) if number == UNK],
-                joiner="" if self.settings["data"]["source"] == "reverse" else " ",
             )

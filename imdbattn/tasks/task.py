@@ -7,9 +7,9 @@ from typing import Any
 
 from imdbattn.data import pairs
 from imdbattn.data.corpus import prepare, prepare_unlabelled
-from imdbattn.explain.draw import draw_guesser_run, draw_run, draw_writer_run
 from imdbattn.run_folder import link_texts, write_table
 from imdbattn.tasks import build
+from imdbattn.tasks.draw import draw_guesser_run, draw_run, draw_writer_run
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 

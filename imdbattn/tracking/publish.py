@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.settings import SPLIT_FILES
+from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.tracking.wandb_run import start_wandb
 
 log = logging.getLogger(__name__)

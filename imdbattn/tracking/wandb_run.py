@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from imdbattn.data.reviews import http_status
-from imdbattn.settings import flat
+from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import without_credentials
 
 log = logging.getLogger(__name__)

@@ -1,25 +1,26 @@
-"""Pretraining: guess masked words from those around them (Devlin et al. 2019, section 3.1, without their pairs).
+"""Pretraining: predict masked words from those around them (Devlin et al. 2019, section 3.1, without sentence pairs).
 
 Shape suffixes: B reviews, T positions, E width of the vectors, D width of the encoder, M masked words, G words that may
-be guessed.
+be masked.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from imdbattn.nn.attention import padding_mask
-from imdbattn.nn.classifier import Classifier
+from imdbattn.nn.ladder import Classifier
 
 
 class MaskedWords(nn.Module):
-    """A classifier's encoder, with a head that guesses words by their own vectors.
+    """A classifier's encoder with a head that predicts words by their own vectors.
 
-    encoder: its embedding, convolution, positions and layers are trained; pooling and head are not.
-    guessed_G: ids of the words that are masked and guessed, the frequent ones. counts_G: how often each occurs, for a
-        start at their frequencies.
+    encoder: everything but its pooling and head is trained.
+    guessed_G: ids of the words that may be masked, the frequent ones. counts_G: how often each occurs, to initialise
+        the predicted frequencies. rows: number of ids.
 
-    A masked word reads as a learned vector. Unlike Devlin's, none is left as it is: at 15 % of the words the encoder
-    sees the rest as they are anyway.
+    The vector of a masked word is learned. Unlike Devlin's, no masked word is left as it is: with 15 % masked, the
+    encoder sees the others unchanged anyway.
     """
 
     guessed_G: Tensor
@@ -43,17 +44,14 @@ class MaskedWords(nn.Module):
         """(B, T) bool: which words may be masked."""
         return self.place_V[tokens_BT] >= 0
 
-    def forward(
-        self, tokens_BT: Tensor, lengths_B: Tensor, positions_BT: Tensor, masked_BT: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Logits (M, G) of the masked words, in the order in which they stand in the batch, and their places in G (M,).
+    def forward(self, batch: Any, masked_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (M, G) of the masked words in their order in the batch, and their places in `guessed_G` (M,).
 
-        masked_BT: bool, True on words to guess, each of which must be `maskable`.
+        batch: as for the encoder. masked_BT: bool, True on words to predict, each of which must be `maskable`.
         """
-        mask_BT = padding_mask(lengths_B.clamp(min=1), tokens_BT.shape[1])
-        x_BTE = self.encoder.embedding(tokens_BT)
+        x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
-        x_BTD, read_BT = self.encoder.encode(self.encoder.resize(x_BTE), mask_BT, positions_BT)
-        x_BTD = x_BTD[:, read_BT.shape[1] - mask_BT.shape[1] :]  # without <cls>
+        x_BTD, words = self.encoder.encode(x_BTE, batch)
+        x_BTD = x_BTD[:, words.mask_BT.shape[1] - masked_BT.shape[1] :]  # without <cls>
         vectors_GE = self.encoder.embedding(self.guessed_G)
-        return self.guess(x_BTD[masked_BT]) @ vectors_GE.T + self.bias_G, self.place_V[tokens_BT[masked_BT]]
+        return self.guess(x_BTD[masked_BT]) @ vectors_GE.T + self.bias_G, self.place_V[batch.tokens_BT[masked_BT]]

@@ -1,9 +1,9 @@
-"""Phrases of one to a few words that end at each word: which are known, how each class uses them, their vectors.
+"""Phrases of one to a few words that end at each word: their log-count ratios by class, and learned vectors.
 
 Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", ACL 2012.
 
-Shape suffixes: B reviews, T positions, W words in front of a word, O phrases that end at a word (of 1, 2 .. W + 1
-words), P known phrases and one row 0 for all others, K folds, C columns of log-count ratios, D width, M words of the
+Shape suffixes: B reviews, T positions, W words before a word, O = W + 1 phrases that end at a word (of 1, 2 .. W + 1
+words), P known phrases, with row 0 for all others, K folds, C columns of log-count ratios, D width, M words of the
 training set, N its reviews, H rows of a hashed table.
 """
 
@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-FIRST_WORD = 3  # ids below are <pad>, <unk> and <cls>: a phrase with one of them is none
+FIRST_WORD = 3  # lower ids are <pad>, <unk> and <cls>, which are in no phrase
 
 
 def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
-    """Ids (...) and those of the words in front, nearest first, (..., W) -> one number for each phrase, (..., 1 + W).
+    """Ids (...) and those of the words before, nearest first, (..., W) -> a key for each phrase, (..., O).
 
-    Equal phrases have equal numbers, others have others; -1 where a word is unknown or none is in front.
-    rows: ids there are; rows^(W + 1) must stay below 2^63.
+    Different phrases have different keys; -1 where a word is unknown or the review starts.
+    rows: number of ids; rows^(W + 1) must be below 2^63.
     """
     keys, factor = [torch.where(tokens < FIRST_WORD, -1, tokens)], 1
     for word in before_W.unbind(-1):
@@ -27,17 +27,8 @@ def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
     return torch.stack(keys, -1)
 
 
-def before(tokens_BT: Tensor, words: int) -> Tensor:
-    """The words in front of each, nearest first, (B, T, W), of reviews that are whole; 0 where none is."""
-    back = [F.pad(tokens_BT, (step, 0))[:, : tokens_BT.shape[1]] for step in range(1, words + 1)]
-    return torch.stack(back, -1) if back else tokens_BT.new_zeros(*tokens_BT.shape, 0)
-
-
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
-    """Which of K folds each review is in, (N,): consecutive blocks of each class.
-
-    Neighbours in IMDB are about the same film: reviews that are far apart tell of a phrase what unseen films will.
-    """
+    """The fold of each review, (N,): consecutive blocks of each class, since neighbours in IMDB are about one film."""
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
         (places,) = (labels_N == label).nonzero(as_tuple=True)
@@ -48,7 +39,7 @@ def folds_of(labels_N: Tensor, folds: int) -> Tensor:
 def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
     """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and the others (eq. 1).
 
-    counts_CP: (..., C, P), in how many reviews of a class a phrase occurs. Of two classes only the second has a column.
+    counts_CP: (..., C, P), number of reviews of a class with the phrase. Two classes have one column, the second's.
     """
     p = counts_CP.double() + alpha
     q = counts_CP.double().sum(-2, keepdim=True) - counts_CP + alpha
@@ -59,10 +50,10 @@ def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
 class Phrases(nn.Module):
     """The known phrases and their log-count ratios.
 
-    keys_P: their numbers (`phrase_keys`), ascending, without row 0. log_counts_PC: of each, row 0 zeros.
-    out_of_fold_KPC: the same from all reviews but those of a fold, for training: a ratio in whose counts a review has
-        itself a part tells its label. It is not in the checkpoint. None: nothing will be trained.
-    rows: ids there are. longest: words of the longest phrase.
+    keys_P: of `phrase_keys`, ascending, without row 0. log_counts_PC: their ratios, zeros in row 0.
+    out_of_fold_KPC: the ratios without the reviews of each fold, for training: a ratio that counts a review reveals its
+        label. Not in the checkpoint; None for evaluation only.
+    rows: number of ids. longest: words of the longest phrase.
     """
 
     keys_P: Tensor
@@ -78,10 +69,8 @@ class Phrases(nn.Module):
         self.register_buffer("log_counts_PC", log_counts_PC)
         self.register_buffer("out_of_fold_KPC", out_of_fold_KPC, persistent=False)
 
-    def forward(self, tokens_BT: Tensor, before_BTW: Tensor | None = None) -> Tensor:
-        """Ids -> which known phrases of 1, 2 .. words end at each, (B, T, O); 0 where none does."""
-        if before_BTW is None:
-            before_BTW = before(tokens_BT, self.longest - 1)
+    def forward(self, tokens_BT: Tensor, before_BTW: Tensor) -> Tensor:
+        """Ids, and those of the words before each -> rows of the phrases that end there, (B, T, O); 0 if unknown."""
         keys_BTO = phrase_keys(tokens_BT, before_BTW, self.rows)
         if not len(self.keys_P):
             return torch.zeros_like(keys_BTO)
@@ -89,7 +78,7 @@ class Phrases(nn.Module):
         return (place_BTO + 1) * (self.keys_P[place_BTO] == keys_BTO)
 
     def ratios(self, phrases_BTO: Tensor, fold_B: Tensor | None = None) -> Tensor:
-        """Their log-count ratios, (B, T, O x C): of all reviews or, where folds are given, of all but their fold."""
+        """Their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of each review."""
         if fold_B is None or self.out_of_fold_KPC is None:
             return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
         flat = phrases_BTO + fold_B[:, None, None] * self.out_of_fold_KPC.shape[1]
@@ -106,10 +95,10 @@ def count_phrases(
     least: int,
     folds: int,
 ) -> Phrases:
-    """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once a review.
+    """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once per review.
 
-    ids_M, before_MW: each word of all training reviews, and the words in front of it, nearest first, 0 where none is.
-    review_M: which review it is of.
+    ids_M, before_MW: each word of all training reviews, and those before it, nearest first, 0 where the review starts.
+    review_M: the review of each word.
     """
     group_N = folds_of(labels_N, folds) * classes + labels_N
     found, counted = [], []
@@ -117,9 +106,9 @@ def count_phrases(
         here_M = keys_M >= 0
         keys, which, times = keys_M[here_M].unique(return_inverse=True, return_counts=True)
         review = review_M[here_M]
-        often = times >= least  # spares the rest of this to most phrases
+        often = times >= least  # removes most phrases before the costly part
         which, review = which[often[which]], review[often[which]]
-        pairs = (review * len(keys) + which).unique()  # once a review
+        pairs = (review * len(keys) + which).unique()  # once per review
         review, which = pairs // max(len(keys), 1), pairs % max(len(keys), 1)
         often = which.bincount(minlength=len(keys)) >= least
         number = often.cumsum(0) - 1
@@ -128,20 +117,17 @@ def count_phrases(
         counts = cells.bincount(minlength=folds * classes * int(often.sum()))
         found.append(keys[often])
         counted.append(counts.view(folds, classes, -1))
-    keys_P, counts_KCP = torch.cat(found), torch.cat(counted, -1)  # ascending: a longer phrase has a larger number
+    keys_P, counts_KCP = torch.cat(found), torch.cat(counted, -1)  # ascending: longer phrases have larger keys
     whole_CP = counts_KCP.sum(0)
-    none_first = (0, 0, 1, 0)  # row 0
-    out_of_fold_KPC = torch.stack([F.pad(log_count_ratios(whole_CP - part_CP), none_first) for part_CP in counts_KCP])
-    return Phrases(
-        keys_P, F.pad(log_count_ratios(whole_CP), none_first), rows, before_MW.shape[-1] + 1, out_of_fold_KPC
-    )
+    tables = [F.pad(log_count_ratios(one_CP), (0, 0, 1, 0)) for one_CP in (whole_CP, *(whole_CP - counts_KCP))]
+    return Phrases(keys_P, tables[0], rows, before_MW.shape[-1] + 1, torch.stack(tables[1:]))
 
 
 class PhraseVectors(nn.Module):
-    """A learned vector for each known phrase of two words or more, added to the word that it ends at.
+    """A learned vector for each known phrase of two words or more, added to the word at which it ends.
 
-    buckets: H, rows of the table; phrases share them (Weinberger et al. 2009; fastText does so, Joulin et al. 2017).
-    dropout: share of the phrases that are left out in training, for the rarest are soon known by heart.
+    buckets: H, rows of the table, which phrases share (Weinberger et al. 2009; as in fastText, Joulin et al. 2017).
+    dropout: share of the phrases omitted in training, since the rarest are soon overfitted.
     """
 
     def __init__(self, width: int, phrases: Phrases, buckets: int = 65536, dropout: float = 0.5):
@@ -154,7 +140,7 @@ class PhraseVectors(nn.Module):
         self.dropout = dropout
 
     def forward(self, phrases_BTO: Tensor, phrases: Phrases, fold_B: Tensor | None = None) -> Tensor:
-        """Which phrases end at each word, (B, T, O) -> the sum of their vectors, (B, T, D)."""
+        """Rows of the phrases that end at each word, (B, T, O) -> the sum of their vectors, (B, T, D)."""
         longer_BTO = phrases_BTO[..., 1:]
         share_BTO = (longer_BTO > 0).to(self.table_HD.dtype)
         if self.training:
@@ -164,12 +150,12 @@ class PhraseVectors(nn.Module):
 
 
 class LogCounts(nn.Module):
-    """A word's log-count ratios and those of the phrases that end there, as a vector: one direction each, learned."""
+    """A learned linear map of the log-count ratios of the phrases that end at a word, the word itself among them."""
 
     def __init__(self, width: int, phrases: Phrases):
         super().__init__()
         self.resize = nn.Linear(phrases.longest * phrases.columns, width, bias=False)
 
     def forward(self, phrases_BTO: Tensor, phrases: Phrases, fold_B: Tensor | None = None) -> Tensor:
-        """Which phrases end at each word, (B, T, O) -> what is added to its vector, (B, T, D)."""
+        """Rows of the phrases that end at each word, (B, T, O) -> (B, T, D)."""
         return self.resize(phrases.ratios(phrases_BTO, fold_B))

@@ -1,0 +1,141 @@
+"""What all sources of texts have in common: their type, the choice among them, the hub, and the cut into splits.
+
+Shape suffix: N items of a split.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from imdbattn.data.text_files import in_line
+from imdbattn.errors import UserError
+
+SPLITS = ("train", "validation", "test")
+SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {"train": "train", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split as text."""
+
+    texts: list[str]  # N reviews, or source sentences
+    labels: Any  # (N,) class numbers; of pairs a list with all right targets of each source
+    rows: np.ndarray  # (N,) int64 row numbers in the file or hub split
+
+    def take(self, index: Sequence[int] | np.ndarray) -> "Split":
+        labels = self.labels[index] if isinstance(self.labels, np.ndarray) else [self.labels[i] for i in index]
+        return Split([self.texts[i] for i in index], labels, self.rows[index])
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """All splits of a source, by their names in SPLITS; a file without splits is the split ""."""
+
+    splits: dict[str, Split]
+    label_names: list[str] = field(default_factory=list)
+    test_set: str = ""  # a name for people
+    dropped: int = 0  # items that were read and left out
+
+
+@dataclass(frozen=True)
+class Source:
+    """What will be read. `key` changes when the content does; `load` is called only if the cache lacks that key."""
+
+    kind: str  # such as hub or path: what data.source=auto chose
+    name: str  # for people
+    key: str
+    load: Callable[[], Texts] = field(compare=False)
+
+    @property
+    def checksum(self) -> str:
+        """16 hex digits of `key`."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:16]
+
+
+class Rule(NamedTuple):
+    """How a file without all splits is cut."""
+
+    items: str  # plural, for messages
+    test_set: str  # format of a share: describes the test set that was cut
+    settings: str  # that decide how many items a split gets, for messages
+    assign: Callable[[Split, dict[str, float], set[str]], Mapping[str, Sequence[int] | np.ndarray]]
+    # (items, shares of the splits to cut, texts of the given splits) -> indices of train and of these splits
+
+
+def choose_kind(cfg: Mapping[str, Any], kinds: Collection[str], locations: Mapping[str, str]) -> str:
+    """The source that data.source names; `auto` is the one whose location is given, if any.
+
+    locations: kinds that need a setting of the same name -> its description.
+    Raises UserError for an unknown source, or one that does not go with the locations.
+    """
+    source, given = cfg.get("source"), [kind for kind in locations if cfg.get(kind)]
+    if source not in kinds:
+        raise UserError(f"data.source={source} is unknown; choose one of {', '.join(kinds)}")
+    if len(given) > 1:
+        both = " and ".join(f"data.{kind}={cfg[kind]}" for kind in given)
+        raise UserError(f"{both} are both given: leave one at null")
+    kind = given[0] if given and source == "auto" else str(source)
+    if given and given[0] != kind:
+        raise UserError(f"data.{given[0]} is given, so data.source={source} has no meaning: leave it at auto")
+    if kind in locations and not given:
+        raise UserError(f"data.source={kind} needs data.{kind}=<{locations[kind]}>")
+    return kind
+
+
+def load_hub(dataset: str, setting: str, way_out: str, **arguments: Any) -> Any:
+    """`datasets.load_dataset`. Raises UserError naming the setting if the dataset is not available."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        return datasets.load_dataset(dataset, **arguments)
+    except Exception as error:  # the hub's client raises a dozen kinds
+        raise UserError(f"{setting}: {dataset} is not available ({in_line(error)}); {way_out}") from error
+
+
+def cut(texts: Texts, name: str, shares: Mapping[str, float] | None, rule: Rule) -> Texts:
+    """Train, validation and test: missing ones are cut from training, then texts of the others leave training.
+
+    shares: of validation and test. None leaves the splits as they are, and a file without splits is a test set.
+    Raises UserError if a split has no items.
+    """
+    splits, single = dict(texts.splits), "" in texts.splits
+    dropped, test_set = texts.dropped, f"{name}: {'all' if single and shares is None else 'test'}"
+    if shares is None:
+        splits = {split or "test": items for split, items in splits.items()}
+    else:
+        rest = splits.pop("" if single else "train", None)
+        if rest is None:
+            raise UserError(f"{name} has no training {rule.items}; it holds {', '.join(splits)}")
+        missing = {split: share for split, share in shares.items() if split not in splits}
+        if "test" in missing:
+            test_set = f"{name}: {rule.test_set.format(missing['test'])}"
+        given = {text for split in splits.values() for text in split.texts}
+        splits |= {split: rest.take(index) for split, index in rule.assign(rest, missing, given).items()}
+        train = splits["train"]
+        held_out = {text for split in ("validation", "test") for text in splits[split].texts}
+        splits["train"] = train.take([n for n, text in enumerate(train.texts) if text not in held_out])
+        if len(train) and not len(splits["train"]):
+            raise UserError(
+                f"{name}: no {rule.items} for train, each text is in validation or test too; give different ones"
+            )
+        dropped += len(rest) - sum(len(splits[split]) for split in ("train", *missing))
+    splits = {split: splits[split] for split in SPLITS if split in splits}
+    for split, items in splits.items():
+        if not len(items):
+            raise UserError(f"{name}: no {rule.items} for {split}; give more, or change {rule.settings}")
+    return replace(texts, splits=splits, test_set=texts.test_set or test_set, dropped=dropped)
+
+
+def fingerprint(parts: Iterable[str]) -> str:
+    """16 hex digits of the parts of a split, in order."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]

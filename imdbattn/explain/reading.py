@@ -1,0 +1,166 @@
+"""The result of a trained model for one text: a labelled review, or a sequence written by an encoder-decoder.
+
+Shape suffixes: H heads, Q queries, K keys, T output symbols, S source symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+EOS = "<eos>"
+
+
+@dataclass(frozen=True)
+class AttentionWeights:
+    """Weights of each attention of a classifier to one review; each row sums to 1 over the keys.
+
+    keys: the words that were read, after <cls> if the model has one. layers: (H, K, K) each, query by key.
+    pooling: (K,), or None if the pooling has no query of its own.
+    """
+
+    keys: list[str]
+    layers: list[np.ndarray]
+    pooling: np.ndarray | None = None
+    cls: bool = False
+
+    def received(self) -> dict[str, np.ndarray]:
+        """Weight of each key (K,) by attention, averaged over heads: from <cls> if there is one, else over queries."""
+        query = "<cls>" if self.cls else "mean query"
+        rows = {
+            f"layer {number}, {query}": (weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)).mean(0)
+            for number, weights_HQK in enumerate(self.layers, 1)
+        }
+        return rows if self.pooling is None else rows | {"pooling": self.pooling}
+
+    def entropies(self) -> dict[str, float]:
+        """Entropy in nats, averaged over queries, of each layer and head, of <cls> alone, and of the pooling.
+
+        exp(entropy) is the effective number of keys attended to, at most K.
+        """
+        rows = {}
+        for layer, weights_HQK in enumerate(self.layers, 1):
+            for head, weights_QK in enumerate(weights_HQK, 1):
+                rows[f"layer {layer}, head {head}"] = float(entropy(weights_QK).mean())
+                if self.cls:
+                    rows[f"layer {layer}, head {head}, <cls> alone"] = float(entropy(weights_QK[0]))
+        return rows if self.pooling is None else rows | {"pooling": float(entropy(self.pooling))}
+
+
+def entropy(weights: np.ndarray) -> np.ndarray:
+    """Entropy of (..., K) weights in nats: log K if all are equal, 0 if one is 1."""
+    from scipy.special import entr
+
+    return entr(weights).sum(-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """output: the label, or the written text. probability: of the output. model: its name."""
+
+    text: str
+    output: str
+    probability: float
+    model: str
+
+    @property
+    def heading(self) -> str:
+        return f"{self.output or '(nothing)'}, {percent(self.probability)}"
+
+    @property
+    def line(self) -> str:
+        """Output, probability, and the beginning of the text."""
+        return f"{self.output}  {100 * self.probability:5.1f} %  {' '.join(self.text.split())[:100]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledReview(Result):
+    """words: (start, end, share) of each word that was read: its place in `text`, and its share in the pooled vector.
+
+    The shares sum to 1, or to less if <cls> keeps a part of itself. Empty unless an explanation was requested.
+    """
+
+    words: Sequence[tuple[int, int, float]] = ()
+    attention: AttentionWeights | None = None
+
+    def facts(self) -> dict[str, str]:
+        largest = ", ".join(f"{word} {percent(share)}" for word, share in self.top())
+        return {"largest shares": largest} if largest else {}
+
+    def top(self, count: int = 8) -> list[tuple[str, float]]:
+        """The words with the largest shares."""
+        largest = sorted(self.words, key=lambda word: -word[2])[:count]
+        return [(self.text[start:end], share) for start, end, share in largest]
+
+    def pieces(self, shares: Sequence[float] | None = None) -> list[tuple[str, float | None]]:
+        """The whole text in order as (piece, strength 0 to 1); the strength is None for what was not read as a word.
+
+        shares: of the words, instead of their own.
+        """
+        shares = [share for *_, share in self.words] if shares is None else shares
+        largest = max(shares, default=0) or 1
+        pieces: list[tuple[str, float | None]] = []
+        at = 0
+        for (start, end, _), share in zip(self.words, shares, strict=True):
+            if start > at:
+                pieces.append((self.text[at:start], None))
+            if end > at:
+                pieces.append((self.text[max(start, at) : end], share / largest))
+            at = max(at, end)
+        return [*pieces, (self.text[at:], None)]
+
+    def shares_by_attention(self) -> dict[str, list[float]]:
+        """For each attention, the weight that each word receives."""
+        if self.attention is None:
+            return {}
+        first = int(self.attention.cls)
+        received = self.attention.received()
+        return {name: weights_K[first : first + len(self.words)].tolist() for name, weights_K in received.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenSequence(Result):
+    """The output of an encoder-decoder for one source; source and written: their symbols.
+
+    weights_TS: each row sums to 1 over the source; one row per written symbol, and one for <eos> if it was produced;
+    None for a model without attention. unknown: source symbols that are not in the vocabulary. reference: as text.
+    """
+
+    source: list[str]
+    written: list[str]
+    weights_TS: np.ndarray | None = None
+    unknown: Sequence[str] = ()
+    reference: str | None = None
+
+    @property
+    def row_names(self) -> list[str]:
+        """The output symbol of each row of the weights."""
+        return [*self.written, EOS][: 0 if self.weights_TS is None else len(self.weights_TS)]
+
+    def facts(self) -> dict[str, str]:
+        facts = {"source": self.text}
+        if self.reference is not None:
+            facts["reference"] = self.reference
+        if self.unknown:
+            facts["unknown"] = f"{', '.join(self.unknown)} (not in the vocabulary: read as <unk>)"
+        if self.weights_TS is None:
+            facts["attention"] = "none: the model writes from a single vector of the source"
+        return facts
+
+    def alignment(self, count: int = 3) -> list[str]:
+        """For each output symbol, the source symbol with the largest weight, and the next ones above 5 %."""
+        lines = []
+        for name, weights_S in zip(self.row_names, () if self.weights_TS is None else self.weights_TS, strict=True):
+            largest = np.argsort(-weights_S, kind="stable")[:count]
+            chosen = [s for place, s in enumerate(largest) if place == 0 or weights_S[s] > 0.05]
+            lines.append(f"{name} <- {', '.join(f'{self.source[s]} {percent(weights_S[s])}' for s in chosen)}")
+        return lines
+
+
+Reading = LabelledReview | WrittenSequence
+
+
+def percent(share: float) -> str:
+    return "under 0.1 %" if 0 <= share < 0.0005 else f"{100 * share:.1f} %"

@@ -1,0 +1,66 @@
+"""What is added to the words before their positions: phrases that end at a word, and a convolution over its neighbours.
+
+Shape suffixes: B reviews, T positions, D width, O phrases that end at a word.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from imdbattn.nn.beyond.phrases import Phrases
+from imdbattn.nn.ladder import Words
+
+
+class Context(nn.Module):
+    """Adds the channels of phrases to the words, then applies the convolution.
+
+    phrases: the known phrases; None without channels.
+    channels: called with the width and the phrases, each returns an addition to the words (nn/beyond/phrases).
+    convolution: called with the width; None for none.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        phrases: Phrases | None = None,
+        channels: Mapping[str, Callable[[int, Phrases], nn.Module]] | None = None,
+        convolution: Callable[[int], nn.Module] | None = None,
+    ):
+        super().__init__()
+        self.phrases = phrases
+        self.channels = nn.ModuleDict()
+        for name, channel in (channels or {}).items():
+            if phrases is None:
+                raise ValueError(f"model.channels.{name} needs model.phrases")
+            self.channels[name] = channel(width, phrases)
+        if phrases is not None and not self.channels:
+            raise ValueError("model.phrases has no effect without model.channels: set it to null")
+        self.convolution = convolution(width) if convolution else None
+
+    def forward(self, x_BTD: Tensor, words: Words, batch: Any) -> Tensor:
+        """(B, T, D) -> (B, T, D). batch: tokens_BT, and for phrases before_BTW and fold_B (data/ragged.Batch)."""
+        if self.phrases is not None:
+            phrases_BTO = self.phrases(batch.tokens_BT * words.mask_BT, batch.before_BTW)
+            for channel in self.channels.values():
+                x_BTD = x_BTD + channel(phrases_BTO, self.phrases, batch.fold_B)
+        return x_BTD if self.convolution is None else self.convolution(x_BTD, words)
+
+
+class Convolution(nn.Module):
+    """x + ReLU(conv(x)), with zeros for padding (Kim 2014, section 2, with a skip connection).
+
+    kernel: number of words, odd. With word dropout, neighbours are the nearest words that were not dropped.
+    """
+
+    def __init__(self, width: int, kernel: int = 3):
+        super().__init__()
+        if kernel % 2 == 0:
+            raise ValueError(f"model.convolution.kernel={kernel} must be an odd number of at least 1")
+        self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        x_BDT = (x_BTD * words.mask_BT[..., None]).transpose(1, 2)
+        return x_BTD + F.relu(self.conv(x_BDT)).transpose(1, 2)

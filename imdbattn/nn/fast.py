@@ -1,0 +1,94 @@
+"""Dot-product attention without its weights in memory: on a CPU in blocks that fit its cache, else torch's kernel.
+
+Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and keys, V width of values.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CACHE_SCORES = 600_000  # scores that fit a CPU's caches: 2.4 MB
+SAVED_SCORES = 2**25  # scores that a layer may keep for its backward pass: 134 MB
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, added: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """softmax(scale * query key^T + added[0] added[1]^T) value, over the keys where `mask` is True; see `Attention`."""
+    if added is not None:  # one product computes both: more columns cost less than more scores
+        query, key, scale = join(query * scale, added[0]), join(key, added[1]), 1.0
+    if use_blocks(query, key, value):
+        return blocked_attention(query, key, value, mask, scale)
+    return fused_attention(query, key, value, mask, scale)
+
+
+def join(columns: Tensor, more: Tensor) -> Tensor:
+    """(..., T, d) and (..., T, W) -> (..., T, d + W); dimensions of size 1 of `more` are repeated."""
+    return torch.cat([columns, more.expand(*columns.shape[:-1], -1)], -1)
+
+
+def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """F.scaled_dot_product_attention."""
+    width = value.shape[-1]
+    if query.is_cuda:  # its kernels need widths that are multiples of 8; zeros change neither scores nor other columns
+        query, key, value = (F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[..., :width]
+
+
+def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether `blocked_attention` can compute these, in less time than torch's kernel."""
+    plain = query.device.type == "cpu" and query.dtype == torch.float32 and not torch.is_autocast_cpu_enabled()
+    if not plain or torch.compiler.is_compiling() or query.ndim < 3:
+        return False
+    scores = query.shape[-2] * key.shape[-2]
+    saved = query.shape[:-1].numel() * key.shape[-2] if torch.is_grad_enabled() else 0
+    alike = query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+    return alike and len(query) > 0 and 0 < scores <= CACHE_SCORES and saved <= SAVED_SCORES
+
+
+def blocked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """The same as `fused_attention`; faster on a CPU for texts of a few hundred words."""
+    lead = query.shape[:-2]
+    # The lowest finite number, so that a query without any key gives no NaN; added by the product itself.
+    bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)
+    bias = bias.expand(*lead, *mask.shape[-2:])
+    parts = (tensor.flatten(0, -3) for tensor in (query * scale, key, value, bias))
+    return BlockedAttention.apply(*parts).unflatten(0, lead) * mask.any(-1, keepdim=True)
+
+
+class BlockedAttention(torch.autograd.Function):
+    """softmax(Q K^T + bias) V for a few sequences at a time, so that their scores stay in the cache.
+
+    query_NQd, key_NKd, value_NKV; bias_N1K or bias_NQK, which gets no gradient.
+    """
+
+    @staticmethod
+    def forward(ctx, query_NQd: Tensor, key_NKd: Tensor, value_NKV: Tensor, bias_N1K: Tensor) -> Tensor:
+        size = max(1, CACHE_SCORES // (query_NQd.shape[1] * key_NKd.shape[1]))
+        output_NQV = value_NKV.new_empty(*query_NQd.shape[:2], value_NKV.shape[2])
+        blocks = zip(*(t.split(size) for t in (query_NQd, key_NKd, value_NKV, bias_N1K, output_NQV)), strict=True)
+        weights = []
+        for query, key, value, bias, output in blocks:
+            weight = torch.baddbmm(bias, query, key.transpose(1, 2)).softmax(-1)
+            torch.bmm(weight, value, out=output)
+            if any(ctx.needs_input_grad):
+                weights.append(weight)
+        ctx.size = size
+        ctx.save_for_backward(query_NQd, key_NKd, value_NKV, *weights)
+        return output_NQV
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_output_NQV: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weights = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        gradients = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in inputs]
+        blocks = zip(*(t.split(ctx.size) for t in (*inputs, d_output_NQV, *gradients)), weights, strict=True)
+        for query, key, value, d_output, d_query, d_key, d_value, weight in blocks:
+            # (d^T P)^T instead of P^T d: transposing a (T, d) matrix costs less than a (T, T) matrix.
+            d_value.copy_((d_output.transpose(1, 2) @ weight).transpose(1, 2))
+            d_weight = d_output @ value.transpose(1, 2)
+            d_scores = torch._softmax_backward_data(d_weight, weight, -1, weight.dtype)
+            torch.bmm(d_scores, key, out=d_query)
+            d_key.copy_((query.transpose(1, 2) @ d_scores).transpose(1, 2))
+        return *gradients, None

@@ -1,0 +1,295 @@
+"""The ladder: embed -> + positions -> (<cls>) -> L layers of self-attention -> pool -> logits.
+
+Shape suffixes: B reviews, T positions, D width, C classes; H heads, Q queries, K keys, d width of one head, V width of
+the values. A suffix 1 is a dimension of size 1.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from imdbattn.nn import fast
+from imdbattn.nn.scores import Dot, MakeScore, ScaledDot, masked_softmax, padding_mask
+
+Make = Callable[[int], nn.Module]  # called with the width D, returns a part of the model
+
+
+class Words(NamedTuple):
+    """Mask and positions of the words x_BTD."""
+
+    mask_BT: Tensor  # bool, False on padding
+    positions_BT: Tensor  # int64, where each word stands in its review; -1 is <cls>
+
+
+class Attention(nn.Module):
+    """y = softmax(score(q, k)) v: the sum of the values, weighted by the softmax of the scores over the keys."""
+
+    record: list[Tensor] | None = None  # explain.watch sets a list, to which the weights (..., Q, K) are appended
+
+    def __init__(self, score: nn.Module):
+        super().__init__()
+        self.score = score
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, added: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
+
+        mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query without any key gives 0.
+        added: (..., Q, W) and (..., K, W), whose products are added to the scores.
+        """
+        if self.record is None and isinstance(self.score, Dot):  # the same result, computed faster
+            return fast.attention(self.score.project(query), key, value, mask, self.score.scale, added)
+        scores = self.score(query, key)
+        if added is not None:
+            scores = scores + added[0] @ added[1].transpose(-2, -1)
+        weights = masked_softmax(scores, mask)
+        if self.record is not None:
+            self.record.append(weights.detach())
+        return weights @ value
+
+
+class SelfAttention(nn.Module):
+    """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017, section 3.2.2).
+
+    Without their output projection W_O: on every rung a Linear of the same shape follows.
+    heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/distances, called with the heads.
+    """
+
+    def __init__(self, width: int, heads: int = 1, score: MakeScore = ScaledDot, distances: Make | None = None):
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"model.layer.heads={heads} does not divide the width {width}")
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.attention = Attention(score(width // heads, width // heads))
+        self.distances = distances(heads) if distances else None
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        projected = self.query(x_BTD), self.key(x_BTD), self.value(x_BTD)
+        q_BHTd, k_BHTd, v_BHTd = (y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y_BTD in projected)
+        mask_B11T = words.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
+        added = None if self.distances is None else self.distances(words.positions_BT)
+        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask_B11T, added)
+        return y_BHTd.transpose(1, 2).flatten(2)
+
+
+class PlainLayer(nn.Module):
+    """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of SelfAttention.
+
+    A layer of your own is a module that is called with (x_BTD, words) as well, and has an attribute `skip`.
+    """
+
+    skip = False  # whether x itself is added to f(x)
+
+    def __init__(self, width: int, dropout: float = 0.0, **attention: Any):
+        super().__init__()
+        self.f = SelfAttention(width, **attention)
+        self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        return self.g(self.f(x_BTD, words))
+
+
+class ResidualLayer(PlainLayer):
+    """x <- g(x + f(LN(x))): raw x on the skip connection, LayerNorm (Ba et al. 2016) only on the input of f."""
+
+    skip = True
+
+    def __init__(self, width: int, **settings: Any):
+        super().__init__(width, **settings)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        return self.g(x_BTD + self.f(self.norm(x_BTD), words))
+
+
+class NoPositions(nn.Module):
+    """x: the model sees a bag of words."""
+
+    def __init__(self, width: int):
+        super().__init__()
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        return x_BTD
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """(length, width): pe[i, h] = sin(i / 10000^(h/d)) for even h, cos(i / 10000^((h-1)/d)) for odd h.
+
+    Vaswani et al. 2017, section 3.5; computed in float64, since i reaches thousands.
+    """
+    i_T1 = torch.arange(length, dtype=torch.float64)[:, None]
+    h_D = torch.arange(width)
+    angle_TD = i_T1 / 10000 ** ((h_D - h_D % 2) / width)
+    return torch.where(h_D % 2 == 0, angle_TD.sin(), angle_TD.cos()).float()
+
+
+class Sinusoidal(nn.Module):
+    """x + scale * pe. Vaswani et al. use scale 1; words have variance 1 in each dimension, a sinusoid has 1/2.
+
+    length: number of different positions; all later ones share the last. The table is not in the checkpoint.
+    """
+
+    pe_TD: Tensor
+
+    def __init__(self, width: int, scale: float = 1.0, length: int = 8192):
+        super().__init__()
+        self.register_buffer("pe_TD", scale * sinusoids(length, width), persistent=False)
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        return x_BTD + self.pe_TD[words.positions_BT.clamp(max=len(self.pe_TD) - 1)]
+
+
+class Learned(nn.Module):
+    """x + a learned vector per position (Gehring et al. 2017, section 3.1), initialised from N(0, std^2).
+
+    length: number of positions, at least data.max_tokens. A longer review raises ValueError.
+    """
+
+    def __init__(self, width: int, length: int | None, std: float = 0.2):
+        super().__init__()
+        if length is None:
+            raise ValueError("learned positions need a last position: set data.max_tokens or model.positions.length")
+        self.table = nn.Embedding(length, width)
+        nn.init.normal_(self.table.weight, std=std)
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        length = self.table.num_embeddings
+        if x_BTD.shape[1] > length:
+            raise ValueError(f"a review of {x_BTD.shape[1]} tokens, but only {length} positions were learned")
+        return x_BTD + self.table(words.positions_BT)
+
+
+class Pooling(nn.Module):
+    """Base class: the vectors of a review become one, (B, T, D) -> (B, D)."""
+
+    record: list[Tensor] | None = None  # as in Attention; the weights are (B, 1, 1, T)
+
+    def __init__(self, width: int):
+        super().__init__()
+
+    def prepend(self, x_BTD: Tensor, words: Words) -> tuple[Tensor, Words]:
+        """The input of the layers: the words, and whatever a pooling puts in front of them."""
+        return x_BTD, words
+
+
+def mean_weights(x_BTD: Tensor, words: Words) -> Tensor:
+    """(B, 1, T): 1 / length on each word, 0 on padding."""
+    mask_BT = words.mask_BT.to(x_BTD.dtype)
+    return (mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1))[:, None]
+
+
+class MeanPooling(Pooling):
+    """The mean of the words."""
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        weights_B1T = mean_weights(x_BTD, words)
+        if self.record is not None:
+            self.record.append(weights_B1T[:, None])
+        return (weights_B1T @ x_BTD).squeeze(1)
+
+
+class ClsPooling(Pooling):
+    """A learned vector <cls> in front of the words, whose output is the result (Devlin et al. 2019)."""
+
+    def __init__(self, width: int):
+        super().__init__(width)
+        self.cls_D = nn.Parameter(torch.randn(width))
+
+    def prepend(self, x_BTD: Tensor, words: Words) -> tuple[Tensor, Words]:
+        cls_B1D = self.cls_D.expand(len(x_BTD), 1, -1).to(x_BTD.dtype)
+        mask_BT, positions_BT = F.pad(words.mask_BT, (1, 0), value=True), F.pad(words.positions_BT, (1, 0), value=-1)
+        return torch.cat([cls_B1D, x_BTD], 1), Words(mask_BT, positions_BT)
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        if self.record is not None:
+            self.record.append((words.positions_BT < 0).to(x_BTD.dtype)[:, None, None])
+        return x_BTD[:, 0]
+
+
+class LearnedQueryPooling(Pooling):
+    """sum_t softmax(score(q, x_t)) x_t with one learned query q."""
+
+    def __init__(self, width: int, score: MakeScore = ScaledDot):
+        super().__init__(width)
+        self.query_D = nn.Parameter(torch.zeros(width))  # starts as the mean
+        self.attention = Attention(score(width, width))
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        query_B11D = self.query_D.to(x_BTD.dtype).expand(len(x_BTD), 1, 1, -1)
+        x_B1TD = x_BTD[:, None]  # one head
+        return self.attention(query_B11D, x_B1TD, x_B1TD, words.mask_BT[:, None, None])[:, 0, 0]
+
+
+class TextQueryPooling(Pooling):
+    """sum_t softmax(score(q, W_k x_t)) W_v x_t with the query q = W_q mean(x)."""
+
+    def __init__(self, width: int, score: MakeScore = ScaledDot):
+        super().__init__(width)
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.attention = Attention(score(width, width))
+
+    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+        mean_B11D = (mean_weights(x_BTD, words) @ x_BTD)[:, None]
+        x_B1TD = x_BTD[:, None]  # one head
+        query_B11D, key_B1TD, value_B1TD = self.query(mean_B11D), self.key(x_B1TD), self.value(x_B1TD)
+        return self.attention(query_B11D, key_B1TD, value_B1TD, words.mask_BT[:, None, None])[:, 0, 0]
+
+
+class Classifier(nn.Module):
+    """Every rung of the ladder: `layers` times `layer` over the embedded words, pooled, and a Linear for the logits.
+
+    embedding: ids (B, T) -> vectors (B, T, E), with an attribute `width` = E (nn/vectors).
+    positions, layer, pooling: called with the width D, return one of the parts above.
+    width: D; None is E, another number puts a Linear behind the vectors.
+    dropout: share of the pooled vector's entries set to zero in training.
+    context: called with D, returns an addition to the words before their positions (nn/beyond/context).
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Module,
+        classes: int,
+        *,
+        positions: Make,
+        layer: Make,
+        pooling: Callable[[int], Pooling],
+        layers: int = 3,
+        width: int | None = None,
+        dropout: float = 0.0,
+        context: Make | None = None,
+    ):
+        super().__init__()
+        embedded: int = embedding.width  # type: ignore[assignment]
+        width = width or embedded
+        self.embedding = embedding
+        self.resize = nn.Identity() if width == embedded else nn.Linear(embedded, width)
+        self.context = context(width) if context else None
+        self.positions = positions(width)
+        self.pooling = pooling(width)
+        self.layers = nn.ModuleList(layer(width) for _ in range(layers))
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, batch: Any) -> Tensor:
+        """Logits (B, C). batch: tokens_BT, positions_BT, lengths_B and what `context` needs (data/ragged.Batch)."""
+        x_BTD, words = self.encode(self.embedding(batch.tokens_BT), batch)
+        return self.head(self.dropout(self.pooling(x_BTD, words)))
+
+    def encode(self, x_BTE: Tensor, batch: Any) -> tuple[Tensor, Words]:
+        """Embedded words (B, T, E) -> the input of the pooling."""
+        # An empty review is read as one <pad>, a zero vector: finite, and the same at any padding.
+        words = Words(padding_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1]), batch.positions_BT)
+        x_BTD = self.resize(x_BTE)
+        if self.context is not None:
+            x_BTD = self.context(x_BTD, words, batch)
+        x_BTD, words = self.pooling.prepend(self.positions(x_BTD, words), words)
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, words)
+        return x_BTD, words

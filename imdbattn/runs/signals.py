@@ -1,0 +1,61 @@
+"""Signals that ask a run to stop: Ctrl-C, `kill`, and what SLURM sends before a job's time is over."""
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # the last two: sbatch's and submitit's
+
+
+def set_handlers(handler: Any) -> None:
+    """Sets the handler of all SIGNALS. Python allows it in the main thread only; elsewhere nothing happens."""
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, handler)
+
+
+def exit_now(number: int, frame: Any) -> None:
+    """Handler that exits with status 128 + number; a second signal kills the process."""
+    signal.signal(number, signal.SIG_DFL)
+    if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":
+        requeue()
+    sys.exit(128 + number)
+
+
+@contextmanager
+def exiting_on_signals() -> Iterator[None]:
+    """Signals exit the process, except during training, which handles them itself."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    set_handlers(exit_now)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def requeue() -> None:
+    """Requeues the SLURM job of this process, if there is one; logs a warning where that fails."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
+        job = f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    if job is None:
+        return
+    if shutil.which("scontrol") is None:
+        log.warning("SLURM job %s is not requeued: there is no scontrol here", job)
+        return
+    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
+    if done.returncode:
+        log.warning("scontrol requeue %s: %s", job, " ".join(done.stderr.split()) or f"exit status {done.returncode}")
+    else:
+        log.warning("SLURM job %s is requeued", job)

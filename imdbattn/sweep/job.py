@@ -1,0 +1,229 @@
+"""One job of a sweep: an ordinary run in a child process.
+
+Its folder is <sweep folder>/<model>-s<seed>-<digest of its settings>, so that the same job finds its results in every
+sweep into that folder. sweep.jsonl in the sweep folder records the status of each job.
+"""
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from imdbattn.errors import UserError
+from imdbattn.run_folder import SPLIT_FILES, is_debug, results_file
+from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
+from imdbattn.settings.machine import gpus, threads_of
+from imdbattn.settings.safety import check_archive, read_json, read_settings
+from imdbattn.settings.schema import validate
+
+log = logging.getLogger(__name__)
+
+LOG = "sweep.jsonl"
+STARTED = ("config.yaml", "environment.json")  # files of a run that has started
+PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
+PATIENCE = 20  # seconds that a job has to save its state; SLURM kills after 30
+
+
+def run_job(cfg: DictConfig) -> float | None:
+    """Run one job of a multirun, unless its folder already holds its results.
+
+    Returns the best validation accuracy, or None for a failed job, as Optuna expects. Optuna may also try the same
+    settings twice.
+    """
+    if os.environ.get(SWEEP_PID) == str(os.getppid()):
+        end_with(os.getppid())  # joblib's workers would continue without their sweep
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        with FileLock(folder / ".job.lock"):  # a job with the same settings waits, and keeps the results of the first
+            status, metrics = train_or_keep(folder, validate(plain_dict(cfg)).model_dump())
+    except Exception as error:  # any exception: the other jobs have to run
+        reason = " ".join(str(error).split()) or type(error).__name__
+        note(folder.name, "failed", reason)
+        log.error("failed  %s: %s", folder.name, reason)
+        return None
+    except BaseException:  # Ctrl-C or SIGTERM
+        note(folder.name, "failed", "stopped with its sweep")
+        raise
+    test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
+    log.info("%s    %s: validation %.2f %%%s", status, folder.name, 100 * metrics["val_accuracy"], test)
+    return metrics["val_accuracy"]
+
+
+def train_or_keep(folder: Path, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Status and metrics of a job. Raises UserError if it fails."""
+    status = "kept"
+    if lacking := missing(folder, settings):
+        note(folder.name, "started")
+        resume = resumable(folder, settings)
+        why = " (resumes from its last checkpoint)" if resume else f" (it has no {lacking})"
+        log.info("run     %s: %s%s", folder.name, " ".join(swept()), why if (folder / "config.yaml").exists() else "")
+        train(folder, settings, resume)
+        if not is_debug(settings) and (lacking := missing(folder, settings)):
+            raise UserError(f"it ended without {lacking}")
+        status = "done"
+    if status == "done" or folder.name not in jobs_of(sweep_dir()):
+        note(folder.name, status)
+    return status, read_json(folder / results_file(settings))
+
+
+def swept() -> list[str]:
+    """The overrides in which this job differs from the others."""
+    common = {o.lower() for o in OmegaConf.load(sweep_dir() / "multirun.yaml").hydra.overrides.task}
+    return [override for override in HydraConfig.get().overrides.task if override.lower() not in common]
+
+
+def missing(folder: Path, settings: Mapping[str, Any]) -> str:
+    """What `folder` lacks of a finished run with these settings; an empty string if nothing."""
+    if not (folder / "metrics.json").exists():
+        return "metrics.json"
+    splits = ("validation", "test") if settings["test"] else ("validation",)
+    tables = [name for split in splits for name in SPLIT_FILES[split]]
+    return check(folder, settings, "metrics.json", *STARTED, "checkpoints/best.ckpt", *tables)
+
+
+def resumable(folder: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether `folder` holds an unfinished run with a readable last checkpoint, on the present data."""
+    finished = (folder / "metrics.json").exists()
+    return not finished and not check(folder, settings, *STARTED, "checkpoints/last.ckpt")
+
+
+def check(folder: Path, settings: Mapping[str, Any], *names: str) -> str:
+    """The first of the files that cannot be read, or that the data differ; an empty string if neither is the case."""
+    import pyarrow.parquet as pq
+
+    read = {".json": read_json, ".yaml": read_settings, ".ckpt": check_archive, ".parquet": pq.ParquetFile}
+    files: dict[str, Any] = {}
+    try:
+        for name in names:
+            files[name] = read[Path(name).suffix](folder / name)
+        source, key = files["config.yaml"]["data"]["source"], files["environment.json"].get("source_key")
+    except Exception:  # any exception: the job runs again
+        return f"readable {name}"
+    return "" if same_data(settings, source, key) else "results on the present data"
+
+
+def same_data(settings: Mapping[str, Any], source: str, key: str | None) -> bool:
+    """Whether the settings lead to the data of a run, given its data.source and the checksum of its data."""
+    from imdbattn.data import pairs, reviews
+
+    data = dict(settings["data"])
+    if settings.get("task") == "seq2seq":
+        return pairs.find_source(data).checksum == key
+    if data["path"]:
+        return reviews.find_source(data).checksum == key
+    return data["source"] != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
+
+
+def train(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
+    """Run the job as `python -m imdbattn.train ... hydra.mode=RUN`.
+
+    A child process frees its memory and its GPU at its end, has its own W&B run, can start further processes (DDP),
+    and can crash without ending the sweep. Raises UserError with the last line that a failed job wrote to stderr.
+    """
+    hydra = HydraConfig.get()
+    alone = hydra.launcher._target_.endswith("BasicLauncher")
+    overrides = [o for o in hydra.overrides.task if not o.startswith(("resume=", "threads="))]
+    threads = settings["threads"] or (None if alone else threads_of(hydra.launcher))
+    overrides += [f"threads={threads or 'null'}", "hydra.mode=RUN"]
+    overrides += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
+    places = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
+    if places:  # from --config-dir and hydra.searchpath
+        urls = (json.dumps(place if "://" in place else f"file://{place}") for place in places)
+        overrides.append(f"hydra.searchpath=[{','.join(urls)}]")
+    own = str(os.getpid())
+    env = {SWEEP_PID: own, **os.environ, PARENT_PID: own, "WANDB_RUN_GROUP": group_of(sweep_dir())}
+    env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
+    errors = folder / "stderr.log"
+    console = nullcontext() if alone else (folder / "console.log").open("w")
+    with reserved_gpu(settings["trainer"]) as gpu, errors.open("w") as stderr, console as stdout:
+        command = [sys.executable, "-m", "imdbattn.train", *overrides]
+        process = subprocess.Popen(command, env=env | gpu, stdout=stdout, stderr=stderr)
+        try:
+            status = process.wait()
+        except BaseException as stop:
+            if not isinstance(stop, KeyboardInterrupt):  # the job receives Ctrl-C, too
+                process.terminate()
+            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                process.wait(PATIENCE)
+            process.kill()
+            process.wait()
+            raise
+    if status < 0:
+        raise UserError(f"killed by {signal.Signals(-status).name}")
+    if status:
+        lines = [line.strip() for line in errors.read_text(errors="replace").splitlines()]
+        lines = [line for line in lines if line and "HYDRA_FULL_ERROR" not in line] or [f"exit status {status}"]
+        reason = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
+        raise UserError(f"{reason.removeprefix('error: ')} (see {errors})")
+    errors.unlink()
+
+
+def end_with(parent: int) -> None:
+    """On Linux, end this process when its parent process ends. Ends it at once if `parent` is no longer its parent.
+
+    The signal is SIGTERM, on which a job saves its state; SIGKILL for a DDP rank other than 0, which would wait for
+    the others.
+    """
+    if sys.platform == "linux":
+        rank = os.environ.get("LOCAL_RANK", "0")
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM if rank == "0" else signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+@contextmanager
+def reserved_gpu(trainer: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Environment variables that give a job on one device a GPU which no other job of this user has reserved.
+
+    With more jobs than GPUs, jobs share them. Empty for jobs on several devices or on the CPU, and without a GPU.
+    """
+    single = trainer["devices"] in (1, "1") or (trainer["devices"] == "auto" and "ddp" not in str(trainer["strategy"]))
+    names = gpus() if single and trainer["accelerator"] != "cpu" else []
+    for name in names:
+        lock = FileLock(Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name}.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            continue
+        try:
+            yield {"CUDA_VISIBLE_DEVICES": name}
+        finally:
+            lock.release()
+        return
+    yield {"CUDA_VISIBLE_DEVICES": names[HydraConfig.get().job.num % len(names)]} if names else {}
+
+
+def sweep_dir() -> Path:
+    return Path(HydraConfig.get().sweep.dir)
+
+
+def group_of(sweep: Path) -> str:
+    """The name of a sweep in W&B."""
+    return "-".join(sweep.resolve().parts[-2:])
+
+
+def note(job: str, status: str, reason: str = "") -> None:
+    """Append a line about a job to sweep.jsonl; short lines that several processes append do not mix."""
+    with (sweep_dir() / LOG).open("a") as file:
+        file.write(json.dumps({"job": job, "status": status, "reason": reason}) + "\n")
+
+
+def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
+    """The last line about each job: name of its folder -> {"job", "status", "reason"}; failed if it did not end."""
+    jobs = {entry["job"]: entry for entry in map(json.loads, (sweep / LOG).read_text().splitlines())}
+    for entry in jobs.values():
+        if entry["status"] == "started":
+            entry |= {"status": "failed", "reason": "its process died"}
+    return jobs
