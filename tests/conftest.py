@@ -20,13 +20,10 @@ from hydra import compose, initialize_config_dir
 
 from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
 from imdbattn.settings.schema import validate
-from tests.processes import ROOT, WarmCommands
+from tests.processes import ROOT, WarmCommands, own_environment
 
 # No test waits for the hub or uses a W&B account; commands import this checkout.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
-
-# What Lightning sets in this process where a test trains.
-LEFT_BY_LIGHTNING = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS")
 
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
@@ -149,8 +146,7 @@ def shell(warm_commands, tmp_path_factory):
         real: bool = False,
     ) -> subprocess.CompletedProcess:
         folder = cwd or tmp_path_factory.mktemp("cwd")
-        mine = {name: value for name, value in os.environ.items() if not name.startswith(LEFT_BY_LIGHTNING)}
-        merged = {name: value for name, value in {**mine, **(env or {})}.items() if value is not None}
+        merged = {name: value for name, value in {**own_environment(), **(env or {})}.items() if value is not None}
         if not real and warm_commands().suits(merged):
             return warm_commands().run([command, *arguments], folder, merged, input or "", timeout=240)
         return subprocess.run(

@@ -17,6 +17,13 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 # Environment variables that are read while a command runs. Any other may be read by an import.
 READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "PYTEST_", "WANDB_")
+# What Lightning sets in this process where a test trains.
+LEFT_BY_LIGHTNING = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS")
+
+
+def own_environment() -> dict[str, str]:
+    """The environment variables of this process that its commands get."""
+    return {name: value for name, value in os.environ.items() if name not in LEFT_BY_LIGHTNING}
 
 
 @contextmanager
@@ -39,11 +46,12 @@ class WarmCommands:
     """Runs commands of the package as `subprocess.run([python, "-m", ...])` does, each in a fork of tests/warm.py."""
 
     def __init__(self) -> None:
-        self.environment = dict(os.environ)
+        self.environment = own_environment()
         self.connection, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
-            self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            more: Any = {"cwd": ROOT, "env": self.environment, "pass_fds": [theirs.fileno()]}
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **more)
         assert self.connection.recv(1), "tests/warm.py has ended"
 
     def suits(self, environment: Mapping[str, str]) -> bool:

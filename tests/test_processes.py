@@ -2,7 +2,7 @@
 
 import pytest
 
-from .processes import WarmCommands
+from .processes import WarmCommands, own_environment
 
 
 @pytest.fixture
@@ -42,3 +42,8 @@ def test_environment_variables_that_an_import_may_read_need_a_new_process():
     assert commands.suits({"HOME": "/home", "WANDB_MODE": "online", "COLUMNS": "80"})
     assert not commands.suits({"HOME": "/home", "LOCAL_RANK": "1"})
     assert not commands.suits({})
+
+
+def test_a_test_that_trains_leaves_no_environment_variables(warm_commands, trained):
+    trained("mean")
+    assert warm_commands().suits(own_environment())
