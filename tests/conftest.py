@@ -20,10 +20,12 @@ from hydra import compose, initialize_config_dir
 
 from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
 from imdbattn.settings.schema import validate
-from tests.processes import ROOT, WarmCommands, own_environment
+from tests.processes import READ_LATE, ROOT, WarmCommands
 
 # No test waits for the hub or uses a W&B account; commands import this checkout.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
+# What commands get of the environment, not what libraries set while tests train in this process.
+ENVIRONMENT = dict(os.environ)
 
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
@@ -121,7 +123,7 @@ def warm_commands():
 
     def get() -> WarmCommands:
         if not started:
-            started.append(WarmCommands())
+            started.append(WarmCommands(ENVIRONMENT))
         return started[0]
 
     yield get
@@ -146,7 +148,8 @@ def shell(warm_commands, tmp_path_factory):
         real: bool = False,
     ) -> subprocess.CompletedProcess:
         folder = cwd or tmp_path_factory.mktemp("cwd")
-        merged = {name: value for name, value in {**own_environment(), **(env or {})}.items() if value is not None}
+        late = {name: value for name, value in os.environ.items() if name.startswith(READ_LATE)}
+        merged = {name: value for name, value in {**ENVIRONMENT, **late, **(env or {})}.items() if value is not None}
         if not real and warm_commands().suits(merged):
             return warm_commands().run([command, *arguments], folder, merged, input or "", timeout=240)
         return subprocess.run(

@@ -16,14 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 # Environment variables that are read while a command runs. Any other may be read by an import.
-READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "PYTEST_", "WANDB_")
-# What Lightning sets in this process where a test trains.
-LEFT_BY_LIGHTNING = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS")
-
-
-def own_environment() -> dict[str, str]:
-    """The environment variables of this process that its commands get."""
-    return {name: value for name, value in os.environ.items() if name not in LEFT_BY_LIGHTNING}
+READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "WANDB_")
 
 
 @contextmanager
@@ -45,8 +38,8 @@ def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
 class WarmCommands:
     """Runs commands of the package as `subprocess.run([python, "-m", ...])` does, each in a fork of tests/warm.py."""
 
-    def __init__(self) -> None:
-        self.environment = own_environment()
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
         self.connection, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
