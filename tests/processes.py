@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 # Environment variables that are read while a command runs. Any other may be read by an import.
-READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "PYTEST_", "WANDB_")
+READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "WANDB_")
 
 
 @contextmanager
@@ -38,12 +38,13 @@ def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
 class WarmCommands:
     """Runs commands of the package as `subprocess.run([python, "-m", ...])` does, each in a fork of tests/warm.py."""
 
-    def __init__(self) -> None:
-        self.environment = dict(os.environ)
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
         self.connection, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
-            self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            more: Any = {"cwd": ROOT, "env": self.environment, "pass_fds": [theirs.fileno()]}
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **more)
         assert self.connection.recv(1), "tests/warm.py has ended"
 
     def suits(self, environment: Mapping[str, str]) -> bool:

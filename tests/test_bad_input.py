@@ -57,7 +57,7 @@ def left_in(*folders: Path) -> dict[Path, int]:
     found = [path for folder in folders for path in folder.rglob("*")]
     whole = {path.parent for path in found if path.name == "checksums.json"}
     kept = whole | {above for entry in whole for above in (entry.parent, entry.parents[1])}
-    kept |= {path for folder in folders for path in (folder / "cache", folder / "cache" / "glove")}
+    kept |= {path for folder in folders for path in (folder / "glove", folder / "cache", folder / "cache" / "glove")}
     listed = (path for path in found if path not in kept and path.parent not in whole)
     sizes = {path: path.stat().st_size if path.is_file() else -1 for path in listed}
     return {path: size for path, size in sizes.items() if size or path.suffix != ".lock"}
@@ -976,26 +976,26 @@ COMPOSED += [f"seq2seq: {name}" for name in SEQ2SEQ]
 
 
 @pytest.mark.parametrize("name", COMPOSED)
-def test_training_says_one_line_and_leaves_nothing_behind(name, place, settings, world):
+def test_training_says_one_line_and_leaves_nothing_behind(name, place, settings, data_cache):
     """What Hydra composes, without its half second."""
     arguments = arguments_of(name, place)
     (place.folder / "run").mkdir()
-    before = left_in(place.folder, world)
+    before = left_in(place.folder, data_cache)
     with pytest.raises(UserError) as error:
         fit(settings(*arguments), place.folder / "run")
     is_one_line(f"error: {error.value}\n", CASES[name][2])
-    assert left_in(place.folder, world) == before
+    assert left_in(place.folder, data_cache) == before
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in COMPOSED else ()) for n in CASES])
-def test_a_command_says_one_line_and_leaves_nothing_behind(name, place, start, world):
+def test_a_command_says_one_line_and_leaves_nothing_behind(name, place, start, data_cache):
     command, _, message = CASES[name]
     arguments = arguments_of(name, place)
-    before = left_in(place.folder, world)
+    before = left_in(place.folder, data_cache)
     status, stderr = start(command, arguments)
     assert status == 2
     is_one_line(stderr, message)
-    assert left_in(place.folder, world) == before
+    assert left_in(place.folder, data_cache) == before
 
 
 @pytest.mark.slow
