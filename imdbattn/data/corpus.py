@@ -51,7 +51,7 @@ class ReviewCorpus(Corpus):
         return self.folder / texts_file(split)
 
 
-def prepare(cfg: dict, uncut: bool = False) -> ReviewCorpus:
+def prepare(cfg: Any, uncut: bool = False) -> ReviewCorpus:
     """The corpus that the `data` settings describe.
 
     uncut: no split is cut from another, and a single file is a test set (for scoring).
@@ -80,7 +80,7 @@ def prepare(cfg: dict, uncut: bool = False) -> ReviewCorpus:
     return ReviewCorpus(splits=splits, glove=glove, facts=facts, folder=folder, **meta)
 
 
-def prepare_unlabelled(cfg: dict) -> ReviewCorpus:
+def prepare_unlabelled(cfg: Any) -> ReviewCorpus:
     """The corpus of `prepare`, with the reviews of data.unlabelled, if any, added to training; labels are not used.
 
     A text that is also in validation or test is left out. Raises UserError for anything that cannot be read.
@@ -111,7 +111,7 @@ def prepare_unlabelled(cfg: dict) -> ReviewCorpus:
     )
 
 
-def load_vectors(cfg: dict) -> Glove:
+def load_vectors(cfg: Any) -> Glove:
     """The vectors that the `data` settings name."""
     return load_glove(**cfg.glove.model_dump(), cache_dir=cfg.cache_dir)
 
@@ -124,7 +124,7 @@ def unspaced(text: str) -> str:
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 
-def cached(cfg: dict, identity: list[Any], build: Callable[[Path], None]) -> tuple[Path, dict[str, Any]]:
+def cached(cfg: Any, identity: list[Any], build: Callable[[Path], None]) -> tuple[Path, dict[str, Any]]:
     """The cache entry of that identity, built if it is missing, and its meta.json. Raises UserError if damaged."""
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)

@@ -121,9 +121,7 @@ class PairCorpus(Corpus):
     target_vocabulary: Vocabulary
 
 
-def prepare(
-    cfg: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary] | None = None, uncut: bool = False
-) -> PairCorpus:
+def prepare(cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, uncut: bool = False) -> PairCorpus:
     """The corpus that the `data` settings describe.
 
     vocabularies: of source and target, of a trained run; None counts them, on the training pairs alone.
@@ -186,7 +184,7 @@ def parts(split: Split) -> Iterator[str]:
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-def split_text(text: str, cfg: Mapping[str, Any]) -> list[str]:
+def split_text(text: str, cfg: Any) -> list[str]:
     """A typed text as symbols: capital letters without spaces, or words as in the data; none if it is blank."""
     if cfg.source == "reverse":
         return list("".join(text.split()).upper())
@@ -213,7 +211,7 @@ class Pair(NamedTuple):
     target: str
 
 
-def check_settings(cfg: Mapping[str, Any]) -> None:
+def check_settings(cfg: Any) -> None:
     """Raises UserError if a setting of conf/data/translation.yaml is missing, or the shares leave no training."""
     if missing := [key for key in SETTINGS if not hasattr(cfg, key)]:
         raise UserError(f"data.source={cfg['source']} needs data.{missing[0]}: data=translation brings it")
@@ -224,7 +222,7 @@ def check_settings(cfg: Mapping[str, Any]) -> None:
         )
 
 
-def find_source(cfg: Mapping[str, Any]) -> Source:
+def find_source(cfg: Any) -> Source:
     """The source that the `data` settings name; `auto` is decided here.
 
     Raises UserError for an unknown source, settings that contradict each other, or a missing path or dataset.
@@ -246,7 +244,7 @@ def find_source(cfg: Mapping[str, Any]) -> Source:
     return file_source("packaged", PACKAGED, cfg, turned=languages != PACKAGED_LANGUAGES)
 
 
-def file_source(kind: str, path: Path, cfg: Mapping[str, Any], turned: bool = False) -> Source:
+def file_source(kind: str, path: Path, cfg: Any, turned: bool = False) -> Source:
     """A file of tab-separated pairs, to be cut; turned: its first column is the target."""
     if not os.path.isfile(path):  # False as well for a name that is too long
         problem = "is not a regular file" if os.path.exists(path) else "does not exist"
@@ -265,7 +263,7 @@ def file_source(kind: str, path: Path, cfg: Mapping[str, Any], turned: bool = Fa
     return Source(kind, name, repr((checksum, turned, cfg.encoding_errors, cfg.limit)), load)
 
 
-def hub_source(cfg: Mapping[str, Any]) -> Source:
+def hub_source(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
     hub, config, keys = cfg.hub, cfg.hub_config, cfg.languages
     if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", hub):  # the library reads a path of this machine as such
@@ -313,7 +311,7 @@ def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
         yield Pair(row, source, rest.partition("\t")[0])
 
 
-def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Mapping[str, Any]) -> Texts:
+def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
     """Normalised pairs of each split, each once and not too long. Raises UserError for an empty side."""
     longest, splits, dropped = cfg.max_tokens, {}, 0
     for split, pairs in tables.items():

