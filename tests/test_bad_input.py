@@ -27,7 +27,8 @@ from imdbattn.data.glove import load_glove
 from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import label_texts
+
+from .commands import label_texts
 
 Arguments = Callable[["Place"], list[str]]
 ROWS = [(f"a {('dull', 'good')[n % 2]} film word{n}", ("neg", "pos")[n % 2]) for n in range(40)]
@@ -165,7 +166,7 @@ def flipped(pattern: str) -> Arguments:
     """A byte in the middle of a file of the cache has one bit changed."""
 
     def make(place: Place) -> list[str]:
-        corpus, copy = prepare(place.settings(*place.small)["data"]), place.folder / "cache"
+        corpus, copy = prepare(place.settings(*place.small).data), place.folder / "cache"
         for entry in (corpus.folder, corpus.glove.folder):
             shutil.copytree(entry, copy / entry.relative_to(corpus.folder.parents[1]))
         (file,) = copy.glob(pattern)
@@ -1063,7 +1064,7 @@ def test_a_review_of_ten_megabytes_trains_and_is_scored(place):
 )
 def test_what_programs_write_is_read_as_it_is_meant(settings, tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    reviews = find_source(settings(f"data.path={tmp_path / name}")["data"]).load()
+    reviews = find_source(settings(f"data.path={tmp_path / name}").data).load()
     assert reviews.label_names == ["neg", "pos"]
     assert reviews.splits[""].texts == list(TEXTS)
     assert reviews.splits[""].labels.tolist() == [0, 1] * 20
@@ -1073,7 +1074,7 @@ def test_what_programs_write_is_read_as_it_is_meant(settings, tmp_path, name, co
 def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_numbers(settings, tmp_path, kind):
     texts = [kind.format(n) for n in range(40)]
     (tmp_path / "r.csv").write_text(csv_text([f"{n % 2}.0" for n in range(40)], texts))
-    reviews = find_source(settings(f"data.path={tmp_path}/r.csv")["data"]).load()
+    reviews = find_source(settings(f"data.path={tmp_path}/r.csv").data).load()
     assert (reviews.label_names, reviews.splits[""].texts) == (["0", "1"], texts)
 
 
@@ -1082,7 +1083,7 @@ def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_n
 )
 def test_broken_text_is_replaced_where_that_is_wanted(settings, tmp_path, content):
     (tmp_path / "r.csv").write_bytes(content)
-    reviews = find_source(settings(f"data.path={tmp_path}/r.csv", "data.encoding_errors=replace")["data"]).load()
+    reviews = find_source(settings(f"data.path={tmp_path}/r.csv", "data.encoding_errors=replace").data).load()
     assert sum("\ufffd" in text and "\0" not in text for text in reviews.splits[""].texts) == 1
 
 

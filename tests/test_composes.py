@@ -38,13 +38,13 @@ ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 
 @pytest.mark.parametrize("choice", CHOICES, ids=" ".join)
 def test_every_choice_composes(settings, choice):
-    assert settings(*choice)["model"]["name"]
+    assert settings(*choice).model.name
 
 
 def test_slurm_says_how_many_devices_and_machines(settings, monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")
     monkeypatch.setenv("SLURM_NNODES", "2")
-    trainer = settings("trainer=slurm")["trainer"]
+    trainer = settings("trainer=slurm").trainer
     assert [trainer[key] for key in ("devices", "num_nodes", "strategy", "accelerator")] == [4, 2, "ddp", "gpu"]
 
 
@@ -87,11 +87,11 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment):
     first = [job for job in jobs if min(seeds) in job]
     for job in first:
         cfg = settings(f"+experiment={experiment}", *job)
-        if cfg["task"] == "seq2seq":
-            build_encoder_decoder(cfg["model"], LETTERS, LETTERS)
+        if cfg.task == "seq2seq":
+            build_encoder_decoder(cfg.model, LETTERS, LETTERS)
         else:
-            known = phrases(asked, 2) if (asked := cfg["model"]["phrases"]) else None
-            build_net(cfg["model"], vectors(), 2, None, known)
+            known = phrases(asked, 2) if (asked := cfg.model.phrases) else None
+            build_net(cfg.model, vectors(), 2, None, known)
         names.add(digest(cfg))
     assert len(names) == len(first) == len(jobs) / len(seeds), "two jobs would share a folder"
     assert len(jobs) > 1
@@ -107,7 +107,7 @@ def test_every_rung_follows_the_one_it_adds_a_line_to(settings):
     for rung in (*RUNGS, *BEYOND, *WRITERS):
         parents = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [None])
         task = ["task=seq2seq"] * (rung in WRITERS)
-        assert settings(*task, f"model={rung}")["model"]["after"] == parents[0], rung
+        assert settings(*task, f"model={rung}").model.after == parents[0], rung
 
 
 def test_every_rung_has_its_file():
@@ -160,7 +160,7 @@ def test_every_rung_beyond_the_ladder_is_looked_at():
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_every_encoder_decoder_builds_the_model_it_names(settings, writer):
-    model = build_encoder_decoder(settings("task=seq2seq", f"model={writer}")["model"], LETTERS, LETTERS)
+    model = build_encoder_decoder(settings("task=seq2seq", f"model={writer}").model, LETTERS, LETTERS)
     family, _, score = writer.removeprefix("seq2seq").strip("_").partition("_")
     named = {"dot": "Dot", "scaled": "ScaledDot", "additive": "Additive", "bilinear": "Bilinear"}
     default = {"": "NoneType", "attention": "Bilinear", "bahdanau": "Additive"}[family]
@@ -173,12 +173,12 @@ def test_every_encoder_decoder_builds_the_model_it_names(settings, writer):
 @pytest.mark.parametrize("data", PAIRS)
 def test_the_task_brings_what_an_encoder_decoder_trains_well_with(settings, data):
     cfg = settings("task=seq2seq", f"data={data}")
-    assert cfg["model"]["name"] == "seq2seq_attention"
-    assert cfg["choose_by"] == {"reverse": "accuracy", "translation": "bleu"}[data]
-    assert cfg["trainer"]["max_epochs"] == OmegaConf.load(conf_dir() / "data" / f"{data}.yaml").trainer.max_epochs
-    assert (cfg["optim"]["lr"], cfg["trainer"]["gradient_clip_val"]) == (0.003, 1.0)
-    assert settings("task=seq2seq")["data"]["source"] == "reverse"
-    assert (settings()["task"], settings()["choose_by"]) == ("reviews", "accuracy")
+    assert cfg.model.name == "seq2seq_attention"
+    assert cfg.choose_by == {"reverse": "accuracy", "translation": "bleu"}[data]
+    assert cfg.trainer.max_epochs == OmegaConf.load(conf_dir() / "data" / f"{data}.yaml").trainer.max_epochs
+    assert (cfg.optim.lr, cfg.trainer.gradient_clip_val) == (0.003, 1.0)
+    assert settings("task=seq2seq").data.source == "reverse"
+    assert (settings().task, settings().choose_by) == ("reviews", "accuracy")
 
 
 LADDER = {"model.layers": 3, "optim.lr": 0.003, "trainer.max_epochs": 8, "data.word_dropout": 0.5}
@@ -236,10 +236,10 @@ def test_it_trains_with_what_readme_states(settings, words):
 
 def test_optimisers_and_trainers_build(settings):
     cfg = settings("trainer=cpu")
-    optimizer = make(cfg["optim"], "optim", torch.optim.Optimizer)([torch.nn.Parameter(torch.zeros(1))])
+    optimizer = make(cfg.optim, "optim", torch.optim.Optimizer)([torch.nn.Parameter(torch.zeros(1))])
     assert isinstance(optimizer, torch.optim.AdamW)
-    trainer = build_trainer(cfg["trainer"])
-    assert (trainer.max_epochs, trainer.gradient_clip_val) == (cfg["trainer"]["max_epochs"], 1.0)
+    trainer = build_trainer(cfg.trainer)
+    assert (trainer.max_epochs, trainer.gradient_clip_val) == (cfg.trainer.max_epochs, 1.0)
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

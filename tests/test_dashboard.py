@@ -91,9 +91,9 @@ def test_the_default_grouping_is_a_key_of_every_runs_config(trained, settings, t
     """Also in a native sweep, where `model` is W&B's and not a group of settings."""
     import wandb
 
-    by = settings(config="dashboard")["by"]
+    by = settings(config="dashboard").by
     config = yaml.safe_load((trained("residual_pe")[0] / "config.yaml").read_text())
-    build_loggers(settings("logger=wandb", "logger.mode=disabled")["logger"], tmp_path, config)
+    build_loggers(settings("logger=wandb", "logger.mode=disabled").logger, tmp_path, config)
     try:
         assert wandb.run.config[by] == "residual_pe"
     finally:

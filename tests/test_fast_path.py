@@ -52,7 +52,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
     ours = net(settings, "residual_pe", classes=CLASSES).train()
     torch.nn.init.zeros_(ours.embedding.unk_D)
     ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
-    theirs = copied(ours, settings("model=residual_pe")["model"]["positions"]["scale"])
+    theirs = copied(ours, settings("model=residual_pe").model.positions.scale)
     labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
     batches = Batches(ragged(reviews, labels), multiple=16)
     table_VD = ours.embedding(torch.arange(3 + WORDS)[None])[0].detach()
@@ -189,7 +189,7 @@ def fused_in(settings, precision: str, *overrides: str) -> bool:
 def test_torch_still_says_its_precision_where_a_gpu_trains(monkeypatch, settings, onednn):
     torch.backends.mkldnn.matmul.fp32_precision = "none"
     monkeypatch.setattr("imdbattn.tasks.build.CPUAccelerator", type(None))
-    build_trainer(settings("trainer=cpu")["trainer"])
+    build_trainer(settings("trainer=cpu").trainer)
     torch.get_float32_matmul_precision()  # Lightning asks, and raises where oneDNN was allowed less
 
 

@@ -16,10 +16,11 @@ from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import label_texts, score_run
+from imdbattn.runs.score import score_run
 from imdbattn.tasks.build import new_module
 from imdbattn.tasks.masked_words import drawn
 
+from .commands import label_texts
 from .nets import WORDS, net
 
 PLAIN = ("model.phrases=null", "model.channels=null")
@@ -106,20 +107,20 @@ def test_its_encoder_is_where_the_classifier_starts(pretrained, settings, small)
     folder, _ = pretrained
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
-    own = new_module(cfg, prepare(cfg["data"])).net.state_dict()
+    own = new_module(cfg, prepare(cfg.data)).net.state_dict()
     parts = ("embedding.", "resize.", "context.convolution.", "layers.")
     shared = [name for name in own if name.startswith(parts)]
     assert len(shared) > 10
     for name in shared:
         torch.testing.assert_close(own[name], weights[f"net.encoder.{name}"], atol=0, rtol=0)
-    fresh = new_module(settings(*small, "model=pretrained", "init=null"), prepare(cfg["data"])).net.state_dict()
+    fresh = new_module(settings(*small, "model=pretrained", "init=null"), prepare(cfg.data)).net.state_dict()
     assert any(not torch.equal(own[name], fresh[name]) for name in shared)
 
 
 def test_what_drops_in_training_need_not_be_alike(pretrained, settings, small):
     cfg = settings(*small, "model=pretrained", f"init={pretrained[0]}", "model.layer.dropout=0.2")
-    assert settings("task=masked_words")["model"]["embedding"]["mixout"] == 0 < cfg["model"]["embedding"]["mixout"]
-    new_module(cfg, prepare(cfg["data"]))
+    assert settings("task=masked_words").model.embedding.mixout == 0 < cfg.model.embedding.mixout
+    new_module(cfg, prepare(cfg.data))
 
 
 def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_path):
@@ -204,7 +205,7 @@ def write_unlabelled(folder):
 
 def test_reviews_without_labels_join_training_and_no_held_out_text_does(settings, small, world, tmp_path):
     texts = write_unlabelled(tmp_path)
-    cfg = settings(*small, "task=masked_words")["data"]
+    cfg = settings(*small, "task=masked_words").data
     plain = prepare_unlabelled(cfg)
     held_out = pq.read_table(plain.texts("validation"))["text"][0].as_py()
     with (tmp_path / "reviews.txt").open("a") as file:
@@ -241,7 +242,7 @@ def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(settings, small,
     (tmp_path / "nulls.txt").write_bytes(b"good\0film\n")
     cfg = settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
     with pytest.raises(UserError) as error:
-        prepare_unlabelled(cfg["data"])
+        prepare_unlabelled(cfg.data)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -75,7 +75,7 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
 
 
 def test_the_corpus_enters_whole_as_its_settings_say(settings):
-    data = settings("data=order_probe", "data.probe.train=60", "data.probe.validation=20", "data.probe.test=30")["data"]
+    data = settings("data=order_probe", "data.probe.train=60", "data.probe.validation=20", "data.probe.test=30").data
     source = find_source(data)
     reviews = cut_reviews(source.load(), source.name, {"validation": 0.1, "test": 0.2})
     assert {name: len(split) for name, split in reviews.splits.items()} == {"train": 60, "validation": 20, "test": 30}
@@ -91,7 +91,7 @@ def test_the_corpus_enters_whole_as_its_settings_say(settings):
 
 def test_the_cache_tells_corpora_apart(settings, monkeypatch):
     def key(*overrides):
-        return find_source(settings("data=order_probe", *overrides)["data"]).key
+        return find_source(settings("data=order_probe", *overrides).data).key
 
     assert key() == key("data.validation_share=0.3", "seed=2")
     assert len({key(), key("data.probe.seed=2"), key("data.probe.train=100"), key("data.probe.test=100")}) == 4
@@ -116,7 +116,7 @@ def test_the_cache_tells_corpora_apart(settings, monkeypatch):
 )
 def test_a_corpus_that_cannot_be_made_ends_in_one_line(settings, overrides, message):
     with pytest.raises(UserError, match=message) as error:
-        find_source(settings("data=order_probe", *overrides)["data"])
+        find_source(settings("data=order_probe", *overrides).data)
     assert "\n" not in str(error.value)
 
 

@@ -13,8 +13,10 @@ from imdbattn.errors import UserError
 from imdbattn.picture import draw
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
-from imdbattn.runs.score import label_texts, load_reader, score_run
+from imdbattn.runs.score import load_predictor, score_run
 from imdbattn.sweep.job import jobs_of
+
+from .commands import label_texts
 
 LAYERS = """
 from pathlib import Path
@@ -152,9 +154,9 @@ def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, settin
 @pytest.mark.parametrize("layer", [torch.nn.Linear(10, 10), type("Silent", (torch.nn.Module,), {"skip": True})()])
 def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings, layer):
     folder, _ = trained("base")
-    reader, _ = load_reader(settings(f"run={folder}", config="predict"))
-    reader.module.net.layers[0] = layer
+    predictor, _ = load_predictor(settings(f"run={folder}", config="predict"))
+    predictor.module.net.layers[0] = layer
     layer.forward = lambda x_BTD, words: x_BTD
-    assert reader.label(["a film"])[0].output in ("neg", "pos")
+    assert predictor.label(["a film"])[0].output in ("neg", "pos")
     with pytest.raises(UserError, match="model=base: a layer has no attribute `skip`, or a part does not append"):
-        reader.explain("a film")
+        predictor.explain("a film")

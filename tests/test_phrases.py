@@ -30,10 +30,11 @@ from imdbattn.nn.beyond.phrases import (
     phrase_keys,
 )
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import label_texts, open_settings, score_run
+from imdbattn.runs.score import open_settings, score_run
 from imdbattn.tasks.build import build_module, new_module, phrases_of, trained_module
-from imdbattn.tasks.learner import ReviewClassifier
+from imdbattn.tasks.reviews import ReviewModule
 
+from .commands import label_texts
 from .conftest import BAD, FILLER, GOOD
 from .nets import WORDS, net, reviews, vectors
 
@@ -311,16 +312,16 @@ def test_no_label_of_a_fold_is_in_its_ratios_whatever_the_reviews(texts, fold, c
 # --- whose ratios a review is read with -------------------------------------------------------------------------------
 
 
-def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewClassifier:
+def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewModule:
     """The rung over the phrases of these training reviews, its weights always the same ones, and nothing drawn."""
     cfg = settings(f"model={rung}", "model.embedding.mixout=0")
     model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
-    model.context.phrases = phrases_of(cfg["model"]["phrases"], data, classes, 3 + WORDS)
-    folds_N = folds_of(data.labels, cfg["model"]["phrases"]["folds"])
+    model.context.phrases = phrases_of(cfg.model.phrases, data, classes, 3 + WORDS)
+    folds_N = folds_of(data.labels, cfg.model.phrases.folds)
     return build_module(cfg, model, vectors(), [str(number) for number in range(classes)], folds_N)
 
 
-def trained_on(module: ReviewClassifier, batch: Batch) -> Tensor:
+def trained_on(module: ReviewModule, batch: Batch) -> Tensor:
     """The logits of a training step."""
     logits = []
     module._trainer = SimpleNamespace(world_size=1)

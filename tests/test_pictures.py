@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from imdbattn.tasks.draw import chosen_text, draw_run
 
 from imdbattn.data.corpus import prepare
 from imdbattn.errors import UserError
@@ -32,9 +33,10 @@ from imdbattn.nn.ladder import Words, sinusoids
 from imdbattn.nn.scores import Dot, ScaledDot
 from imdbattn.picture import draw
 from imdbattn.run_folder import open_run, read_curves
-from imdbattn.runs.score import label_texts, load_reader
+from imdbattn.runs.score import load_predictor
 from imdbattn.tasks import draw as pictures
-from imdbattn.tasks.draw import chosen_text, draw_run
+
+from .commands import label_texts
 
 TEXT = "The film was n't a great story , and it was a dull plot ."
 
@@ -45,7 +47,7 @@ def reader(trained, settings):
 
     def load(rung: str, *overrides: str):
         folder, _ = trained(rung, *overrides)
-        return load_reader(settings(f"run={folder}", config="picture"))[0]
+        return load_predictor(settings(f"run={folder}", config="picture"))[0]
 
     return load
 
@@ -227,7 +229,7 @@ def finished(trained):
     def run(rung: str, **changes):
         folder, _ = trained(rung)
         cfg, checkpoint = open_run(str(folder))
-        corpus = prepare(cfg["data"])
+        corpus = prepare(cfg.data)
         return trained_module(cfg, checkpoint, corpus.glove), corpus, cfg | changes
 
     return run

@@ -107,7 +107,7 @@ def test_sweeps_compose(command, settings):
         for one in overrides
     ]
     for job in product(*choices):
-        assert settings(*job)["model"]["name"]
+        assert settings(*job).model.name
 
 
 def test_a_sweep_resumes(shell, small, tmp_path):
@@ -182,7 +182,7 @@ def test_the_rung_that_readme_adds_builds(tmp_path):
     (tmp_path / "conf" / "model" / "mine.yaml").write_text(example)
     with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
         cfg = validate(plain_dict(compose("train", ["model=mine"]))).model_dump()
-    model = build_net(cfg["model"], vectors(), 2, None)
+    model = build_net(cfg.model, vectors(), 2, None)
     assert (model.layers[0].f.heads, model.head.in_features) == (4, 64)
 
 

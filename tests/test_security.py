@@ -22,10 +22,12 @@ from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.show import page, print_readings
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
-from imdbattn.runs.score import label_texts, score_run
+from imdbattn.runs.score import score_run
 from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials, visible
 from tests.test_report import SVG, made_up, markdown_tables
+
+from .commands import label_texts
 
 ROOT = Path(__file__).parents[1]
 

@@ -24,10 +24,11 @@ from imdbattn.errors import UserError
 from imdbattn.predict import predict
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
-from imdbattn.runs.score import label_texts, score_run, with_changes
+from imdbattn.runs.score import score_run, with_changes
 from imdbattn.tasks.build import trained_writer
-from imdbattn.tasks.seq2seq import Outputs, SequenceWriter
+from imdbattn.tasks.seq2seq import TASK, Seq2SeqModule, Seq2SeqScores
 
+from .commands import label_texts
 from .test_many_processes import TOLD, free_port, start
 from .test_resume import differences, stops
 
@@ -114,7 +115,7 @@ def test_the_loss_is_that_of_each_pair_by_itself(ran, settings, kind):
     """Nats a symbol, the end's own symbol counted."""
     folder, metrics = ran(kind)
     cfg = settings(*KINDS[kind])
-    net, corpus = trained_writer(cfg, folder / "checkpoints" / "best.ckpt").net, prepare(cfg["data"])
+    net, corpus = trained_writer(cfg, folder / "checkpoints" / "best.ckpt").net, prepare(cfg.data)
     test = corpus.splits["test"]
     sides = [
         [side.ids[a:b].tolist() for a, b in zip(side.offsets[:-1], side.offsets[1:], strict=True)]
@@ -135,7 +136,7 @@ def test_every_symbol_weighs_the_same_in_the_loss_that_is_trained_on():
     )
     ones_B = torch.ones(2, dtype=torch.int64)
     batch = PairBatch(ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False)
-    module = SequenceWriter(lambda *_: logits_BTV, torch.optim.SGD, {})
+    module = Seq2SeqModule(lambda *_: logits_BTV, torch.optim.SGD, {})
     module._trainer = SimpleNamespace(world_size=1)
     assert module.training_step(batch, 0).item() == pytest.approx(2 * np.log(2), rel=1e-6)
 
@@ -143,7 +144,9 @@ def test_every_symbol_weighs_the_same_in_the_loss_that_is_trained_on():
 def test_an_output_is_right_that_is_any_of_the_references():
     numbers_N = torch.ones(3)
     references = [["a b", "c"], ["a b", "c"], ["a b", "c"]]
-    outputs = Outputs(torch.arange(3), numbers_N, numbers_N, numbers_N, -numbers_N, ["c", "a b", "a"], references, True)
+    outputs = Seq2SeqScores(
+        torch.arange(3), numbers_N, numbers_N, numbers_N, -numbers_N, ["c", "a b", "a"], references, True
+    )
     assert outputs.columns()["right"].tolist() == [True, True, False]
     assert outputs.accuracy == outputs.values()["accuracy"] == pytest.approx(2 / 3)
 
@@ -171,7 +174,7 @@ def test_bleu_of_a_worked_example():
     texts = ["<unk> is here today .", "i <unk> it"]
     references = [["she is here today .", "the <unk> was here"], ["now i <unk> it"]]
     zeros_N = torch.zeros(2)
-    found = Outputs(torch.arange(2), zeros_N, zeros_N, zeros_N, zeros_N, texts, references, True).values()["bleu"]
+    found = Seq2SeqScores(torch.arange(2), zeros_N, zeros_N, zeros_N, zeros_N, texts, references, True).values()["bleu"]
     assert found == pytest.approx(100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9)
 
 
@@ -360,7 +363,7 @@ def test_two_processes_give_the_losses_and_results_of_one(tmp_path):
 @pytest.fixture
 def stopping(monkeypatch):
     """stopping(step, how): in that step training gets a signal, or crashes (how=None); stopping(None): never."""
-    return stops(monkeypatch, SequenceWriter)
+    return stops(monkeypatch, Seq2SeqModule)
 
 
 LSTM = ("model.cell=lstm", "model.layers=2", "model.dropout=0.2")
@@ -393,7 +396,7 @@ def test_resume_alone_goes_on_with_a_runs_own_task_and_settings(ran, settings):
         assert resumed(settings(), [f"resume={folder}"], folder) == theirs
         for words in (KINDS[kind], ["task=seq2seq"]):
             assert resumed(settings(*words), words, folder) == theirs
-        other = settings("logger=none")["logger"]
+        other = settings("logger=none").logger
         assert resumed(settings("logger=none"), ["logger=none"], folder) == theirs | {"logger": other}
 
 

