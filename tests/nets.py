@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.phrases import Phrases
-from imdbattn.tasks.reviews import build_net, phrases_of
+from imdbattn.tasks.build import make_learner
+from imdbattn.tasks.reviews import ReviewModule, build_net, phrases_of
 
 WIDTH, WORDS = 10, 60
 
@@ -45,6 +46,12 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return built.eval()
+
+
+def learner(cfg: Any, net: torch.nn.Module, classes: int = 3, folds_N: torch.Tensor | None = None) -> ReviewModule:
+    """The Lightning module around a net. cfg: the settings of a training run."""
+    facts = {"vectors": vectors().fingerprint, "labels": [str(number) for number in range(classes)]}
+    return make_learner(ReviewModule, cfg, net, facts, folds_N=folds_N)
 
 
 def batch(model: torch.nn.Module, reviews: list[list[int]], order=None, padding: int = 0, **options) -> Batch:

@@ -508,7 +508,7 @@ def test_the_w_and_b_run_is_the_same_in_parts_that_say_so(whole, stopping, tmp_p
     files = sorted((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     first, second = map(run_of, files)
     assert first.run_id == second.run_id
-    assert (first.notes, second.notes) == ("", "part 2: goes on where the part before was stopped")
+    assert (first.notes, second.notes) == ("", "part 2: resumes the previous part")
 
 
 # --- from outside ----------------------------------------------------------------------------------------------------
