@@ -128,7 +128,9 @@ def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
     use_onednn()  # as in training, for the same bits
     keep_memory()
     settings, checkpoint = open_settings(cfg)
-    return task_of(settings).predictor(settings, checkpoint), checkpoint.parents[1]
+    if (predictor := task_of(settings).predictor(settings, checkpoint)) is None:
+        raise UserError(f"run={cfg.run} is a run of task={settings.task}, which cannot be applied to new texts")
+    return predictor, checkpoint.parents[1]
 
 
 def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Reading]:
