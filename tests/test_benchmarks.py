@@ -58,9 +58,9 @@ def test_the_ladder_on_a_gpu_trains_as_long_as_on_a_cpu():
 
 
 @pytest.fixture
-def packed(small, settings, tmp_path, monkeypatch) -> Path:
+def packed(small, data_settings, tmp_path, monkeypatch) -> Path:
     """The small world as one file."""
-    corpus = prepare(settings(*small)["data"])
+    corpus = prepare(data_settings(*small))
     monkeypatch.setattr(gpu, "prepare", lambda cfg: corpus)
     monkeypatch.setattr(gpu, "settings", lambda: {"data": None})
     gpu.pack(tmp_path / "corpus.npz")
