@@ -246,7 +246,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "removed and unknown": (typed("~optim.betas"), r"error: there is no setting optim\.betas to remove\n$"),
     "unknown in a group that accepts further keys": (
         typed("optim.betas=1"),
-        r"no setting optim\.betas; \+optim\.betas=\.\.\. passes it to",
+        r"no setting optim\.betas; \+optim\.betas=\.\.\. passes it to the class",
     ),
     "removed": (typed("~seed"), "~seed: a setting cannot be removed; give it another value, seed=..."),
     "unknown rung": (typed("model=residul"), "model=residul is not a choice: model=residual is the nearest of base, "),
