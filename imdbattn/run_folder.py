@@ -18,7 +18,6 @@ from imdbattn.errors import UserError
 from imdbattn.files import atomically, write_atomically
 from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import read_settings
-from imdbattn.settings.schema import read_run
 
 SPLIT_FILES = {  # of each split: predictions, and the texts they belong to
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -98,6 +97,8 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
 
     trust, own: see `refuse_untrusted`.
     """
+    from imdbattn.settings.schema import read_run  # pydantic, for which `--help` does not wait
+
     if not run:
         raise UserError("run=<run folder> is needed: the path that training printed at its end")
     folder = Path(run).expanduser()

@@ -9,9 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.runs.resume import resumed, was_restarted
 from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, command, in_sweep, plain_dict, without_gc
-from imdbattn.settings.schema import validate
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")
@@ -21,6 +19,9 @@ def main(cfg: DictConfig) -> float | None:
         from imdbattn.sweep.job import run_job
 
         return run_job(cfg)
+
+    from imdbattn.runs.resume import resumed, was_restarted
+    from imdbattn.settings.schema import validate  # pydantic, for which `--help` does not wait
 
     settings, job = plain_dict(cfg), HydraConfig.get()
     folder = Path(job.runtime.output_dir).resolve()  # runs/latest is a link

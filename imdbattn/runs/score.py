@@ -16,7 +16,7 @@ from imdbattn.explain.reading import Reading
 from imdbattn.explain.show import DETAILED
 from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
-from imdbattn.settings.keys import flat, overlay
+from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json, visible
 from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import build_data, build_pair_data, trained_module, trained_writer
@@ -26,12 +26,6 @@ from imdbattn.tasks.reader import Reader
 from imdbattn.tasks.seq2seq import Writer
 
 log = logging.getLogger(__name__)
-
-REQUIRED = ("seed", "model.name", "data.source", "data.eval_batch_tokens", "optim._target_", "trainer.precision")
-REQUIRED_BY_TASK = {
-    "reviews": ("model.embedding.standardize", "data.tokenizer", "data.max_tokens", "data.glove.source"),
-    "seq2seq": ("model.hidden", "data.batch_tokens"),
-}
 
 
 def run_facts(cfg: Mapping[str, Any], corpus: Any) -> dict[str, Any]:
@@ -56,22 +50,14 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
 def open_settings(cfg: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
     """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best checkpoint.
 
-    Raises UserError for wrong input, or when settings are missing.
+    Raises UserError for wrong input, and for a run that predicts nothing about reviews or pairs.
     """
     settings, checkpoint = open_run(cfg["run"], cfg.get("trust"))
-    task, file, keys = settings.get("task", "reviews"), checkpoint.parents[1] / "config.yaml", flat(settings)
-    if task == "masked_words":
+    if settings.get("task") == "masked_words":
         raise UserError(
             f"run={cfg['run']} is a run of task=masked_words, which labels no reviews: train a classifier that starts "
             f"from it, model=pretrained init={cfg['run']}"
         )
-    if task not in REQUIRED_BY_TASK:
-        raise UserError(f"{file} has task={task}, which is not one of {', '.join(REQUIRED_BY_TASK)}: train again")
-    required = [*REQUIRED, *REQUIRED_BY_TASK[task]]
-    if task == "seq2seq":
-        required.append("data.letters" if keys.get("data.source") == "reverse" else "data.languages")
-    if missing := [key for key in required if key not in keys]:
-        raise UserError(f"{file} lacks {missing[0]}: copy the run folder again, or train again")
     return with_changes(settings, cfg["data"]), checkpoint
 
 
