@@ -244,7 +244,10 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "misspelt and forced": (typed("++patiense=1"), "no setting patiense; the nearest is patience"),
     "added twice": (typed("+seed=3"), r"seed is already a setting: omit the \+"),
     "removed and unknown": (typed("~optim.betas"), r"error: there is no setting optim\.betas to remove\n$"),
-    "unknown in a group that accepts further keys": (typed("optim.betas=1"), r"no setting optim\.betas; --help lists"),
+    "unknown in a group that accepts further keys": (
+        typed("optim.betas=1"),
+        r"no setting optim\.betas; \+optim\.betas=\.\.\. passes it to the class",
+    ),
     "removed": (typed("~seed"), "~seed: a setting cannot be removed; give it another value, seed=..."),
     "unknown rung": (typed("model=residul"), "model=residul is not a choice: model=residual is the nearest of base, "),
     "unknown choice": (typed("debug=x"), "debug=x is not a choice: choose one of fast, overfit"),

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from imdbattn import dashboard
 from imdbattn.errors import UserError
-from imdbattn.tracking import publish
+from imdbattn.tracking import dashboard, publish, wandb_run
 from imdbattn.tracking.loggers import build_loggers, finish_loggers
 
 from .test_wandb import COMPARISON
@@ -138,6 +137,6 @@ def test_what_wandb_refuses_is_passed_on_in_one_line(settings, monkeypatch):
             raise ValueError("permission\ndenied")
 
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    monkeypatch.setattr("imdbattn.data.reviews.http_status", lambda *_: 200)
-    with pytest.raises(UserError, match="did not take the dashboard: permission denied"):
+    monkeypatch.setattr(wandb_run, "http_status", lambda *_: 200)
+    with pytest.raises(UserError, match="did not save the dashboard: permission denied"):
         dashboard.save(Refused(), 1)

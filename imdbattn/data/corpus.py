@@ -51,7 +51,7 @@ class ReviewCorpus(Corpus):
         return self.folder / texts_file(split)
 
 
-def prepare(cfg: dict, uncut: bool = False) -> ReviewCorpus:
+def prepare(cfg: Any, uncut: bool = False) -> ReviewCorpus:
     """The corpus that the `data` settings describe.
 
     uncut: no split is cut from another, and a single file is a test set (for scoring).
@@ -59,9 +59,9 @@ def prepare(cfg: dict, uncut: bool = False) -> ReviewCorpus:
     """
     glove = load_vectors(cfg)
     source = find_source(cfg)
-    shares = None if uncut else {name: cfg[f"{name}_share"] for name in ("validation", "test")}
+    shares = None if uncut else {name: getattr(cfg, f"{name}_share") for name in ("validation", "test")}
     share_list = None if shares is None else list(shares.values())
-    identity = [FORMAT, source.name, source.key, share_list, signature(cfg["tokenizer"]), glove.fingerprint]
+    identity = [FORMAT, source.name, source.key, share_list, signature(cfg.tokenizer), glove.fingerprint]
 
     def build(folder: Path) -> None:
         import pyarrow as pa
@@ -69,7 +69,7 @@ def prepare(cfg: dict, uncut: bool = False) -> ReviewCorpus:
         log.info("Reading and tokenising: %s", source.name)
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # twice the size of the texts, which Arrow would keep
-        write(folder, cut_reviews(reviews, source.name, shares), source, Tokenizer(cfg["tokenizer"], glove.words))
+        write(folder, cut_reviews(reviews, source.name, shares), source, Tokenizer(cfg.tokenizer, glove.words))
 
     folder, meta = cached(cfg, identity, build)
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
@@ -80,7 +80,7 @@ def prepare(cfg: dict, uncut: bool = False) -> ReviewCorpus:
     return ReviewCorpus(splits=splits, glove=glove, facts=facts, folder=folder, **meta)
 
 
-def prepare_unlabelled(cfg: dict) -> ReviewCorpus:
+def prepare_unlabelled(cfg: Any) -> ReviewCorpus:
     """The corpus of `prepare`, with the reviews of data.unlabelled, if any, added to training; labels are not used.
 
     A text that is also in validation or test is left out. Raises UserError for anything that cannot be read.
@@ -88,10 +88,10 @@ def prepare_unlabelled(cfg: dict) -> ReviewCorpus:
     corpus = prepare(cfg)
     facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
     corpus = replace(corpus, items="masked words", facts=facts)
-    if not cfg.get("unlabelled"):
+    if not getattr(cfg, "unlabelled", None):
         return corpus
-    source = unlabelled_source(cfg["unlabelled"], cfg["encoding_errors"])
-    identity = [FORMAT, "unlabelled", source.key, signature(cfg["tokenizer"]), corpus.glove.fingerprint]
+    source = unlabelled_source(cfg.unlabelled, cfg.encoding_errors)
+    identity = [FORMAT, "unlabelled", source.key, signature(cfg.tokenizer), corpus.glove.fingerprint]
     identity += [corpus.fingerprints["validation"], corpus.fingerprints["test"]]
 
     def build(folder: Path) -> None:
@@ -99,7 +99,7 @@ def prepare_unlabelled(cfg: dict) -> ReviewCorpus:
         train = source.load().splits["train"]
         kept = [n for n, text in enumerate(train.texts) if unspaced(text) not in held_out]
         rest = Texts({"train": train.take(kept)}, dropped=len(train) - len(kept))
-        write(folder, rest, source, Tokenizer(cfg["tokenizer"], corpus.glove.words))
+        write(folder, rest, source, Tokenizer(cfg.tokenizer, corpus.glove.words))
 
     folder, meta = cached(cfg, identity, build)
     added = meta["fingerprints"]["train"]
@@ -111,9 +111,9 @@ def prepare_unlabelled(cfg: dict) -> ReviewCorpus:
     )
 
 
-def load_vectors(cfg: dict) -> Glove:
+def load_vectors(cfg: Any) -> Glove:
     """The vectors that the `data` settings name."""
-    return load_glove(**cfg["glove"], cache_dir=cfg["cache_dir"])
+    return load_glove(**cfg.glove.model_dump(), cache_dir=cfg.cache_dir)
 
 
 def unspaced(text: str) -> str:
@@ -124,10 +124,10 @@ def unspaced(text: str) -> str:
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 
-def cached(cfg: dict, identity: list[Any], build: Callable[[Path], None]) -> tuple[Path, dict[str, Any]]:
+def cached(cfg: Any, identity: list[Any], build: Callable[[Path], None]) -> tuple[Path, dict[str, Any]]:
     """The cache entry of that identity, built if it is missing, and its meta.json. Raises UserError if damaged."""
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
-    folder = build_once(cache_root(cfg["cache_dir"]) / "tokens" / key, build)
+    folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
     check_seal(folder)
     return folder, json.loads((folder / "meta.json").read_text())
 

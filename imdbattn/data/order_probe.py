@@ -14,7 +14,6 @@ the other words does.
 
 import math
 import random
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -45,27 +44,29 @@ SLOTS = [
 PAIRS = math.prod(map(len, SLOTS))
 
 
-def check_settings(probe: Mapping[str, Any]) -> None:
+def check_settings(probe: Any) -> None:
     """Raises UserError unless a corpus can be made from the `data.probe` settings: seed and reviews of each split."""
     for name in ("seed", *SPLITS):
-        if type(value := probe.get(name)) is not int or value < 0:
+        if type(value := getattr(probe, name)) is not int or value < 0:
             value = "null" if value is None else value
             raise UserError(f"data.probe.{name}={value} must be a whole number, at least 0")
     for name in SPLITS:
-        if probe[name] < 2 or probe[name] % 2:
-            raise UserError(f"data.probe.{name}={probe[name]} must be even and at least 2: reviews come in pairs")
-    if (total := sum(probe[name] for name in SPLITS)) > 2 * PAIRS:
+        if getattr(probe, name) < 2 or getattr(probe, name) % 2:
+            raise UserError(
+                f"data.probe.{name}={getattr(probe, name)} must be even and at least 2: reviews come in pairs"
+            )
+    if (total := sum(getattr(probe, name) for name in SPLITS)) > 2 * PAIRS:
         raise UserError(
             f"data.probe.train, validation and test ask for {total:,} reviews, but there are {2 * PAIRS:,}: use fewer"
         )
 
 
-def order_probe_source(probe: Mapping[str, Any] | None) -> Source:
+def order_probe_source(probe: Any) -> Source:
     """All three splits of the corpus; `probe` are the `data.probe` settings."""
     if probe is None:
         raise UserError("data.source=order_probe needs the settings of data.probe: data=order_probe brings them")
     check_settings(probe)
-    wanted = {name: probe[name] for name in ("seed", *SPLITS)}
+    wanted = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
     return Source(
         "order_probe",
         "Order probe (generated)",

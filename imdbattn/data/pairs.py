@@ -121,9 +121,7 @@ class PairCorpus(Corpus):
     target_vocabulary: Vocabulary
 
 
-def prepare(
-    cfg: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary] | None = None, uncut: bool = False
-) -> PairCorpus:
+def prepare(cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, uncut: bool = False) -> PairCorpus:
     """The corpus that the `data` settings describe.
 
     vocabularies: of source and target, of a trained run; None counts them, on the training pairs alone.
@@ -131,10 +129,10 @@ def prepare(
     Raises UserError for anything that cannot be read.
     """
     source = find_source(cfg)
-    shares = None if uncut else {name: cfg.get(f"{name}_share", 0.0) for name in ("test", "validation")}
+    shares = None if uncut else {name: getattr(cfg, f"{name}_share", 0.0) for name in ("test", "validation")}
     texts = cut(source.load(), source.name, shares, BY_SOURCE)
     groups = {name: split if name == "train" else by_source(split) for name, split in texts.splits.items()}
-    of_source, of_target = vocabularies or count(groups["train"], cfg.get("min_frequency", 1))
+    of_source, of_target = vocabularies or count(groups["train"], getattr(cfg, "min_frequency", 1))
     splits = {name: encode(split, of_source, of_target) for name, split in groups.items()}
     unknown = {}
     for name, pairs in splits.items():
@@ -186,11 +184,11 @@ def parts(split: Split) -> Iterator[str]:
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-def split_text(text: str, cfg: Mapping[str, Any]) -> list[str]:
+def split_text(text: str, cfg: Any) -> list[str]:
     """A typed text as symbols: capital letters without spaces, or words as in the data; none if it is blank."""
-    if cfg["source"] == "reverse":
+    if cfg.source == "reverse":
         return list("".join(text.split()).upper())
-    return normalised(text, cfg["lower"]).split()
+    return normalised(text, cfg.lower).split()
 
 
 def normalised(text: str, lower: bool) -> str:
@@ -213,31 +211,31 @@ class Pair(NamedTuple):
     target: str
 
 
-def check_settings(cfg: Mapping[str, Any]) -> None:
+def check_settings(cfg: Any) -> None:
     """Raises UserError if a setting of conf/data/translation.yaml is missing, or the shares leave no training."""
-    if missing := [key for key in SETTINGS if key not in cfg]:
+    if missing := [key for key in SETTINGS if not hasattr(cfg, key)]:
         raise UserError(f"data.source={cfg['source']} needs data.{missing[0]}: data=translation brings it")
-    shares = [cfg["validation_share"], cfg["test_share"]]
+    shares = [cfg.validation_share, cfg.test_share]
     if not (min(shares) > 0 and sum(shares) < 1):
         raise UserError(
             f"data.validation_share={shares[0]} and test_share={shares[1]} must be above 0, together below 1"
         )
 
 
-def find_source(cfg: Mapping[str, Any]) -> Source:
+def find_source(cfg: Any) -> Source:
     """The source that the `data` settings name; `auto` is decided here.
 
     Raises UserError for an unknown source, settings that contradict each other, or a missing path or dataset.
     """
-    if cfg["source"] == "reverse":
+    if cfg.source == "reverse":
         return reverse_source(cfg)
     check_settings(cfg)
     kind = choose_kind(cfg, SOURCES, LOCATIONS)
     if kind == "hub":
         return hub_source(cfg)
     if kind == "path":
-        return file_source(kind, Path(os.path.expanduser(cfg["path"])), cfg)
-    languages = cfg["languages"]
+        return file_source(kind, Path(os.path.expanduser(cfg.path)), cfg)
+    languages = cfg.languages
     if sorted(languages) != sorted(PACKAGED_LANGUAGES):
         known = ",".join(PACKAGED_LANGUAGES)
         raise UserError(
@@ -246,7 +244,7 @@ def find_source(cfg: Mapping[str, Any]) -> Source:
     return file_source("packaged", PACKAGED, cfg, turned=languages != PACKAGED_LANGUAGES)
 
 
-def file_source(kind: str, path: Path, cfg: Mapping[str, Any], turned: bool = False) -> Source:
+def file_source(kind: str, path: Path, cfg: Any, turned: bool = False) -> Source:
     """A file of tab-separated pairs, to be cut; turned: its first column is the target."""
     if not os.path.isfile(path):  # False as well for a name that is too long
         problem = "is not a regular file" if os.path.exists(path) else "does not exist"
@@ -256,18 +254,18 @@ def file_source(kind: str, path: Path, cfg: Mapping[str, Any], turned: bool = Fa
         checksum = sha256_of(path)
     except OSError as error:
         raise UserError(f"data.path={path} cannot be read ({error.strerror}): make it readable") from error
-    name = str(path.resolve()) if kind == "path" else f"Packaged pairs {'-'.join(cfg['languages'])}"
+    name = str(path.resolve()) if kind == "path" else f"Packaged pairs {'-'.join(cfg.languages)}"
 
     def load() -> Texts:
-        pairs = read_pairs(path, cfg["encoding_errors"])
+        pairs = read_pairs(path, cfg.encoding_errors)
         return clean({"": (Pair(row, target, source) for row, source, target in pairs) if turned else pairs}, name, cfg)
 
-    return Source(kind, name, repr((checksum, turned, cfg["encoding_errors"], cfg["limit"])), load)
+    return Source(kind, name, repr((checksum, turned, cfg.encoding_errors, cfg.limit)), load)
 
 
-def hub_source(cfg: Mapping[str, Any]) -> Source:
+def hub_source(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
-    hub, config, keys = cfg["hub"], cfg["hub_config"], cfg["languages"]
+    hub, config, keys = cfg.hub, cfg.hub_config, cfg.languages
     if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", hub):  # the library reads a path of this machine as such
         raise UserError(f"data.hub={hub} must be owner/name of a dataset at the hub; data.path reads a file")
     found = load_hub(hub, "data.hub", "data.path=<a file of pairs> and data.source=packaged need no hub", name=config)
@@ -279,7 +277,7 @@ def hub_source(cfg: Mapping[str, Any]) -> Source:
             raise UserError(f"data.hub={hub} has no column '{COLUMN}', but {', '.join(part.column_names)}: use another")
 
     def read(part: Any) -> Iterator[Pair]:
-        rows = range(min(len(part), cfg["limit"] or len(part)))
+        rows = range(min(len(part), cfg.limit or len(part)))
         for row, sides in enumerate(part.select(rows)[COLUMN][:]):
             if not isinstance(sides, Mapping):
                 raise UserError(f"data.hub={hub}: '{COLUMN}' holds no pairs by language, but '{str(sides)[:60]}'")
@@ -292,7 +290,7 @@ def hub_source(cfg: Mapping[str, Any]) -> Source:
         tables = {name: read(part) for name, part in parts.items()}
         return clean({"": tables["train"]} if list(tables) == ["train"] else tables, hub, cfg)
 
-    key = repr((hub, config, keys, cfg["limit"], [part._fingerprint for part in parts.values()]))
+    key = repr((hub, config, keys, cfg.limit, [part._fingerprint for part in parts.values()]))
     return Source("hub", hub, key, load)
 
 
@@ -313,13 +311,13 @@ def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
         yield Pair(row, source, rest.partition("\t")[0])
 
 
-def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Mapping[str, Any]) -> Texts:
+def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
     """Normalised pairs of each split, each once and not too long. Raises UserError for an empty side."""
-    longest, splits, dropped = cfg["max_tokens"], {}, 0
+    longest, splits, dropped = cfg.max_tokens, {}, 0
     for split, pairs in tables.items():
         found: dict[tuple[str, str], int] = {}
-        for row, *sides in islice(pairs, cfg["limit"]):
-            source, target = (normalised(side, cfg["lower"]) for side in sides)
+        for row, *sides in islice(pairs, cfg.limit):
+            source, target = (normalised(side, cfg.lower) for side in sides)
             if not source or not target:
                 where, side = f"{name}, {split}" if len(tables) > 1 else name, "target" if source else "source"
                 raise UserError(f"{where}: {counted(row)} has an empty {side}: fill it, or remove the row")

@@ -22,15 +22,15 @@ MOST = 10_000_000  # strings of a split
 HELD_OUT_SHARE = 4  # test, and validation, get at most one in so many of the strings of a length
 
 
-def check_settings(cfg: Mapping[str, Any]) -> None:
+def check_settings(cfg: Any) -> None:
     """Raises UserError naming the key of the `data` settings whose value is wrong."""
     limits = {"letters": (2, len(ascii_uppercase)), **dict.fromkeys(SPLITS, (1, MOST))}
     for key, (least, most) in limits.items():
-        if type(value := cfg.get(key)) is not int or not least <= value <= most:
+        if type(value := getattr(cfg, key, None)) is not int or not least <= value <= most:
             value = "null" if value is None else value
             raise UserError(f"data.{key}={value} must be a whole number, at least {least} and at most {most:,}")
     for key in ("lengths", "test_lengths"):
-        bounds = cfg.get(key)
+        bounds = getattr(cfg, key, None)
         if bounds is None and key == "test_lengths":
             continue
         if not isinstance(bounds, list) or len(bounds) != 2 or any(type(bound) is not int for bound in bounds):
@@ -39,16 +39,16 @@ def check_settings(cfg: Mapping[str, Any]) -> None:
             raise UserError(f"data.{key}={bounds} must rise, from at least 1 to at most {LONGEST}")
 
 
-def reverse_source(cfg: Mapping[str, Any]) -> Source:
+def reverse_source(cfg: Any) -> Source:
     """All three splits of the strings; cfg is conf/data/reverse.yaml."""
     check_settings(cfg)
-    lengths = tuple(cfg["lengths"])
+    lengths = tuple(cfg.lengths)
     wanted = {
-        "seed": cfg["seed"],
-        "letters": cfg["letters"],
+        "seed": cfg.seed,
+        "letters": cfg.letters,
         "lengths": lengths,
-        "test_lengths": tuple(cfg.get("test_lengths") or lengths),
-        **{split: cfg[split] for split in SPLITS},
+        "test_lengths": tuple(getattr(cfg, "test_lengths", None) or lengths),
+        **{split: getattr(cfg, split) for split in SPLITS},
     }
     shortest, longest = wanted["test_lengths"]
     test_set = f"{wanted['letters']} letters, lengths {shortest} to {longest}, seed {wanted['seed']}"

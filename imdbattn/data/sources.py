@@ -68,17 +68,17 @@ class Rule(NamedTuple):
     # (items, shares of the splits to cut, texts of the given splits) -> indices of train and of these splits
 
 
-def choose_kind(cfg: Mapping[str, Any], kinds: Collection[str], locations: Mapping[str, str]) -> str:
+def choose_kind(cfg: Any, kinds: Collection[str], locations: Mapping[str, str]) -> str:
     """The source that data.source names; `auto` is the one whose location is given, if any.
 
     locations: kinds that need a setting of the same name -> its description.
     Raises UserError for an unknown source, or one that does not go with the locations.
     """
-    source, given = cfg.get("source"), [kind for kind in locations if cfg.get(kind)]
+    source, given = getattr(cfg, "source", None), [kind for kind in locations if getattr(cfg, kind, None)]
     if source not in kinds:
         raise UserError(f"data.source={source} is unknown; choose one of {', '.join(kinds)}")
     if len(given) > 1:
-        both = " and ".join(f"data.{kind}={cfg[kind]}" for kind in given)
+        both = " and ".join(f"data.{kind}={getattr(cfg, kind)}" for kind in given)
         raise UserError(f"{both} are both given: leave one at null")
     kind = given[0] if given and source == "auto" else str(source)
     if given and given[0] != kind:
