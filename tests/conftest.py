@@ -98,6 +98,12 @@ def settings():
 
 
 @pytest.fixture(scope="session")
+def data_settings(settings):
+    """data_settings(overrides...): the group `data` of those settings, as an object."""
+    return lambda *overrides: validate(settings(*overrides)).data
+
+
+@pytest.fixture(scope="session")
 def warm_commands():
     started: list[WarmCommands] = []
 

@@ -202,15 +202,15 @@ def write_unlabelled(folder):
     return texts
 
 
-def test_reviews_without_labels_join_training_and_no_held_out_text_does(settings, small, world, tmp_path):
+def test_reviews_without_labels_join_training_and_no_held_out_text_does(data_settings, small, world, tmp_path):
     texts = write_unlabelled(tmp_path)
-    cfg = settings(*small, "task=masked_words")["data"]
+    cfg = data_settings(*small, "task=masked_words")
     plain = prepare_unlabelled(cfg)
     held_out = pq.read_table(plain.texts("validation"))["text"][0].as_py()
     with (tmp_path / "reviews.txt").open("a") as file:
         file.write(f"  {held_out} \n")  # however it is spaced
     for where in (tmp_path / "aclImdb", tmp_path / "aclImdb" / "train" / "unsup", tmp_path / "reviews.txt"):
-        more = prepare_unlabelled(cfg | {"unlabelled": str(where)})
+        more = prepare_unlabelled(cfg.model_copy(update={"unlabelled": str(where)}))
         before, after = plain.splits["train"], more.splits["train"]
         assert len(after) == len(before) + len(texts)
         assert torch.equal(after.ids[: len(before.ids)], before.ids)
@@ -232,16 +232,16 @@ def test_reviews_without_labels_join_training_and_no_held_out_text_does(settings
         ("nulls.txt", "has a null byte"),
     ],
 )
-def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(settings, small, tmp_path, where, words):
+def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(data_settings, small, tmp_path, where, words):
     for folder in ("empty", "halves/test/pos", "links"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "links" / "gone.txt").symlink_to(tmp_path / "gone")
     (tmp_path / "table.csv").write_text("text\nA film.\n")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 \xe9\n"[:3] + b"f\xe9\n")
     (tmp_path / "nulls.txt").write_bytes(b"good\0film\n")
-    cfg = settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
+    cfg = data_settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
     with pytest.raises(UserError) as error:
-        prepare_unlabelled(cfg["data"])
+        prepare_unlabelled(cfg)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 
