@@ -34,8 +34,8 @@ from imdbattn.runs.score import label_texts, open_settings, score_run
 from imdbattn.tasks.build import build_module, new_module, phrases_of, trained_module
 from imdbattn.tasks.learner import ReviewClassifier
 
-from .conftest import BAD, FILLER, GOOD
 from .nets import WORDS, net, reviews, vectors
+from .world import BAD, FILLER, GOOD
 
 FOLDS, ROWS = 4, 12  # ROWS: ids there are
 Phrase = tuple[int, ...]  # ids in the order in which they are read

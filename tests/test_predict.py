@@ -17,7 +17,7 @@ from imdbattn.data.text_files import open_lines, read_lines
 from imdbattn.runs.score import label_each, label_texts, load_reader
 from imdbattn.settings.cli import quote, take_argument
 from imdbattn.settings.keys import BEYOND, RUNGS
-from tests.conftest import BAD, FILLER, GOOD
+from tests.world import BAD, FILLER, GOOD
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
 
