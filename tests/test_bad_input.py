@@ -27,8 +27,8 @@ from imdbattn.data.glove import load_glove
 from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import label_texts
-from imdbattn.settings.schema import validate
+
+from .commands import label_texts
 
 Arguments = Callable[["Place"], list[str]]
 ROWS = [(f"a {('dull', 'good')[n % 2]} film word{n}", ("neg", "pos")[n % 2]) for n in range(40)]
@@ -166,7 +166,7 @@ def flipped(pattern: str) -> Arguments:
     """A byte in the middle of a file of the cache has one bit changed."""
 
     def make(place: Place) -> list[str]:
-        corpus, copy = prepare(validate(place.settings(*place.small)).data), place.folder / "cache"
+        corpus, copy = prepare(place.settings(*place.small).data), place.folder / "cache"
         for entry in (corpus.folder, corpus.glove.folder):
             shutil.copytree(entry, copy / entry.relative_to(corpus.folder.parents[1]))
         (file,) = copy.glob(pattern)
