@@ -1,11 +1,10 @@
-"""Bags of words beside the ladder: the same split and rows, ordinary run folders, and a Markdown table.
+"""Bags of words on the same split and rows as the ladder, as ordinary run folders, with a Markdown table.
 
-    python benchmarks/baselines.py --folder runs/baselines --only nb_svm mean_glove
+    python -m benchmarks.baselines --folder runs/baselines --only nb_svm mean_glove
     python -m imdbattn.compare runs=[runs/ladder,runs/baselines]
 
 Each baseline is fitted for every value of its one hyper-parameter; the best by validation accuracy is scored on test,
-once. All read whole reviews, as words of data.tokenizer, and those that count words count the ones without a vector
-too: so they see more of a review than the rungs do.
+once. All read whole reviews, as words of data.tokenizer. Those that count words include words without a vector.
 
 Shape suffixes: N reviews of a split, F features, C classes, D width of the vectors.
 """
@@ -24,11 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from imdbattn.data.corpus import ReviewCorpus, prepare
+from benchmarks.common import settings
+from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import as_tensor
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.tokens import Tokenizer
@@ -37,13 +36,11 @@ from imdbattn.files import make_folder, write_atomically
 from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predictions
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import pinned
-from imdbattn.runs.score import run_facts, score_facts
-from imdbattn.settings.cli import conf_dir, plain_dict, quote
-from imdbattn.settings.schema import validate
+from imdbattn.settings import SPLIT_FILES, quoted
 from imdbattn.tasks.learner import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
-FASTTEXT = "fasttext-wheel"  # not fasttext 0.9.3, which with one thread starts from uninitialised memory
+FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
 
 
 class Task(NamedTuple):
@@ -58,7 +55,7 @@ class Task(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A fitted baseline: what it says of a split's features, as logits (N, C), and how many numbers it learned."""
+    """A fitted baseline: a function from the features of a split to logits (N, C), and its number of parameters."""
 
     logits_NC: Callable[[Any], np.ndarray]
     parameters: int
@@ -68,11 +65,11 @@ Features = dict[str, Any]  # of each split
 
 
 class Baseline(NamedTuple):
-    """features(task) are counted once; fit(features, task, value, seed) is called for each value of the grid."""
+    """features(task) is called once, fit(features, task, value, seed) for each value of the grid."""
 
     features: Callable[[Task], Features]
     fit: Callable[[Features, Task, float, int], Model]
-    setting: str  # what the values of the grid are
+    setting: str  # name of the hyper-parameter
     grid: Sequence[float]
 
 
@@ -80,7 +77,7 @@ class Baseline(NamedTuple):
 
 
 def mean_vectors(task: Task) -> Features:
-    """(N, D): the mean of a review's GloVe vectors, standardised over training; a word without one counts as zeros."""
+    """(N, D): the mean of a review's GloVe vectors, standardised; zeros for words without one."""
     from sklearn.preprocessing import StandardScaler
 
     vectors = as_tensor(task.corpus.glove.vectors)
@@ -93,7 +90,7 @@ def mean_vectors(task: Task) -> Features:
 
 
 def phrases(task: Task, vectorizer: str, longest: int = 2, **options: Any) -> Features:
-    """(N, F), sparse: phrases of 1 to `longest` words that occur in training, as scikit-learn's `vectorizer` counts."""
+    """(N, F), sparse: phrases of 1 to `longest` words of the training reviews, by scikit-learn's `vectorizer`."""
     from sklearn.feature_extraction import text
 
     by_spaces = {"tokenizer": str.split, "token_pattern": None, "lowercase": False}
@@ -113,7 +110,7 @@ def logistic(features: Features, task: Task, c: float, seed: int) -> Model:
     fitted = LogisticRegression(C=c, max_iter=1000).fit(features["train"], task.labels_N("train"))
 
     def logits_NC(features_NF: Any) -> np.ndarray:
-        scores = fitted.decision_function(features_NF)  # of two classes the second's alone
+        scores = fitted.decision_function(features_NF)  # (N,) with two classes
         return np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
 
     return Model(logits_NC, fitted.coef_.size + fitted.intercept_.size)
@@ -122,12 +119,12 @@ def logistic(features: Features, task: Task, c: float, seed: int) -> Model:
 def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.25) -> Model:
     """NB-SVM (Wang and Manning 2012): a linear SVM on binary features times their log-count ratio.
 
-    Its weights are drawn towards their mean size (section 2.3): w' = (1 - beta) |w|_1 / F + beta w. There is no offset,
-    as LIBLINEAR has none by default: beside weights made so much smaller it would count too much.
+    Its weights are interpolated with their mean magnitude (section 2.3): w' = (1 - beta) |w|_1 / F + beta w. There is
+    no offset, as in LIBLINEAR by default; it would dominate the smaller weights.
     """
     from sklearn.svm import LinearSVC
 
-    labels_N = two_labels_N(task, "nb_svm")
+    labels_N = task.labels_N("train")
     ratio_F = log_count_ratio(features["train"], labels_N)
     svm = LinearSVC(C=c, fit_intercept=False, random_state=seed)
     weights_F = svm.fit(features["train"].multiply(ratio_F).tocsr(), labels_N).coef_[0]
@@ -143,30 +140,22 @@ def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.
 
 
 def nb_logistic(features: Features, task: Task, c: float, seed: int) -> Model:
-    """Logistic regression on the same features: binary, times their log-count ratio."""
-    ratio_F = log_count_ratio(features["train"], two_labels_N(task, "nb_lr"))
+    """Logistic regression on the features of NB-SVM."""
+    ratio_F = log_count_ratio(features["train"], task.labels_N("train"))
     fitted = logistic({"train": features["train"].multiply(ratio_F).tocsr()}, task, c, seed)
     return Model(lambda features_NF: fitted.logits_NC(features_NF.multiply(ratio_F).tocsr()), fitted.parameters)
 
 
-def two_labels_N(task: Task, name: str) -> np.ndarray:
-    """The labels of training. Raises UserError where there are more than two, for log-count ratios tell two apart."""
-    if (classes := len(task.corpus.label_names)) != 2:
-        raise UserError(f"{name} tells two labels apart, and these reviews have {classes}: leave it out with --only")
-    return task.labels_N("train")
-
-
 def log_count_ratio(binary_NF: Any, labels_N: np.ndarray, alpha: float = 1.0) -> np.ndarray:
     """(F,): r = log((p / |p|_1) / (q / |q|_1)), p and q = alpha + counts in class 1 and 0 (Wang, Manning, eq. 1)."""
+    if labels_N.max() > 1:
+        raise UserError("log-count ratios need two labels: omit nb_svm, nb_svm_trigrams and nb_lr with --only")
     p_F, q_F = (alpha + np.asarray(binary_NF[labels_N == label].sum(0)).ravel() for label in (1, 0))
     return np.log((p_F / p_F.sum()) / (q_F / q_F.sum()))
 
 
 def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
-    """Makes a probability of a margin: sigmoid(slope x margin), fitted as Platt (1999) does but without his offset.
-
-    So no label changes: there is no offset, and the slope is positive.
-    """
+    """The slope of P = sigmoid(slope x margin) (Platt 1999), positive and without offset, so that no label changes."""
     from sklearn.linear_model import LogisticRegression
 
     fitted = LogisticRegression(C=np.inf, fit_intercept=False).fit(margin_N[:, None], labels_N)
@@ -175,9 +164,9 @@ def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
 
 @contextmanager
 def zeroed_memory() -> Iterator[None]:
-    """fastText reads memory that it has not written; here glibc's malloc hands out zeros, so that a seed repeats it."""
+    """Makes glibc's malloc return zeros: fastText reads uninitialised memory, so a seed would not repeat it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
-    mallopt(M_PERTURB, 255)  # fills with its complement
+    mallopt(M_PERTURB, 255)  # fills with the complement
     try:
         yield
     finally:
@@ -185,16 +174,11 @@ def zeroed_memory() -> Iterator[None]:
 
 
 def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
-    """fastText with pairs of neighbours (Joulin et al. 2017); one thread, so that a seed repeats it.
-
-    It reads its file from front to end in every epoch, so the reviews, of which a source may give one label after the
-    other, are shuffled.
-    """
+    """fastText with bigrams (Joulin et al. 2017), with one thread, so that a seed repeats it."""
     import fasttext as library
 
-    lines = [
-        f"__label__{label} {words}\n" for label, words in zip(task.labels_N("train"), features["train"], strict=True)
-    ]
+    pairs = zip(task.labels_N("train"), features["train"], strict=True)
+    lines = [f"__label__{label} {words}\n" for label, words in pairs]  # shuffled, as every epoch keeps their order
     np.random.default_rng(seed).shuffle(lines)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "train.txt"
@@ -211,20 +195,14 @@ def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
     return Model(logits_NC, fitted.get_input_matrix().size + output_CD.size)
 
 
+counts = partial(phrases, vectorizer="CountVectorizer", binary=True)
+tfidf = partial(phrases, vectorizer="TfidfVectorizer", sublinear_tf=True, min_df=2)
 BASELINES = {
     "mean_glove": Baseline(mean_vectors, logistic, "C", (0.01, 0.1, 1.0, 10.0)),
-    "tfidf": Baseline(
-        partial(phrases, vectorizer="TfidfVectorizer", sublinear_tf=True, min_df=2), logistic, "C", (3.0, 10.0, 30.0)
-    ),
-    "nb_svm": Baseline(
-        partial(phrases, vectorizer="CountVectorizer", binary=True), nb_svm, "C", (0.001, 0.01, 0.1, 1.0)
-    ),
-    "nb_svm_trigrams": Baseline(
-        partial(phrases, vectorizer="CountVectorizer", longest=3, binary=True), nb_svm, "C", (0.001, 0.003, 0.01, 0.1)
-    ),
-    "nb_lr": Baseline(
-        partial(phrases, vectorizer="CountVectorizer", binary=True), nb_logistic, "C", (0.003, 0.01, 0.03, 0.1, 1.0)
-    ),
+    "tfidf": Baseline(tfidf, logistic, "C", (3.0, 10.0, 30.0)),
+    "nb_svm": Baseline(counts, nb_svm, "C", (0.001, 0.01, 0.1, 1.0)),
+    "nb_svm_trigrams": Baseline(partial(counts, longest=3), nb_svm, "C", (0.001, 0.003, 0.01, 0.1)),
+    "nb_lr": Baseline(counts, nb_logistic, "C", (0.003, 0.01, 0.03, 0.1, 1.0)),
     "fasttext": Baseline(lambda task: task.words, fasttext, "epochs", (5, 10, 25)),
 }
 
@@ -233,14 +211,12 @@ BASELINES = {
 
 
 def read(overrides: Sequence[str]) -> Task:
-    """The corpus that training would have with these settings."""
+    """The corpus of a training run with these settings."""
     paths = ("data.path", "data.glove.path", "data.cache_dir")
-    chosen = ["data.source=packaged", *(quote(override, paths) for override in overrides)]
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        try:
-            cfg = validate(plain_dict(compose("train", overrides=chosen))).model_dump()
-        except HydraException as error:
-            raise UserError(str(error).splitlines()[0]) from error
+    try:
+        cfg = settings("data.source=packaged", *(quoted(override, paths) for override in overrides))
+    except HydraException as error:
+        raise UserError(str(error).splitlines()[0]) from error
     corpus = prepare(cfg["data"])
     data = pinned({"data": cfg["data"]}, corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
     source = find_source(data)
@@ -260,7 +236,7 @@ def scores_of(model: Model, features: Features, task: Task, split: str) -> Score
 
 
 def run(cfg: Mapping[str, Any], task: Task, folder: Path) -> dict[str, Any]:
-    """Fits a baseline, chooses by validation, scores test once, writes the run folder; returns metrics.json."""
+    """Fits a baseline, chooses by validation, scores test once, writes the run folder; returns its metrics."""
     baseline = BASELINES[cfg["model"]["name"]]
     start = time.perf_counter()
     features = baseline.features(task)
@@ -295,17 +271,17 @@ def write(
     metrics: Mapping[str, Any],
     packages: Sequence[str] = (),
 ) -> None:
-    """The run folder, metrics.json last.
+    """Writes a run folder, metrics.json last.
 
-    scored: of each split the scores, the reviews' rows in their source, and the file with their texts.
-    packages: whose versions belong to the result, beside those of every run.
+    scored: split -> scores, the reviews' rows in their source, and the file with their texts.
+    packages: further packages whose versions are recorded.
     """
     make_folder(folder, "choose another --folder")
     (folder / "metrics.json").unlink(missing_ok=True)  # of an earlier run into the same folder
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
-    found = environment()
-    found["versions"] |= {package: version(package) for package in packages}
-    write_json(folder / "environment.json", found)
+    facts = environment()
+    facts["versions"] |= {package: version(package) for package in packages}
+    write_json(folder / "environment.json", facts)
     for split, (scores, rows_N, source) in scored.items():
         predictions, texts = SPLIT_FILES[split]
         write_predictions(folder / predictions, scores, rows_N)
@@ -321,11 +297,9 @@ def version(package: str) -> str | None:
 
 
 def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], folder: Path) -> Iterator[dict]:
-    """metrics.json of each baseline and seed. Raises UserError for wrong settings, or without scikit-learn."""
-    if version("scikit-learn") is None:
-        raise UserError("the baselines need scikit-learn: pip install 'imdbattn[baselines]'")
+    """The metrics of each baseline and seed. Raises UserError for wrong settings."""
     if "fasttext" in names and version(FASTTEXT) is None:
-        print(f"fasttext is left out: it needs pip install {FASTTEXT}==0.9.2, for Python 3.11", file=sys.stderr)
+        print(f"fasttext is omitted: it needs pip install {FASTTEXT}==0.9.2, for Python 3.11", file=sys.stderr)
         names = [name for name in names if name != "fasttext"]
     task = read(overrides)
     for name in names:
@@ -336,28 +310,35 @@ def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]
 
 
 def row(metrics: Mapping[str, Any]) -> str:
-    """A line of the table."""
     chosen = ", ".join(f"{name} {value:g}" for name, value in metrics["chosen"].items())
     accuracies = f"{100 * metrics['val_accuracy']:.1f} | {100 * metrics['test_accuracy']:.1f}"
     costs = f"{metrics['parameters']:,} | {metrics['train_seconds']:.1f}"
     return f"| `{metrics['model']}` | {metrics['seed']} | {chosen} | {accuracies} | {costs} |"
 
 
+@contextmanager
+def one_line_errors(*errors: type[Exception]) -> Iterator[None]:
+    """Ends the command in one line for UserError, `errors` and a missing package."""
+    try:
+        yield
+    except (UserError, ModuleNotFoundError, *errors) as error:
+        hint = ": pip install 'imdbattn[baselines]'" if isinstance(error, ModuleNotFoundError) else ""
+        print(f"error: {error}{hint}", file=sys.stderr)
+        sys.exit(2)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("runs/baselines"), help="where the run folders lie")
+    parser.add_argument("--folder", type=Path, default=Path("runs/baselines"), help="folder of the run folders")
     parser.add_argument("--only", nargs="+", choices=BASELINES, default=list(BASELINES), help="baselines to run")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="fastText's; others run with the first")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of fastText; others use the first")
     parser.add_argument("overrides", nargs="*", help="settings as for training, e.g. data.tokenizer=whitespace")
-    chosen = parser.parse_intermixed_args()
+    options = parser.parse_intermixed_args()
     print("| baseline | seed | chosen | validation % | test % | parameters | s to count and fit |")
     print("|---|---|---|---|---|---|---|", flush=True)
-    try:
-        for metrics in run_all(chosen.only, chosen.seeds, chosen.overrides, chosen.folder):
+    with one_line_errors():
+        for metrics in run_all(options.only, options.seeds, options.overrides, options.folder):
             print(row(metrics), flush=True)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""A small data set with four classes, made of the packaged reviews: which word about the film was taken out.
+"""A small data set with four classes, made of the packaged reviews: which word about the film was removed.
 
     python benchmarks/short_reviews.py short_reviews.csv
     python -m imdbattn.train data.path=short_reviews.csv
-    python benchmarks/baselines.py data.source=path data.path=short_reviews.csv --only tfidf --folder runs/short
+    python -m benchmarks.baselines data.source=path data.path=short_reviews.csv --only tfidf --folder runs/short
 
-Of each review that has only one of the four words, the first 40 words without it; its label is that word.
+Each text is the first 40 words of a review with one of the four words, without that word, which is the label.
 """
 
-import argparse
 import csv
 import random
 import re
-from pathlib import Path
+import sys
 
 from imdbattn.data.reviews import packaged_source
 
@@ -20,25 +19,18 @@ PATTERNS = {label: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for label, wor
 
 
 def short_reviews(most: int = 1000, length: int = 40) -> list[tuple[str, str]]:
-    """(text, label), shuffled; at most `most` of a class, `length` words each."""
-    found: dict[str, list[str]] = {label: [] for label in CLASSES}
+    """(text, label), shuffled; at most `most` of each class, `length` words each."""
+    texts: dict[str, list[str]] = {label: [] for label in CLASSES}
     for text in packaged_source().load().splits[""].texts:
         labels = [label for label, pattern in PATTERNS.items() if pattern.search(text)]
         if len(labels) == 1:
-            found[labels[0]].append(" ".join(PATTERNS[labels[0]].sub("", text).split()[:length]))
+            texts[labels[0]].append(" ".join(PATTERNS[labels[0]].sub("", text).split()[:length]))
     draw = random.Random(0)
-    rows = [(text, label) for label, texts in found.items() for text in draw.sample(texts, min(most, len(texts)))]
+    rows = [(text, label) for label, some in texts.items() for text in draw.sample(some, min(most, len(some)))]
     draw.shuffle(rows)
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="the CSV file to write")
-    with open(parser.parse_args().file, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerows([("text", "label"), *short_reviews()])
-
-
 if __name__ == "__main__":
-    main()
+    with open(sys.argv[1], "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("text", "label"), *short_reviews()])

@@ -1,9 +1,6 @@
-"""How long a person waits: for `--help`, for the settings, and for the first optimiser step of a training run.
+"""Seconds until `--help`, the settings, and the first optimiser step of a training run, with warm caches.
 
-    python -m benchmarks.startup
-
-Each number is the wall-clock time of a process from its start, with warm caches: our command, and in turn with it a
-process that only imports what no such command can do without. W&B is offline, as for a user without a key.
+The other side of each row only imports what such a command cannot do without.
 """
 
 import sys
@@ -11,13 +8,13 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 
-from benchmarks.table import Row, in_turn, markdown, row, run, seconds
+from benchmarks.common import Row, in_turn, row, run, seconds
 
 HYDRA = ["-c", "import hydra, omegaconf"]
-TORCH = ["-c", "import os, torch, lightning; os._exit(0)"]  # without the end of the process, like a first step
+TORCH = ["-c", "import os, torch, lightning; os._exit(0)"]  # without the process's clean-up, as the first step
 STEPPED = 42  # exit status
-# Runs imdbattn.train with the words that follow and ends after the optimiser's first step. torch gets its hook when
-# training.fit is asked for: loaded any earlier it would change the order in which the command loads things.
+# Ends imdbattn.train after its first optimiser step. The hook is set when imdbattn.runs.fit is imported: importing
+# torch any earlier would change the order of the command's imports.
 FIRST_STEP = f"""
 import os, sys
 class Hook:
@@ -32,23 +29,21 @@ main()
 
 
 def python(*arguments: str, status: int = 0) -> None:
-    """Runs the interpreter. Raises RuntimeError where it ends in another status."""
     run([sys.executable, *arguments], status)
 
 
 def first_step(*overrides: str) -> None:
-    """A training run up to its first optimiser step."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # W&B's service still writes for a moment
+    """A training run until its first optimiser step."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # W&B's process still writes for a moment
         python("-c", FIRST_STEP, f"hydra.run.dir={folder}", *overrides, status=STEPPED)
 
 
 def measured(name: str, goal: str, ours: Callable[[], None], theirs: list[str], rounds: int) -> Row:
-    pairs = in_turn(lambda: seconds(ours), lambda: seconds(partial(python, *theirs)), rounds)
-    return row(name, "s", goal, pairs)
+    return row(name, "s", goal, in_turn(lambda: seconds(ours), lambda: seconds(partial(python, *theirs)), rounds))
 
 
 def rows() -> list[Row]:
-    first_step()  # fills the caches, the compiled modules' among them
+    first_step()  # fills the caches, those of compiled Python modules included
     command = partial(python, "-m", "imdbattn.train")
     light, step = "<= 1.5 x + 0.5 s", "<= 2.5"
     packaged = ["data.source=packaged", "logger=csv"]
@@ -58,7 +53,3 @@ def rows() -> list[Row]:
         measured("train to its first step, beside importing torch and Lightning", step, first_step, TORCH, 3),
         measured(f"the same, {' '.join(packaged)}", step, partial(first_step, *packaged), TORCH, 3),
     ]
-
-
-if __name__ == "__main__":
-    print(markdown(rows()), end="")

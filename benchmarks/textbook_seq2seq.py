@@ -1,7 +1,6 @@
-"""The encoder-decoder with attention as courses and blogs write it: right, plain, and what ours is timed against.
+"""The encoder-decoder with attention as courses and blogs write it, correctly and plainly, to measure against.
 
-At each step of the decoder's loop the score takes all of the encoder's outputs anew: projects them, compares, masks.
-Nothing of ours is used here, but the weights have the same shapes.
+Each step of the decoder's loop projects all encoder outputs again. The weights have the same shapes as ours.
 """
 
 import math

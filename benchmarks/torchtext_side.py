@@ -1,10 +1,9 @@
-"""torchtext's side of preparation.py, run by the environment of `make test-torchtext`; it knows nothing of imdbattn.
+"""torchtext's side of preparation.py, run in the environment of `make test-torchtext`, without imdbattn.
 
     python torchtext_side.py <csv of reviews> <folder with glove.6B.50d.txt>
 
-Prints the seconds from the raw reviews to the first padded batch, all reviews having become ids. Written as torchtext's
-tutorial does it (https://pytorch.org/text/stable/tutorials; get_tokenizer, vocab, a DataLoader that collates), with the
-vocabulary of GloVe instead of a second pass that counts words.
+Prints the seconds from the raw reviews to the first padded batch, with all reviews as ids. It follows torchtext's
+tutorial (https://pytorch.org/text/stable/tutorials), with the vocabulary of GloVe instead of counted words.
 """
 
 import csv
@@ -37,7 +36,5 @@ tokenizer = get_tokenizer("basic_english")
 pairs = [(torch.tensor(words(tokenizer(text)), dtype=torch.int64), label) for text, label in reviews]
 tokens, _ = next(iter(DataLoader(pairs, batch_size=64, shuffle=True, collate_fn=collate)))
 seconds = time.perf_counter() - start
-assert len(pairs) == 25_000
-assert len(vectors) == len(words) == 400_002
-assert tokens.shape[0] == 64
+assert (len(pairs), len(vectors), len(words), tokens.shape[0]) == (25_000, 400_002, 400_002, 64)
 print(seconds)

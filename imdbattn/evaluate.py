@@ -11,7 +11,7 @@ def main(cfg: DictConfig) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the run folder."""
     from imdbattn.settings.schema import Evaluate, validate_as  # pydantic, for which `--help` does not wait
 
-    settings = validate_as(Evaluate, plain_dict(cfg)).model_dump()
+    settings = validate_as(Evaluate, plain_dict(cfg))
     with without_gc():
         from imdbattn.runs.score import score_run
 

@@ -20,33 +20,32 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     """Draws the picture that conf/picture.yaml's settings choose, and returns the files. Raises UserError."""
     from imdbattn.settings.schema import Picture, validate_as  # pydantic, for which `--help` does not wait
 
-    settings = validate_as(Picture, settings).model_dump()
-    kind, text, row = settings["picture"], settings["text"], settings["row"]
-    if kind == "attention" and text is None:
-        text = text_of_row(settings, row)
+    cfg = validate_as(Picture, settings)
+    text = text_of_row(cfg) if cfg.picture == "attention" and cfg.text is None else str(cfg.text)
     with without_gc():
         from imdbattn.explain.figures import draw_positions, write_png
         from imdbattn.explain.scaling import scaling_figure
         from imdbattn.explain.show import digest, write_attention
-        from imdbattn.runs.score import Writer, load_reader
+        from imdbattn.runs.score import load_predictor
 
-    if kind == "scaling":
-        return [write_png(scaling_figure(), Path(settings["out"] or "pictures").expanduser() / "scaling.png")]
-    reader, folder = load_reader(settings)
-    out = Path(settings["out"] or folder / "pictures").expanduser()
-    if kind == "attention":
-        reading = reader.write([str(text)])[0] if isinstance(reader, Writer) else reader.explain(str(text))
-        return write_attention(reading, out, f"attention-{digest([reading])}", settings["words"])
-    if isinstance(reader, Writer):
+    if cfg.picture == "scaling":
+        return [write_png(scaling_figure(), Path(cfg.out or "pictures").expanduser() / "scaling.png")]
+    predictor, folder = load_predictor(cfg)
+    out = Path(cfg.out or folder / "pictures").expanduser()
+    if cfg.picture == "attention":
+        reading = predictor.explain(text)
+        return write_attention(reading, out, f"attention-{digest([reading])}", cfg.words)
+    if not hasattr(predictor.module.net, "positions"):
         raise UserError("picture=positions is for reviews: an encoder-decoder has no positions")
-    if not (paths := draw_positions(reader.module.net, reader.settings["data"]["max_tokens"] or 512, out)):
-        name = reader.settings["model"]["name"]
-        raise UserError(f"model={name} has no positions; residual_pe, residual_learned and tuned have")
+    if not (paths := draw_positions(predictor.module.net, predictor.cfg.data.max_tokens or 512, out)):
+        raise UserError(
+            f"model={predictor.cfg.model.name} has no positions; residual_pe, residual_learned and tuned have"
+        )
     return paths
 
 
-def text_of_row(settings: dict[str, Any], row: int) -> str:
-    """The text of the run's test split with that row number in its source; of validation if the run has no test.
+def text_of_row(cfg: Any) -> str:
+    """The text of the run's test split with row number `cfg.row` in its source; of validation if the run has no test.
 
     Raises UserError if there is none.
     """
@@ -54,7 +53,7 @@ def text_of_row(settings: dict[str, Any], row: int) -> str:
 
     from imdbattn.run_folder import open_run
 
-    folder = open_run(run := settings["run"], settings["trust"])[1].parents[1]
+    folder = open_run(run := cfg.run, cfg.trust)[1].parents[1]
     files = [folder / reviews for _, reviews in SPLIT_FILES.values()]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
@@ -64,7 +63,7 @@ def text_of_row(settings: dict[str, Any], row: int) -> str:
     except (OSError, ValueError) as error:  # pyarrow's are subclasses
         raise UserError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): give text=...") from error
     texts = dict(zip(table["row"], table["text"], strict=True))
-    if row not in texts:
+    if (row := cfg.row) not in texts:
         raise UserError(f"row={row} is none of the {len(texts)} rows of {file}, such as {min(texts)} or {max(texts)}")
     return texts[row]
 

@@ -18,19 +18,18 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints one line per text as soon as it is known; with explain=true all results and the path of a page."""
     from imdbattn.settings.schema import Predict, validate_as  # pydantic, for which `--help` does not wait
 
-    settings = validate_as(Predict, plain_dict(cfg) | ({} if text is None else {"text": text})).model_dump()
-    text, file = settings["text"], settings["file"]
-    texts = open_lines(file) if text is None else Lines(iter([str(text)]), 1)
+    settings = validate_as(Predict, plain_dict(cfg) | ({} if text is None else {"text": text}))
+    texts = open_lines(settings.file) if settings.text is None else Lines(iter([str(settings.text)]), 1)
     with without_gc():
         from imdbattn.explain.show import digest, print_readings, write_page
-        from imdbattn.runs.score import label_each, load_reader
-        from imdbattn.tasks.seq2seq import Writer, refuse_empty
+        from imdbattn.runs import score
+        from imdbattn.tasks.task import refuse_empty
 
-    reader, folder = load_reader(settings)
-    if texts.blank and isinstance(reader, Writer):
+    predictor, folder = score.load_predictor(settings)
+    if texts.blank and predictor.needs_text:
         refuse_empty(texts.blank)
-    results = label_each(reader, settings, texts.lines)
-    if not settings["explain"]:
+    results = score.predict(predictor, texts.lines, settings)
+    if not settings.explain:
         return print_lines(results, texts.total)
     readings = list(results)
     print_readings(readings)

@@ -9,9 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.runs.resume import resumed, was_restarted
 from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, command, in_sweep, plain_dict, without_gc
-from imdbattn.settings.schema import validate
 
 
 @command("train", "data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")
@@ -22,6 +20,9 @@ def main(cfg: DictConfig) -> float | None:
 
         return run_job(cfg)
 
+    from imdbattn.runs.resume import resumed, was_restarted  # pydantic, for which `--help` does not wait
+    from imdbattn.settings.schema import validate
+
     settings, job = plain_dict(cfg), HydraConfig.get()
     folder = Path(job.runtime.output_dir).resolve()  # runs/latest is a link
     named = any(word.startswith("hydra.run.dir=") for word in job.overrides.hydra)
@@ -31,20 +32,20 @@ def main(cfg: DictConfig) -> float | None:
         raise UserError("resume= and hydra.run.dir= name two folders: omit hydra.run.dir=")
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
-    settings = validate(settings).model_dump()
+    valid = validate(settings, extra="allow" if resume else None)
     if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
         from imdbattn.sweep.job import end_with
 
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
     os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
     with without_gc():  # these take seconds, which `--help` and a wrong key need not wait for
-        if settings["logger"]["name"] == "wandb":
+        if valid.logger.name == "wandb":
             with suppress(Exception):  # a broken W&B does not stop training
                 # wandb.init imports it: 0.4 s now, 1.5 s once torch is loaded.
                 importlib.import_module("wandb.apis.public")
         from imdbattn.runs.fit import fit
 
-    return fit(settings, folder, resume)["val_accuracy"]
+    return fit(valid, folder, resume)["val_accuracy"]
 
 
 if __name__ == "__main__":

@@ -1,29 +1,39 @@
 """A small world for the tests: GloVe of a hundred words, reviews made of them, and every config composed by Hydra."""
 
-import csv
+import copy
+import hashlib
+import json
 import os
-import random
+import re
+import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
+from filelock import FileLock
 from hydra import compose, initialize_config_dir
 
+from imdbattn.settings import schema
 from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
-from imdbattn.settings.schema import validate
-from tests.processes import ROOT, WarmCommands
+from tests.processes import READ_LATE, ROOT, WarmCommands
+from tests.world import write_world
 
 # No test waits for the hub or uses a W&B account; commands import this checkout.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
+# What commands get of the environment, not what libraries set while tests train in this process.
+ENVIRONMENT = dict(os.environ)
 
-# What Lightning sets in this process where a test trains.
-LEFT_BY_LIGHTNING = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS")
-
+COMMANDS = {
+    "evaluate": schema.Evaluate,
+    "predict": schema.Predict,
+    "picture": schema.Picture,
+    "compare": schema.Compare,
+    "dashboard": schema.Dashboard,
+}
+SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
-GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
-FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "actor", "scene", "plot", "i", "you", ".")
 
 
 @pytest.fixture(autouse=True)
@@ -33,34 +43,40 @@ def outside_of_a_sweep(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory) -> Path:
-    """A folder with glove.txt (10 dimensions) and reviews.csv (240 reviews, neg and pos)."""
-    folder = tmp_path_factory.mktemp("world")
-    os.environ["IMDBATTN_CACHE"] = f"{folder}/cache"
-    rng = np.random.default_rng(0)
-    words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
-    lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=10))}\n" for word in words]
-    (folder / "glove.txt").write_text("".join(lines))
-    draw = random.Random(0)
-    with (folder / "reviews.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("text", "label"))
-        for number in range(240):
-            label = number % 2
-            text = draw.choices(FILLER, k=draw.randint(2, 30)) + draw.choices((BAD, GOOD)[label], k=3)
-            draw.shuffle(text)
-            writer.writerow((f"{' '.join(text)} word{draw.randint(0, 75)} r{number}", ("neg", "pos")[label]))
+def shared(tmp_path_factory) -> Path:
+    """A folder that all workers of pytest-xdist share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
     return folder
 
 
 @pytest.fixture(scope="session")
-def small(world) -> list[str]:
+def world(shared) -> Path:
+    """A folder with glove.txt (10 dimensions) and reviews.csv (240 reviews, neg and pos), for all workers."""
+    folder = shared / "world"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            write_world(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_cache(tmp_path_factory) -> Path:
+    """This worker's cache of what is made from the small world: tests check what is left in it."""
+    os.environ["IMDBATTN_CACHE"] = str(folder := tmp_path_factory.mktemp("cache"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small(world, data_cache) -> list[str]:
     """Overrides that let any rung train on the small world in a second."""
     return [
         f"data.path={world}/reviews.csv",
         f"data.glove.path={world}/glove.txt",
         "data.glove.dim=10",
-        f"data.cache_dir={world}/cache",
+        f"data.cache_dir={data_cache}",
         "data.batch_tokens=256",
         "logger=csv",
         "trainer=cpu",
@@ -70,22 +86,38 @@ def small(world) -> list[str]:
     ]
 
 
+@cache
+def compose_cached(config: str, overrides: tuple[str, ...], slurm: tuple[str | None, ...]) -> dict:
+    """slurm: the environment variables that conf/ reads, which also decide what is composed."""
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return plain_dict(compose(config, overrides=list(overrides)))
+
+
 @pytest.fixture(scope="session")
-def settings():
-    """settings(overrides..., config="train"): the plain settings that a command line would give."""
+def composed():
+    """composed(overrides..., config="train"): the settings of a command line as a dict, not validated."""
 
-    def composed(*overrides: str, config: str = "train") -> dict:
-        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            found = plain_dict(compose(config, overrides=list(overrides)))
-            return validate(found).model_dump() if config == "train" else found
+    def get(*overrides: str, config: str = "train") -> dict:
+        return copy.deepcopy(compose_cached(config, overrides, tuple(map(os.environ.get, SLURM))))
 
-    return composed
+    return get
+
+
+@pytest.fixture(scope="session")
+def settings(composed):
+    """settings(overrides..., config="train"): the validated settings of a command line, such as schema.Predict."""
+
+    def get(*overrides: str, config: str = "train") -> schema.Group:
+        values = composed(*overrides, config=config)
+        return schema.validate(values) if config == "train" else schema.validate_as(COMMANDS[config], values)
+
+    return get
 
 
 @pytest.fixture(scope="session")
 def data_settings(settings):
     """data_settings(overrides...): the group `data` of those settings, as an object."""
-    return lambda *overrides: validate(settings(*overrides)).data
+    return lambda *overrides: settings(*overrides).data
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +126,7 @@ def warm_commands():
 
     def get() -> WarmCommands:
         if not started:
-            started.append(WarmCommands())
+            started.append(WarmCommands(ENVIRONMENT))
         return started[0]
 
     yield get
@@ -119,10 +151,10 @@ def shell(warm_commands, tmp_path_factory):
         real: bool = False,
     ) -> subprocess.CompletedProcess:
         folder = cwd or tmp_path_factory.mktemp("cwd")
-        mine = {name: value for name, value in os.environ.items() if not name.startswith(LEFT_BY_LIGHTNING)}
-        merged = {name: value for name, value in {**mine, **(env or {})}.items() if value is not None}
+        late = {name: value for name, value in os.environ.items() if name.startswith(READ_LATE)}
+        merged = {name: value for name, value in {**ENVIRONMENT, **late, **(env or {})}.items() if value is not None}
         if not real and warm_commands().suits(merged):
-            return warm_commands().run([command, *arguments], folder, merged, input or "", timeout=240)
+            return warm_commands().run(f"imdbattn.{command}", arguments, folder, merged, input or "")
         return subprocess.run(
             [sys.executable, "-m", f"imdbattn.{command}", *arguments],
             cwd=folder,
@@ -138,24 +170,32 @@ def shell(warm_commands, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def trained(small, settings, tmp_path_factory):
-    """trained("residual"): run folder and metrics of a rung trained on the small world, once in a session.
+def trained(small, settings, shared, data_cache, tmp_path_factory):
+    """trained("residual"): run folder and metrics of a rung trained on the small world, once for all workers.
 
-    trained("pretrained") goes on from an encoder that is pretrained there first.
+    The folder is a copy of this worker's own. trained("pretrained") starts from an encoder that is pretrained first.
     """
     from imdbattn.runs.fit import fit
 
-    runs: dict[tuple[str, ...], tuple[Path, dict]] = {}
+    copies: dict[Path, Path] = {}
 
-    def train(rung: str, *overrides: str) -> tuple[Path, dict]:
+    def train(rung: str, *overrides: str) -> Path:
         if rung == "pretrained" and "task=masked_words" not in overrides:
-            overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')[0]}", *overrides)
-        if (key := (rung, *overrides)) not in runs:
-            folder = tmp_path_factory.mktemp(rung)
-            runs[key] = (
-                folder,
-                fit(settings(*small, f"model={rung}", "trainer.max_epochs=20", "patience=null", *overrides), folder),
-            )
-        return runs[key]
+            overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}", *overrides)
+        digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]
+        folder = shared / "runs" / (f"{rung}-{digest}" if overrides else rung)
+        folder.parent.mkdir(exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not (folder / "metrics.json").exists():
+                fit(settings(*small, f"model={rung}", "trainer.max_epochs=20", "patience=null", *overrides), folder)
+        return folder
 
-    return train
+    def get(rung: str, *overrides: str) -> tuple[Path, dict]:
+        if (original := train(rung, *overrides)) not in copies:
+            copies[original] = tmp_path_factory.mktemp(rung)
+            shutil.copytree(original, copies[original], dirs_exist_ok=True)
+            config = copies[original] / "config.yaml"
+            config.write_text(re.sub(r"(?m)^  cache_dir: .*", f"  cache_dir: {data_cache}", config.read_text()))
+        return copies[original], json.loads((original / "metrics.json").read_text())
+
+    return get

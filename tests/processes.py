@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 # Environment variables that are read while a command runs. Any other may be read by an import.
-READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "PYTEST_", "WANDB_")
+READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "WANDB_")
 
 
 @contextmanager
@@ -38,12 +38,13 @@ def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
 class WarmCommands:
     """Runs commands of the package as `subprocess.run([python, "-m", ...])` does, each in a fork of tests/warm.py."""
 
-    def __init__(self) -> None:
-        self.environment = dict(os.environ)
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
         self.connection, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
-            self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            more: Any = {"cwd": ROOT, "env": self.environment, "pass_fds": [theirs.fileno()]}
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **more)
         assert self.connection.recv(1), "tests/warm.py has ended"
 
     def suits(self, environment: Mapping[str, str]) -> bool:
@@ -51,13 +52,21 @@ class WarmCommands:
         different = set(environment.items()) ^ set(self.environment.items())
         return all(name.startswith(READ_LATE) for name, _ in different)
 
-    def run(self, words: list[str], cwd: Path, environment: Mapping[str, str], text: str, timeout: float) -> Any:
-        """words: the command and its arguments; text: its standard input. Returns a CompletedProcess of text."""
+    def run(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        text: str = "",
+        timeout: float = 240,
+    ) -> subprocess.CompletedProcess:
+        """Runs `python -m module arguments` with `text` as its standard input."""
         with ExitStack() as stack:
             request, stdin, stdout, stderr = streams = [
                 stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(4)
             ]
-            json.dump((words, str(cwd), dict(environment)), request)
+            json.dump((module, arguments, str(cwd), dict(environment or self.environment)), request)
             stdin.write(text)
             for stream in (request, stdin):
                 stream.seek(0)
@@ -75,7 +84,7 @@ class WarmCommands:
             for stream in (stdout, stderr):
                 stream.seek(0)
             code = int.from_bytes(status, "little", signed=True)
-            return subprocess.CompletedProcess(words, code, stdout.read(), stderr.read())
+            return subprocess.CompletedProcess([module, *arguments], code, stdout.read(), stderr.read())
 
     def close(self) -> None:
         self.connection.close()

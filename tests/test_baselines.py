@@ -166,7 +166,7 @@ def test_without_fasttext_the_others_run(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(baselines, "FASTTEXT", "no-such-package")
     found = list(baselines.run_all(["fasttext", "mean_glove"], [1], ["data.source=auto", *small], tmp_path))
     assert [metrics["model"] for metrics in found] == ["mean_glove"]
-    assert "fasttext is left out: it needs pip install no-such-package" in capsys.readouterr().err
+    assert "fasttext is omitted: it needs pip install no-such-package" in capsys.readouterr().err
 
 
 def test_wrong_settings_end_in_one_line(small):

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from imdbattn import dashboard
 from imdbattn.errors import UserError
-from imdbattn.tracking import publish
+from imdbattn.tracking import dashboard, publish, wandb_run
 from imdbattn.tracking.loggers import build_loggers, finish_loggers
 
 from .test_wandb import COMPARISON
@@ -92,9 +91,9 @@ def test_the_default_grouping_is_a_key_of_every_runs_config(trained, settings, t
     """Also in a native sweep, where `model` is W&B's and not a group of settings."""
     import wandb
 
-    by = settings(config="dashboard")["by"]
+    by = settings("dry_run=true", config="dashboard").by
     config = yaml.safe_load((trained("residual_pe")[0] / "config.yaml").read_text())
-    build_loggers(settings("logger=wandb", "logger.mode=disabled")["logger"], tmp_path, config)
+    build_loggers(settings("logger=wandb", "logger.mode=disabled").logger, tmp_path, config)
     try:
         assert wandb.run.config[by] == "residual_pe"
     finally:
@@ -129,7 +128,7 @@ def test_without_the_extra_it_says_what_to_install(settings, monkeypatch):
     monkeypatch.delitem(sys.modules, "wandb_workspaces.workspaces", raising=False)
     monkeypatch.delitem(sys.modules, "wandb_workspaces.reports.v2", raising=False)
     with pytest.raises(UserError, match=r"pip install 'imdbattn\[dashboard\]'"):
-        dashboard.workspace(settings(config="dashboard"))
+        dashboard.workspace(settings("dry_run=true", config="dashboard"))
 
 
 def test_what_wandb_refuses_is_passed_on_in_one_line(settings, monkeypatch):
@@ -138,6 +137,6 @@ def test_what_wandb_refuses_is_passed_on_in_one_line(settings, monkeypatch):
             raise ValueError("permission\ndenied")
 
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    monkeypatch.setattr("imdbattn.data.reviews.http_status", lambda *_: 200)
-    with pytest.raises(UserError, match="did not take the dashboard: permission denied"):
+    monkeypatch.setattr(wandb_run, "http_status", lambda *_: 200)
+    with pytest.raises(UserError, match="did not save the dashboard: permission denied"):
         dashboard.save(Refused(), 1)

@@ -199,7 +199,7 @@ def test_what_is_written_as_text_is_read_back(tmp_path_factory, table):
 @pytest.mark.parametrize("standardize", ["true", "false"])
 def test_a_model_reads_words_of_mean_0_and_deviation_1_unless_told_not_to(settings, small, standardize):
     cfg = settings(*small, "model=mean", f"model.embedding.standardize={standardize}")
-    corpus = prepare(cfg["data"])
+    corpus = prepare(cfg.data)
     words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
     with torch.no_grad():
         read_VD = new_module(cfg, corpus).net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0].double()

@@ -1,4 +1,4 @@
-"""Robustness: a change takes out what it says and no more, runs repeat their own words, tables hold what was found."""
+"""Robustness: changes remove what they should, runs reproduce their predictions, tables hold the results."""
 
 import json
 import re
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from benchmarks import baselines, robustness
 from benchmarks.robustness import (
     CHANGES,
-    CONTRAST,
     check_unchanged,
     main,
     measure,
@@ -162,18 +161,6 @@ def test_the_words_of_a_pair_of_word_order_are_the_same():
     assert all(bag(one.positive) == bag(one.negative) for one in read_pairs() if one.kind == "word order")
 
 
-def test_a_broken_line_of_pairs_is_named(tmp_path):
-    file = tmp_path / "pairs.tsv"
-    file.write_text(CONTRAST.read_text() + "but\tonly one\n")
-    with pytest.raises(
-        UserError, match=rf"pairs.tsv, line {len(read_pairs()) + 2}, is not kind, positive and negative"
-    ):
-        read_pairs(file)
-    file.write_text("but\ta\tb\n")
-    with pytest.raises(UserError, match="does not begin with the columns kind, positive, negative"):
-        read_pairs(file)
-
-
 # --- labelling -------------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +183,7 @@ def test_a_run_that_says_something_else_than_its_folder_is_refused(seeds, tmp_pa
         "predicted": probabilities.argmax(1),
     }
     pq.write_table(pa.table(columns), file)
-    with pytest.raises(UserError, match=r"something else of 1 of 48 test reviews than its predictions\.parquet"):
+    with pytest.raises(UserError, match=r"labels 1 of 48 test reviews differently from its predictions\.parquet"):
         measure([tmp_path / "run"], "test")
 
 
@@ -210,7 +197,7 @@ def test_a_review_on_the_fence_may_fall_either_way(seeds):
     answers["0"] = (1 - answers["0"][0], 0.501)
     check_unchanged(run, answers, texts, recorded, "test")
     answers["0"] = (answers["0"][0], 0.6)
-    with pytest.raises(UserError, match="something else of 1 of"):
+    with pytest.raises(UserError, match="labels 1 of 48"):
         check_unchanged(run, answers, texts, recorded, "test")
 
 
@@ -310,7 +297,7 @@ def test_wrong_input_ends_in_one_line(seeds, tmp_path, capsys):
     for name, message in (
         ("nowhere", "is not a folder"),
         ("no_model", "no run has a model"),
-        ("no_texts", "has no reviews.parquet that can be read"),
+        ("no_texts", "has no readable reviews.parquet"),
     ):
         with pytest.raises(SystemExit) as ended:
             main([str(tmp_path / name)])
@@ -320,22 +307,22 @@ def test_wrong_input_ends_in_one_line(seeds, tmp_path, capsys):
         assert error.count("\n") == 1
     with pytest.raises(SystemExit):
         main([str(seeds[0]), "--limit", "0"])
-    assert "0 is not a whole number of at least 1" in capsys.readouterr().err
+    assert "--limit 0 must be at least 1" in capsys.readouterr().err
 
 
 def test_runs_of_different_test_sets_are_refused(seeds, tmp_path):
     shutil.copytree(seeds[0], tmp_path / "other")
     file = tmp_path / "other" / "metrics.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"test_fingerprint": "0123456789abcdef"}))
-    with pytest.raises(UserError, match="scored on different test sets: measure those of each set apart"):
+    with pytest.raises(UserError, match="scored on different test sets: give those of one set"):
         measure([seeds[0], tmp_path / "other"], "test")
 
 
 def test_runs_of_other_labels_or_none_are_refused(seeds, tmp_path):
     for facts, message in (
-        ({"items": "strings"}, "writes strings"),
+        ({"items": "strings"}, "has 0 labels"),
         ({"labels": ["a", "b", "c"]}, "has 3 labels"),
-        ({"labels": ["pos", "neg"]}, "has praise as its first label"),
+        ({"labels": ["pos", "neg"]}, "has pos first"),
     ):
         folder = tmp_path / message.replace(" ", "_")
         shutil.copytree(seeds[0], folder)

@@ -66,7 +66,7 @@ def test_without_a_terminal_the_lines_are_written_and_no_bar(shell, arguments, t
     assert re.search(EPOCH.format(1).replace("/2", "/1") + "\n", done.stdout)
     assert "1 epoch in" in done.stdout
     assert "|" not in done.stdout + done.stderr
-    assert re.search("No W&B key: .*offline.*wandb sync", done.stdout)
+    assert re.search("no W&B key .*offline.*wandb sync", done.stdout)
     assert "wandb sync new/run/wandb/offline-run-*\n" in done.stdout
     assert "python -m imdbattn.compare runs=new\n" in done.stdout
     assert list((tmp_path / "new").glob("run/wandb/offline-run-*"))

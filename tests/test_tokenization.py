@@ -125,6 +125,7 @@ def test_whitespace_equals_lower_and_split_on_any_text(text):
     assert split("whitespace", text) == text.lower().split()
 
 
+@pytest.mark.slow
 def test_every_character_is_lowered_and_separated_as_python_does():
     characters = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
     for start in range(0, len(characters), 1000):

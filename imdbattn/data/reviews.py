@@ -1,14 +1,10 @@
 """Sources of reviews: IMDB from the hub or a wheel, files and folders, and how they are cut into splits."""
 
 import hashlib
-import http.client
 import importlib.util
 import logging
 import os
 import re
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +28,7 @@ from imdbattn.data.text_files import (
 )
 from imdbattn.errors import UserError
 from imdbattn.files import sha256_of
+from imdbattn.network import http_status
 
 log = logging.getLogger(__name__)
 
@@ -137,25 +134,6 @@ def hub_is_near(timeout: float) -> bool:
     if found:
         os.environ["HF_HUB_OFFLINE"] = "1"  # else `datasets` would try the network for another 23 seconds
     return found
-
-
-def http_status(url: str, timeout: float) -> int | None:
-    """The status with which `url` answers within `timeout` seconds, including its name's lookup; None without one."""
-    status: list[int] = []
-
-    def request() -> None:  # in a thread, since the lookup of a name has no timeout of its own
-        try:
-            with urllib.request.urlopen(url, timeout=timeout) as response:
-                status.append(response.status)
-        except urllib.error.HTTPError as error:
-            status.append(error.code)
-        except (OSError, ValueError, http.client.HTTPException):
-            pass
-
-    thread = threading.Thread(target=request, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    return status[0] if status else None
 
 
 # --- files and folders -----------------------------------------------------------------------------------------------

@@ -29,8 +29,9 @@ class Progress(L.Callback):
         if self.bar is None:
             layout = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
             self.bar = tqdm(desc=name, total=total, bar_format=layout, leave=False, disable=None)  # None: in a terminal
-        self.bar.set_postfix_str(loss, refresh=False)
         self.bar.update(batch_idx + 1 - self.bar.n)
+        if loss:
+            self.bar.set_postfix_str(loss)  # shown at once
 
     def close(self) -> None:
         if self.bar is not None:
@@ -43,7 +44,7 @@ class Progress(L.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps  # reading the loss waits for a GPU
         if batch_idx % every == 0:
-            loss, _, answers = torch.stack(module.trained[-every:]).sum(0).tolist()
+            loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
             epoch = epoch_name(trainer, trainer.current_epoch + 1)
             self.update(trainer, epoch, trainer.num_training_batches, batch_idx, f"loss {loss / answers:.4f}")
 

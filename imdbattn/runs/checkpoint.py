@@ -202,7 +202,7 @@ class ResumeCheckpoint(L.Callback):
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         self.stop_on_nan.check(trainer, module)
-        state = {"random": torch.get_rng_state(), "sums": [sums_3.cpu() for sums_3 in module.trained]}
+        state = {"random": torch.get_rng_state(), "sums": [sums_3.cpu() for sums_3 in module.epoch_sums]}
         if module.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(module.device)
         self.rank_states = from_all(trainer, state)
@@ -240,7 +240,7 @@ class ResumeCheckpoint(L.Callback):
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
         saved = checkpoint["keeper"]
         self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
-        module.trained = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
+        module.epoch_sums = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
         trainer.should_stop = saved["stopped"]
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, ModelCheckpoint):

@@ -1,42 +1,35 @@
 """Trains one model: settings in, a run folder out."""
 
 import logging
-import os
-import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.utilities import rank_zero_only
-from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.files import make_folder, write_atomically, writing_into
+from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import (
     SPLIT_FILES,
     check_folder,
     finished,
     is_debug,
     results_file,
-    temporary_files,
     write_json,
     write_predictions,
 )
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
-from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import pinned
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.runs.signals import exiting_on_signals
+from imdbattn.runs.start import WAY_OUT, begin_folder, locked
 from imdbattn.runs.summary import read_results, summary
-from imdbattn.runs.trainer import build_trainer, compile_net, quiet
+from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
+from imdbattn.settings.schema import Settings, validate
 from imdbattn.tasks.build import reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -47,11 +40,8 @@ from imdbattn.tracking.publish import publish_run
 
 log = logging.getLogger(__name__)
 
-LOCK_SECONDS = 20.0  # that a run waits for another one in its folder, which may be about to stop
-WAY_OUT = "choose another hydra.run.dir"
 
-
-def fit(cfg: Mapping[str, Any], folder: Path, resume: bool = False) -> dict[str, Any]:
+def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run folder.
 
     resume: continue the run that the folder holds; otherwise that run is overwritten.
@@ -71,42 +61,42 @@ def fit(cfg: Mapping[str, Any], folder: Path, resume: bool = False) -> dict[str,
     return metrics
 
 
-def train(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
+def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
-    check_logger(cfg["logger"])
-    if cfg["threads"]:
-        torch.set_num_threads(cfg["threads"])
-    L.seed_everything(cfg["seed"], workers=True, verbose=False)
+    check_logger(cfg.logger)
+    if cfg.threads:
+        torch.set_num_threads(cfg.threads)
+    L.seed_everything(cfg.seed, workers=True, verbose=False)
 
     # Data
     task = task_of(cfg)
-    corpus = task.prepare(cfg["data"])
-    data = task.data(cfg, corpus)
-    cfg = pinned(cfg, corpus.source, data.batch_tokens)
+    corpus = task.prepare(cfg.data)
+    data = task.loaders(cfg, corpus)
+    cfg = validate(pinned(cfg.model_dump(), corpus.source, data.batch_tokens), extra="allow")
 
     # Model
     last = folder / "checkpoints" / "last.ckpt"
     checkpoint_io = AtomicCheckpointIO(read_checkpoint(last, RESTART) if resume and last.exists() else None)
     resumes = checkpoint_io.content is not None
     module = task.new(cfg, corpus, checkpoint_io.content)
-    try_forward(module, data, cfg["model"]["name"])
-    if cfg["compile"]:
-        compile_net(module.net, cfg["compile"])
+    try_forward(module, data, cfg.model.name)
+    if cfg.compile:
+        compile_net(module.net, cfg.compile)
 
     # Trainer
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
-            begin_folder(folder, cfg, corpus.source_key, keep_training=resumes)
-        trainer.loggers = build_loggers(cfg["logger"], folder, cfg, resume)
+            begin_folder(folder, cfg.model_dump(), corpus.source_key, keep_training=resumes)
+        trainer.loggers = build_loggers(cfg.logger, folder, cfg.model_dump(), resume)
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
-    resume_checkpoint = ResumeCheckpoint(folder, corpus.fingerprints, stop_on_nan, cfg["save_minutes"], begin)
-    score_to_watch: Any = {"monitor": f"val/{cfg['choose_by']}", "mode": "min" if cfg["choose_by"] == "loss" else "max"}
+    resume_checkpoint = ResumeCheckpoint(folder, corpus.fingerprints, stop_on_nan, cfg.save_minutes, begin)
+    score_to_watch: Any = {"monitor": f"val/{cfg.choose_by}", "mode": "min" if cfg.choose_by == "loss" else "max"}
     best = ModelCheckpoint(last.parent, "best", **score_to_watch, save_weights_only=True, enable_version_counter=False)
     callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
-    if cfg["patience"]:
-        callbacks.append(EarlyStopping(**score_to_watch, patience=cfg["patience"], strict=False))
-    trainer = build_trainer(cfg["trainer"], callbacks, checkpoint_io, default_root_dir=folder)
+    if cfg.patience:
+        callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
+    trainer = build_trainer(cfg.trainer, callbacks, checkpoint_io, default_root_dir=folder)
 
     failed = True
     try:
@@ -115,10 +105,10 @@ def train(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
 
         # Score the best weights, or the last ones if training stopped before the first validation
         if best.best_model_path:
-            module = task.trained(cfg, Path(best.best_model_path), corpus)
-        elif not cfg["trainer"]["fast_dev_run"]:
+            module = task.load(cfg, Path(best.best_model_path), corpus)
+        elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
-        scores = score(trainer, module, data, cfg["test"])
+        scores = score(trainer, module, data, cfg.test)
         metrics |= score_facts("val", scores["validation"])
         if "test" in scores:
             metrics |= score_facts("test", scores["test"])
@@ -128,10 +118,10 @@ def train(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
             for split, split_scores in scores.items():
                 predictions, texts = SPLIT_FILES[split]
                 write_predictions(folder / predictions, split_scores, corpus.splits[split].rows)
-                task.keep_texts(corpus, split, folder / texts)
-            if cfg["pictures"]:
+                task.save_texts(corpus, split, folder / texts)
+            if cfg.pictures:
                 task.draw(module, corpus, cfg, folder)
-            write_json(folder / results_file(cfg), metrics)  # the last: it makes the run a finished one
+            write_json(folder / results_file(cfg.model_dump()), metrics)  # the last: it makes the run a finished one
             publish_run(folder, metrics)
         failed = False
     except Stopped as stopped:
@@ -142,27 +132,9 @@ def train(cfg: Mapping[str, Any], folder: Path, resume: bool) -> dict[str, Any]:
         finish_loggers(failed)
     if trainer.is_global_zero:
         debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
-        for line in [debug_line] if is_debug(cfg) else summary(metrics, folder):
+        for line in [debug_line] if is_debug(cfg.model_dump()) else summary(metrics, folder):
             log.info(line)
     return metrics
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Raises UserError if another run works in the folder and does not end within LOCK_SECONDS."""
-    if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
-        yield
-        return
-    lock = FileLock(folder / ".lock", timeout=LOCK_SECONDS)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"another run is active in {folder}: wait for it, or {WAY_OUT}") from None
-    try:
-        yield
-    finally:
-        (folder / ".lock").unlink(missing_ok=True)
-        lock.release()
 
 
 def try_forward(module: Learner, data: BatchData, name: str) -> None:
@@ -171,28 +143,11 @@ def try_forward(module: Learner, data: BatchData, name: str) -> None:
     items = np.arange(min(2, len(batches.lengths_N())))
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module.eval().show(batches[0, items])
+            module.eval().evaluate_batch(batches[0, items])
     except Exception as error:
         raise UserError(f"model={name} fails on two validation items: {reason(error)}") from error
     finally:
         module.train()
-
-
-def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool) -> None:
-    """Removes the files of an earlier run, except those of the training that is resumed, and writes the settings."""
-    old = ["metrics.json", "debug.json", *(name for names in SPLIT_FILES.values() for name in names)]
-    if not keep_training:
-        old += ["metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"]
-    for file in (*(folder / name for name in old), *temporary_files(folder)):
-        file.unlink(missing_ok=True)
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
-    write_json(folder / "environment.json", environment() | {"source_key": source_key})
-    runs = Path("runs").resolve()
-    if not is_debug(cfg) and runs in folder.resolve().parents:
-        with suppress(OSError):  # a file system without links
-            link = runs / f".latest-{os.getpid()}"
-            link.symlink_to(os.path.relpath(folder.resolve(), runs))
-            link.replace(runs / "latest")
 
 
 def run_trainer(
@@ -224,17 +179,6 @@ def run_trainer(
         raise UserError(message) from error
     if trainer.is_global_zero:
         checkpoint.stop_if(checkpoint.signal, trainer)  # received after the last step
-
-
-def check_port() -> None:
-    """Raises UserError if another program uses MASTER_PORT, where the processes of a run meet."""
-    port = os.environ.get("MASTER_PORT")
-    if port is None or torch.distributed.is_torchelastic_launched():  # torchrun listens on it
-        return
-    try:
-        socket.create_server(("", int(port))).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"MASTER_PORT={port} cannot be used ({error}): choose another, or unset it") from error
 
 
 def training_facts(trainer: L.Trainer, module: Learner, throughput: Throughput, reviews: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
             f"resume={os.path.relpath(folder)} is not a run to resume, it has no config.yaml: start it again; or, if "
             "it is a sweep's folder, repeat the command that started the sweep"
         )
-    theirs = read_run(file, settings.get("trust"), settings)
+    theirs = read_run(file, settings.get("trust"), settings).model_dump()
     own_keys = ["data"] if kind(theirs) != kind(settings) else []
     current = without(settings, *NO_EFFECT, "model", "optim", *own_keys)
     if missing := [key for key in current if key not in flat(theirs)]:

@@ -1,44 +1,30 @@
-"""Scores a finished run again, or labels new texts with it."""
+"""Scores a finished run again, or applies it to new texts."""
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from imdbattn.data import pairs
-from imdbattn.data.corpus import load_vectors, prepare
-from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
-from imdbattn.explain.show import DETAILED
 from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
-from imdbattn.settings.keys import flat, overlay
-from imdbattn.settings.safety import read_json, visible
-from imdbattn.settings.schema import validate
-from imdbattn.tasks.build import build_data, build_pair_data, trained_module, trained_writer
-from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.reader import Reader
-from imdbattn.tasks.seq2seq import Writer
+from imdbattn.settings.keys import overlay
+from imdbattn.settings.safety import read_json
+from imdbattn.settings.schema import Evaluate, Picture, Predict, Settings, validate
+from imdbattn.tasks.task import Predictor, task_of
 
 log = logging.getLogger(__name__)
 
-REQUIRED = ("seed", "model.name", "data.source", "data.eval_batch_tokens", "optim._target_", "trainer.precision")
-REQUIRED_BY_TASK = {
-    "reviews": ("model.embedding.standardize", "data.tokenizer", "data.max_tokens", "data.glove.source"),
-    "seq2seq": ("model.hidden", "data.batch_tokens"),
-}
 
-
-def run_facts(cfg: Mapping[str, Any], corpus: Any) -> dict[str, Any]:
+def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
     """The part of metrics.json that identifies model and data."""
     return {
-        "model": cfg["model"]["name"],
-        "seed": cfg["seed"],
+        "model": cfg.model.name,
+        "seed": cfg.seed,
         "test_set": corpus.test_set,
         **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
         "source_key": corpus.source_key,
@@ -53,32 +39,24 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
     return {prefix + key: value for key, value in {**scores.values(), "reviews": count}.items()}
 
 
-def open_settings(cfg: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+def open_settings(cfg: Evaluate | Predict | Picture) -> tuple[Settings, Path]:
     """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best checkpoint.
 
-    Raises UserError for wrong input, or when settings are missing.
+    Raises UserError for wrong input.
     """
-    settings, checkpoint = open_run(cfg["run"], cfg.get("trust"))
-    task, file, keys = settings.get("task", "reviews"), checkpoint.parents[1] / "config.yaml", flat(settings)
-    if task == "masked_words":
+    settings, checkpoint = open_run(cfg.run, cfg.trust)
+    if settings.task == "masked_words":
         raise UserError(
-            f"run={cfg['run']} is a run of task=masked_words, which labels no reviews: train a classifier that starts "
-            f"from it, model=pretrained init={cfg['run']}"
+            f"run={cfg.run} is a run of task=masked_words, which labels no reviews: train a classifier that starts "
+            f"from it, model=pretrained init={cfg.run}"
         )
-    if task not in REQUIRED_BY_TASK:
-        raise UserError(f"{file} has task={task}, which is not one of {', '.join(REQUIRED_BY_TASK)}: train again")
-    required = [*REQUIRED, *REQUIRED_BY_TASK[task]]
-    if task == "seq2seq":
-        required.append("data.letters" if keys.get("data.source") == "reverse" else "data.languages")
-    if missing := [key for key in required if key not in keys]:
-        raise UserError(f"{file} lacks {missing[0]}: copy the run folder again, or train again")
-    return with_changes(settings, cfg["data"]), checkpoint
+    return with_changes(settings, cfg.data.model_dump()), checkpoint
 
 
-def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
     """A run's settings with the `data` settings of this call. Raises UserError for one that the run does not have."""
-    theirs = settings["data"]
-    changes = {key: value for key, value in overlay({}, dict(data)).items() if value != {}}
+    theirs = settings.model_dump()["data"]
+    changes = {key: value for key, value in overlay({}, data).items() if value != {}}
     if strange := changes.keys() - theirs.keys():
         raise UserError(f"data.{min(strange)} has no meaning for this run: omit it")
     if changes.get("path"):
@@ -89,58 +67,39 @@ def with_changes(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
         changes["glove"] = changes["glove"] | {"source": "auto"}
     if lengths := changes.get("test_lengths"):
         longest = theirs["lengths"][1]
-        if isinstance(lengths, list) and lengths and type(lengths[0]) is int and 0 < lengths[0] <= longest:
+        if lengths[0] <= longest:
             raise UserError(
                 f"data.test_lengths={lengths} are among the lengths {theirs['lengths']} that the run was trained on, "
                 f"and so may the strings be: choose lengths above {longest}, or train with data.test_lengths"
             )
-    changed = overlay(dict(settings), {"data": changes})
+    changed = overlay(settings.model_dump(), {"data": changes})
     changed["data"]["cache_dir"] = changes.get("cache_dir")  # never the one that a foreign run folder names
     if "source" in changes:  # replaces the run's own file or dataset, and is read completely
         changed["data"] |= dict.fromkeys({"path", "hub", "limit"} & (theirs.keys() - changes.keys()))
-    return validate(changed).model_dump()
+    return validate(changed, extra="allow")
 
 
-def data_to_score(
-    settings: dict[str, Any], checkpoint: Path, other_data: bool
-) -> tuple[Any, Callable[..., BatchData], Learner]:
-    """The corpus to score, the function that makes its data module, and the run's model.
-
-    other_data: the data are not the run's own; a single file is then one test set. Raises UserError.
-    """
-    if settings.get("task") == "seq2seq":
-        writer = trained_writer(settings, checkpoint)
-        return pairs.prepare(settings["data"], writer.vocabularies(), uncut=other_data), build_pair_data, writer
-    module = trained_module(settings, checkpoint, load_vectors(settings["data"]))
-    labels = module.hparams["labels"]
-    if other_data:
-        settings["data"]["label_names"] = labels
-    corpus = prepare(settings["data"], uncut=other_data)
-    if corpus.label_names != labels:
-        raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
-    return corpus, build_data, module
-
-
-def score_run(cfg: Mapping[str, Any]) -> dict[str, Any]:
+def score_run(cfg: Evaluate) -> dict[str, Any]:
     """Scores a finished run's best checkpoint on a split of its own or of other data.
 
-    cfg: conf/evaluate.yaml. Writes the result into evaluations/ of the run folder, and returns it. Raises UserError for
-    wrong input, or if the run's own data are no longer those it was scored on.
+    Writes the result into evaluations/ of the run folder, and returns it. Raises UserError for wrong input, or if the
+    run's own data are no longer those it was scored on.
     """
     quiet()
     settings, checkpoint = open_settings(cfg)
-    folder, split = checkpoint.parents[1], cfg["split"]
-    other_data = any(cfg["data"].get(name) for name in ("path", "source", "test_lengths"))
-    corpus, make_data, module = data_to_score(settings, checkpoint, other_data)
+    task, folder, split = task_of(settings), checkpoint.parents[1], cfg.split
+    changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
+    other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
+    module = task.load(settings, checkpoint)
+    corpus = task.prepare(settings.data, module, uncut=other_data)
     if split not in corpus.splits:
         raise UserError(f"split={split} does not exist: choose one of {', '.join(corpus.splits)}")
-    selects_pairs = settings.get("task") == "seq2seq" and cfg["data"].get("max_tokens")  # long pairs are left out
+    selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # long pairs are left out
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
-    precision = cfg["trainer"]["precision"] or settings["trainer"]["precision"]
-    trainer = build_trainer(cfg["trainer"] | {"precision": precision})
-    trainer.test(module, make_data(settings, corpus, split), verbose=False)
-    changed = {key: value for key, value in overlay({}, cfg["data"]).items() if value}
+    precision = cfg.trainer.precision or settings.trainer.precision
+    trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
+    trainer.test(module, task.loaders(settings, corpus, split), verbose=False)
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
     if trainer.is_global_zero:
         name = f"{split}-{corpus.fingerprints[split]}"
@@ -163,51 +122,23 @@ def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
         )
 
 
-def load_reader(cfg: Mapping[str, Any]) -> tuple[Reader | Writer, Path]:
-    """The best model of the run that `cfg` names, and its folder. cfg: `run` and `data` as in conf/predict.yaml.
-
-    Raises UserError if the run does not exist or cannot be loaded.
-    """
+def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
+    """The best model of the run that `cfg` names, for new texts, and its folder. Raises UserError."""
     quiet()
     use_onednn()  # as in training, for the same bits
     keep_memory()
     settings, checkpoint = open_settings(cfg)
-    folder = checkpoint.parents[1]
-    if settings.get("task") == "seq2seq":
-        return Writer(settings, trained_writer(settings, checkpoint)), folder
-    glove = load_vectors(settings["data"])
-    module = trained_module(settings, checkpoint, glove)
-    return Reader(settings, module, Tokenizer(settings["data"]["tokenizer"], glove.words)), folder
+    return task_of(settings).predictor(settings, checkpoint), checkpoint.parents[1]
 
 
-def label_texts(cfg: Mapping[str, Any], texts: Iterable[str]) -> tuple[list[Any], Path]:
-    """Predictions of a finished run for `texts`, and its folder. cfg: conf/predict.yaml. Raises UserError."""
-    reader, folder = load_reader(cfg)
-    return list(label_each(reader, cfg, texts)), folder
-
-
-def label_each(reader: Reader | Writer, cfg: Mapping[str, Any], texts: Iterable[str]) -> Iterator[Reading]:
-    """A prediction for each text, in order; `texts` may be an endless stream. cfg: conf/predict.yaml."""
-    done = empty = unknown = 0
-    symbols: dict[str, None] = {}  # the first ten unknown ones
+def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Reading]:
+    """A prediction for each text, in order; `texts` may be an endless stream."""
+    done = 0
     for chunk in chunks(texts):
-        if isinstance(reader, Writer):
-            for decoded in reader.write(chunk, cfg["beams"], cfg["length_penalty"], done + 1, cfg["explain"]):
-                unknown += len(decoded.unknown)
-                if len(symbols) < 10:
-                    symbols |= dict.fromkeys(decoded.unknown)
-                yield decoded
-        elif cfg["explain"]:
-            yield from (reader.explain(text, whole=number < DETAILED) for number, text in enumerate(chunk, done))
-        else:
-            yield from reader.label(chunk)
+        yield from predictor.predict(chunk, options, done)
         done += len(chunk)
-        empty += sum(not text.strip() for text in chunk)
-    if unknown:
-        examples = visible(", ".join(list(symbols)[:10]))
-        log.warning("%d symbols are not in the vocabulary and are read as <unk>: %s", unknown, examples)
-    if empty:
-        log.warning("%d of %d reviews have no words; they are labelled anyway", empty, done)
+    for line in predictor.warnings():
+        log.warning(line)
 
 
 def chunks(texts: Iterable[str], most: int = 4096) -> Iterator[list[str]]:

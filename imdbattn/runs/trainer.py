@@ -2,10 +2,12 @@
 
 import ctypes
 import logging
+import os
 import platform
 import shutil
+import socket
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
@@ -40,20 +42,17 @@ def quiet() -> None:
 
 
 def build_trainer(
-    settings: Mapping[str, Any],
+    settings: Any,
     callbacks: Sequence[L.Callback] = (),
     checkpoint_io: AtomicCheckpointIO | None = None,
     **arguments: Any,
 ) -> L.Trainer:
     """The Trainer that the `trainer` settings describe; `arguments` are further ones. Raises UserError."""
-    for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches"):
-        if settings[name] == 0:
-            raise UserError(f"trainer.{name}=0 leaves nothing to do; test=false is how the test split stays untouched")
-    trainer_class = make({**settings, "_partial_": True}, "trainer", L.Trainer)
+    trainer_class = make({**settings.model_dump(), "_partial_": True}, "trainer", L.Trainer)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialised memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     callbacks = [*callbacks, *(trainer_class.keywords.get("callbacks") or ())]
-    if settings["enable_progress_bar"]:
+    if settings.enable_progress_bar:
         callbacks.append(Progress())
     plugins: list[Any] = [checkpoint_io or AtomicCheckpointIO()]
     try:
@@ -127,3 +126,14 @@ def keep_memory() -> None:
         # Older versions allow 32 MB only. The second call alone would make things slower.
         if library.mallopt(mmap_threshold, 2**30) or library.mallopt(mmap_threshold, 2**25):
             library.mallopt(trim_threshold, 2**31 - 1)
+
+
+def check_port() -> None:
+    """Raises UserError if another program uses MASTER_PORT, where the processes of a run meet."""
+    port = os.environ.get("MASTER_PORT")
+    if port is None or torch.distributed.is_torchelastic_launched():  # torchrun listens on it
+        return
+    try:
+        socket.create_server(("", int(port))).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"MASTER_PORT={port} cannot be used ({error}): choose another, or unset it") from error

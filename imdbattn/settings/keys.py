@@ -99,9 +99,3 @@ def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
 def as_text(value: Any) -> str:
     """A value as on the command line."""
     return "null" if value is None else str(value)
-
-
-def words_before(settings: Mapping[str, Any]) -> int:
-    """Number of preceding words that the model reads with each word: all but the last of its longest phrase."""
-    phrases = settings["model"].get("phrases")  # missing in runs of earlier versions
-    return phrases["longest"] - 1 if phrases and settings.get("task") != "masked_words" else 0

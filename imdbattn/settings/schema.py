@@ -52,7 +52,7 @@ class Group(BaseModel):
 
     @model_serializer(mode="wrap")
     def in_given_order(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        values = handler(self)
+        values = {**(self.model_extra or {}), **handler(self)}  # pydantic omits extra keys where they are forbidden
         return {key: values[key] for key in dict.fromkeys([*self._given, *self.model_fields_set]) if key in values}
 
     @model_validator(mode="after")
@@ -706,7 +706,7 @@ def in_one_line(errors: ValidationError, settings: Any) -> str:
     return f"{'.'.join(keys)}={as_text(settings)} must be {words}"
 
 
-def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> Settings:
     """The settings in a run's config.yaml, which may come from anywhere. trust, own: see `refuse_untrusted`.
 
     Raises UserError for wrong or missing values, and for a class that is not trusted.
@@ -714,8 +714,7 @@ def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
     settings = read_settings(file)
     refuse_untrusted(settings, file, trust, own)
     try:
-        validate(settings, extra="allow")
+        return validate(settings, extra="allow")
     except UserError as error:
         way_out = ": copy the run folder again, or train again" if str(error).endswith("is missing") else ""
         raise UserError(f"{file}: {error}{way_out}") from None
-    return settings

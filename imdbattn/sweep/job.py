@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from imdbattn.run_folder import SPLIT_FILES, is_debug, results_file
 from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
 from imdbattn.settings.machine import gpus, threads_of
 from imdbattn.settings.safety import check_archive, read_json, read_settings
-from imdbattn.settings.schema import validate
+from imdbattn.settings.schema import Settings, validate
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def run_job(cfg: DictConfig) -> float | None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
         with FileLock(folder / ".job.lock"):  # a job with the same settings waits, and keeps the results of the first
-            status, metrics = train_or_keep(folder, validate(plain_dict(cfg)).model_dump())
+            status, metrics = train_or_keep(folder, validate(plain_dict(cfg)))
     except Exception as error:  # any exception: the other jobs have to run
         reason = " ".join(str(error).split()) or type(error).__name__
         note(folder.name, "failed", reason)
@@ -61,7 +61,7 @@ def run_job(cfg: DictConfig) -> float | None:
     return metrics["val_accuracy"]
 
 
-def train_or_keep(folder: Path, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Status and metrics of a job. Raises UserError if it fails."""
     status = "kept"
     if lacking := missing(folder, settings):
@@ -70,12 +70,12 @@ def train_or_keep(folder: Path, settings: Mapping[str, Any]) -> tuple[str, dict[
         why = " (resumes from its last checkpoint)" if resume else f" (it has no {lacking})"
         log.info("run     %s: %s%s", folder.name, " ".join(swept()), why if (folder / "config.yaml").exists() else "")
         train(folder, settings, resume)
-        if not is_debug(settings) and (lacking := missing(folder, settings)):
+        if not is_debug(settings.model_dump()) and (lacking := missing(folder, settings)):
             raise UserError(f"it ended without {lacking}")
         status = "done"
     if status == "done" or folder.name not in jobs_of(sweep_dir()):
         note(folder.name, status)
-    return status, read_json(folder / results_file(settings))
+    return status, read_json(folder / results_file(settings.model_dump()))
 
 
 def swept() -> list[str]:
@@ -84,22 +84,22 @@ def swept() -> list[str]:
     return [override for override in HydraConfig.get().overrides.task if override.lower() not in common]
 
 
-def missing(folder: Path, settings: Mapping[str, Any]) -> str:
+def missing(folder: Path, settings: Settings) -> str:
     """What `folder` lacks of a finished run with these settings; an empty string if nothing."""
     if not (folder / "metrics.json").exists():
         return "metrics.json"
-    splits = ("validation", "test") if settings["test"] else ("validation",)
+    splits = ("validation", "test") if settings.test else ("validation",)
     tables = [name for split in splits for name in SPLIT_FILES[split]]
     return check(folder, settings, "metrics.json", *STARTED, "checkpoints/best.ckpt", *tables)
 
 
-def resumable(folder: Path, settings: Mapping[str, Any]) -> bool:
+def resumable(folder: Path, settings: Settings) -> bool:
     """Whether `folder` holds an unfinished run with a readable last checkpoint, on the present data."""
     finished = (folder / "metrics.json").exists()
     return not finished and not check(folder, settings, *STARTED, "checkpoints/last.ckpt")
 
 
-def check(folder: Path, settings: Mapping[str, Any], *names: str) -> str:
+def check(folder: Path, settings: Settings, *names: str) -> str:
     """The first of the files that cannot be read, or that the data differ; an empty string if neither is the case."""
     import pyarrow.parquet as pq
 
@@ -114,19 +114,19 @@ def check(folder: Path, settings: Mapping[str, Any], *names: str) -> str:
     return "" if same_data(settings, source, key) else "results on the present data"
 
 
-def same_data(settings: Mapping[str, Any], source: str, key: str | None) -> bool:
+def same_data(settings: Settings, source: str, key: str | None) -> bool:
     """Whether the settings lead to the data of a run, given its data.source and the checksum of its data."""
     from imdbattn.data import pairs, reviews
 
-    data = dict(settings["data"])
-    if settings.get("task") == "seq2seq":
+    data: Any = settings.data
+    if settings.task == "seq2seq":
         return pairs.find_source(data).checksum == key
-    if data["path"]:
+    if data.path:
         return reviews.find_source(data).checksum == key
-    return data["source"] != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
+    return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
 
 
-def train(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
+def train(folder: Path, settings: Settings, resume: bool) -> None:
     """Run the job as `python -m imdbattn.train ... hydra.mode=RUN`.
 
     A child process frees its memory and its GPU at its end, has its own W&B run, can start further processes (DDP),
@@ -135,7 +135,7 @@ def train(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
     hydra = HydraConfig.get()
     alone = hydra.launcher._target_.endswith("BasicLauncher")
     overrides = [o for o in hydra.overrides.task if not o.startswith(("resume=", "threads="))]
-    threads = settings["threads"] or (None if alone else threads_of(hydra.launcher))
+    threads = settings.threads or (None if alone else threads_of(hydra.launcher))
     overrides += [f"threads={threads or 'null'}", "hydra.mode=RUN"]
     overrides += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
     places = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
@@ -147,7 +147,7 @@ def train(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
     env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
     errors = folder / "stderr.log"
     console = nullcontext() if alone else (folder / "console.log").open("w")
-    with reserved_gpu(settings["trainer"]) as gpu, errors.open("w") as stderr, console as stdout:
+    with reserved_gpu(settings.trainer) as gpu, errors.open("w") as stderr, console as stdout:
         command = [sys.executable, "-m", "imdbattn.train", *overrides]
         process = subprocess.Popen(command, env=env | gpu, stdout=stdout, stderr=stderr)
         try:
@@ -184,13 +184,13 @@ def end_with(parent: int) -> None:
 
 
 @contextmanager
-def reserved_gpu(trainer: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def reserved_gpu(trainer: Any) -> Iterator[dict[str, str]]:
     """Environment variables that give a job on one device a GPU which no other job of this user has reserved.
 
     With more jobs than GPUs, jobs share them. Empty for jobs on several devices or on the CPU, and without a GPU.
     """
-    single = trainer["devices"] in (1, "1") or (trainer["devices"] == "auto" and "ddp" not in str(trainer["strategy"]))
-    names = gpus() if single and trainer["accelerator"] != "cpu" else []
+    single = trainer.devices in (1, "1") or (trainer.devices == "auto" and "ddp" not in str(trainer.strategy))
+    names = gpus() if single and trainer.accelerator != "cpu" else []
     for name in names:
         lock = FileLock(Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name}.lock", timeout=0)
         try:

@@ -1,23 +1,35 @@
-"""Pretraining as a task of its own: masked words of reviews, labels unseen.
+"""The task `masked_words`: pretraining of a classifier's encoder on the words of reviews, without their labels.
 
-Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N reviews of a split.
+Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N reviews of a split, R words whose vectors
+are trained, G words that may be masked.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare_unlabelled
+from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch
+from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
+from imdbattn.nn.beyond.masked_words import MaskedWords
+from imdbattn.run_folder import link_texts
+from imdbattn.tasks import pictures
+from imdbattn.tasks.build import load, make_learner
 from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.reviews import build_net, review_loaders, trained_words, words_of
+from imdbattn.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Guesses:
-    """How many words of each review were masked, how many of them guessed, and the sum of their losses in nats."""
+class MaskedWordScores:
+    """For each review: the numbers of masked and of correctly predicted words, and the sum of their losses in nats."""
 
     rows_N: Tensor
     masked_N: Tensor
@@ -30,53 +42,98 @@ class Guesses:
         return int(self.masked_N.sum())
 
     def values(self) -> dict[str, float]:
-        """What is logged, and stands in metrics.json: of all masked words alike."""
+        """For the log and metrics.json: means over all masked words."""
         masked = max(self.answers, 1)
         return {"accuracy": self.right_N.sum().item() / masked, "loss": self.losses_N.double().sum().item() / masked}
 
     def columns(self) -> dict[str, Any]:
-        """What validation_predictions.parquet says of each review."""
+        """For validation_predictions.parquet."""
         return {name: getattr(self, f"{name}_N").numpy() for name in ("masked", "right", "losses")}
 
 
-def drawn(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
-    """(B, T) bool, True for `share` of the words: a review's own, in any batch, at each evaluation."""
-    mixed_BT = (rows_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
-    mixed_BT = (mixed_BT ^ (mixed_BT >> 15)) * 2_246_822_519 % 2**32
-    return mixed_BT < share * 2**32
+def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
+    """(B, T) bool, True for `share` of the words. A hash: the same for a review in any batch."""
+    hash_BT = (rows_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
+    hash_BT = (hash_BT ^ (hash_BT >> 15)) * 2_246_822_519 % 2**32
+    return hash_BT < share * 2**32
 
 
-class WordGuesser(Learner):
-    """Trains nn.beyond.masked_words.MaskedWords. share: of the words that are masked. For the rest see Learner.
+class MaskedWordModule(Learner):
+    """Trains nn.beyond.masked_words.MaskedWords. share: of the words that are masked. For other arguments see Learner.
 
-    A step's loss is the mean over its masked words; of several processes the mean of theirs.
+    The loss of a step is the mean over its masked words; with several processes, the mean of their means.
     """
 
-    def __init__(self, *args: Any, share: float, **more: Any):
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, share: float, **options: Any):
+        super().__init__(*args, **options)
         self.share = share
 
-    def guess(self, batch: Batch, masked_BT: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each masked word (M,): its loss, whether it is guessed, and the place in B of its review."""
+    def predict_masked(
+        self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """For each masked word (M,): its loss, whether it is predicted correctly, and the place of its review in B."""
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)  # type: ignore[operator]
         logits_MG, words_M = self.net(batch, masked_BT)
-        losses_M = F.cross_entropy(logits_MG.float(), words_M, reduction="none", label_smoothing=smoothing)
+        losses_M = F.cross_entropy(logits_MG.float(), words_M, reduction="none", label_smoothing=label_smoothing)
         return losses_M, logits_MG.detach().argmax(1) == words_M, masked_BT.nonzero()[:, 0]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < self.share
-        losses_M, right_M, _ = self.guess(batch, masked_BT, self.label_smoothing)
-        self.note(losses_M, right_M, len(losses_M))
+        losses_M, right_M, _ = self.predict_masked(batch, masked_BT, self.label_smoothing)
+        self.add_to_epoch(losses_M, right_M, len(losses_M))
         return losses_M.sum() / max(len(losses_M), 1)
 
-    def show(self, batch: Batch) -> tuple[Tensor, ...]:
-        losses_M, right_M, of_M = self.guess(batch, drawn(batch.rows_B, batch.positions_BT, self.share))
-        sums = (of_M.new_zeros(len(batch.rows_B), dtype=t.dtype) for t in (of_M, of_M, losses_M))
-        counted = zip(sums, (torch.ones_like(of_M), right_M.to(of_M.dtype), losses_M), strict=True)
-        return batch.rows_B, *(zeros_B.index_add_(0, of_M, values_M) for zeros_B, values_M in counted)
+    def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
+        masked_BT = evaluation_mask(batch.rows_B, batch.positions_BT, self.share)
+        losses_M, right_M, review_M = self.predict_masked(batch, masked_BT)
+        values = (torch.ones_like(review_M), right_M.to(review_M.dtype), losses_M)
+        sums = (value_M.new_zeros(len(batch.rows_B)).index_add_(0, review_M, value_M) for value_M in values)
+        return batch.rows_B, *sums
 
-    def read_scores(self, shown: tuple[Tensor, ...]) -> Guesses:
-        guesses = Guesses(*shown)
-        if not guesses.answers:
-            raise UserError(f"masked.share={self.share} masks no word of these reviews: raise it")
-        return guesses
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> MaskedWordScores:
+        scores = MaskedWordScores(*outputs)
+        if not scores.answers:
+            raise UserError(f"masked.share={self.share} masks no word of these reviews: use a larger share")
+        return scores
+
+
+def build_module(
+    cfg: Any, glove: Glove, trained_R: Tensor | None, guessed_G: Tensor, counts_G: Tensor
+) -> MaskedWordModule:
+    """The encoder of the `model` settings, without phrases, which need labels, and a head that predicts words."""
+    model = cfg.model.model_copy(update={"phrases": None, "channels": {}})
+    net = MaskedWords(build_net(model, glove, 2, trained_R), guessed_G, counts_G, len(glove.vectors))  # type: ignore[arg-type]
+    return make_learner(MaskedWordModule, cfg, net, {"vectors": glove.fingerprint}, share=cfg.masked.share)
+
+
+class MaskedWordTask(Task):
+    def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
+        return prepare_unlabelled(data)
+
+    def loaders(self, cfg: Any, corpus: ReviewCorpus, test_split: str = "test") -> BatchData:
+        return review_loaders(cfg, corpus, test_split)
+
+    def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> MaskedWordModule:
+        counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
+        counts_V[:FIRST_WORD] = 0
+        counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))  # the most frequent words
+        return build_module(cfg, corpus.glove, words_of(corpus, cfg.model), guessed_G, counts_G)
+
+    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> MaskedWordModule:
+        glove = corpus.glove if corpus else load_vectors(cfg.data)
+
+        def module(weights: dict[str, Any], facts: dict[str, Any]) -> MaskedWordModule:
+            guessed_G, trained_R = weights["net.guessed_G"], trained_words(weights, "net.encoder.embedding")
+            return build_module(cfg, glove, trained_R, guessed_G, torch.ones_like(guessed_G))
+
+        return load(checkpoint, module)
+
+    def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
+        link_texts(corpus.texts(split), path)
+
+    def draw(self, module: MaskedWordModule, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
+        with pictures.only_warnings():
+            pictures.draw_curves(folder, "training", "validation")
+
+
+TASK = MaskedWordTask()

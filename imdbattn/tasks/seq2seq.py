@@ -1,10 +1,11 @@
-"""Training and scoring an encoder-decoder, and letting a trained one write.
+"""The task `seq2seq`: an encoder-decoder is trained, scored by what it writes, and applied to new texts.
 
 Shape suffixes: B pairs of a batch, S source positions, T target positions, V vocabulary, N pairs of a split.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from imdbattn.data.pairs import PairBatch, split_text
+from imdbattn.data import pairs
+from imdbattn.data.pairs import PairBatch, PairCorpus, split_text
 from imdbattn.data.sampling import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
@@ -21,21 +23,29 @@ from imdbattn.explain.reading import WrittenSequence
 from imdbattn.explain.watch import watch
 from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.search import beam_search, greedy
+from imdbattn.run_folder import write_table
+from imdbattn.settings.safety import visible
+from imdbattn.tasks import pictures
+from imdbattn.tasks.build import load, make_learner, make_net, names_in
 from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.task import Predictor, Task, refuse_empty
+
+NO_PARTS = ("name", "after")  # settings of `model` that are not arguments of the class
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """What a model wrote for each source of a split, and how probable it finds that and the reference."""
+class Seq2SeqScores:
+    """The outputs of an encoder-decoder for the sources of a split, and the losses of their references."""
 
     rows_N: Tensor  # places in the split, ascending
     lengths_N: Tensor  # source symbols
     symbols_N: Tensor  # of the reference, EOS counted
     losses_N: Tensor  # cross-entropy of the reference, summed over its symbols, in nats
-    log_probability_N: Tensor  # of what was written, in nats
-    texts: list[str]  # what was written, symbols joined by spaces
-    references: list[list[str]]  # all right targets of each source
-    in_words: bool  # the symbols are words, so that BLEU means something
+    log_probability_N: Tensor  # of the output, in nats
+    texts: list[str]  # the outputs, symbols joined by spaces
+    references: list[list[str]]  # all correct targets of each source
+    in_words: bool  # whether the symbols are words, for BLEU
 
     @property
     def right_N(self) -> Tensor:
@@ -48,7 +58,7 @@ class Outputs:
 
     @property
     def loss(self) -> float:
-        """Cross-entropy of the references in nats a symbol, teacher-forced."""
+        """Cross-entropy of the references in nats per symbol, with teacher forcing."""
         return (self.losses_N.double().sum() / self.symbols_N.sum()).item()
 
     @property
@@ -61,11 +71,11 @@ class Outputs:
         return BLEU(tokenize="none", force=True).corpus_score(self.texts, streams).score  # type: ignore[arg-type]
 
     def values(self) -> dict[str, float]:
-        """What is logged, and stands in metrics.json."""
+        """For the log and metrics.json."""
         return {"accuracy": self.accuracy, "loss": self.loss} | ({"bleu": self.bleu} if self.in_words else {})
 
     def columns(self) -> dict[str, Any]:
-        """What predictions.parquet says of each pair; the probability of a reference is that of the first."""
+        """For predictions.parquet; label and label_probability are those of the first reference."""
         return {
             "label": [right[0] for right in self.references],
             "references": self.references,
@@ -77,10 +87,10 @@ class Outputs:
         }
 
 
-class SequenceWriter(Learner):
-    """Trains an EncoderDecoder by teacher forcing, scores what it writes by itself.
+class Seq2SeqModule(Learner):
+    """Trains an EncoderDecoder with teacher forcing, and scores its own outputs, decoded greedily.
 
-    facts: with the symbols of both vocabularies. For the rest see Learner.
+    facts: with the symbols of both vocabularies. For other arguments see Learner.
     """
 
     net: EncoderDecoder
@@ -89,18 +99,18 @@ class SequenceWriter(Learner):
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_BT = self.losses(logits_BTV, batch.target_BT, self.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
-        self.note(losses_BT, right_BT, batch.target_lengths_B.sum())
-        # DDP averages over processes; so weighted, every symbol of the whole batch counts the same.
+        self.add_to_epoch(losses_BT, right_BT, batch.target_lengths_B.sum())
+        # DDP averages over processes; with this weight every symbol of the whole batch counts the same.
         return losses_BT.sum() * (self.trainer.world_size / batch.symbols)
 
     @staticmethod
     def losses(logits_BTV: Tensor, target_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Cross-entropy of each symbol (B, T); 0 behind the end."""
+        """Cross-entropy of each symbol (B, T); 0 after the end."""
         return F.cross_entropy(
             logits_BTV.transpose(1, 2), target_BT, ignore_index=PAD, reduction="none", label_smoothing=label_smoothing
         )
 
-    def show(self, batch: PairBatch) -> tuple[Tensor, ...]:
+    def evaluate_batch(self, batch: PairBatch) -> tuple[Tensor, ...]:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
         written = greedy(self.net, batch.source_BS, batch.source_lengths_B)
@@ -109,86 +119,159 @@ class SequenceWriter(Learner):
             *(written.log_probability_B, written.tokens_BT),
         )
 
-    def read_scores(self, shown: tuple[Tensor, ...]) -> Outputs:
-        rows_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = shown
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> Seq2SeqScores:
+        rows_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         split = data.corpus.splits[data.test_split if self.trainer.testing else "validation"]
         texts = [" ".join(self.vocabularies()[1].decode(ids)) for ids in tokens_NT.tolist()]
         references = [split.references[row] for row in rows_N.tolist()]
-        told = (rows_N, lengths_N, symbols_N, losses_N, log_probability_N)
-        return Outputs(*told, texts, references, data.corpus.items == "sentences")
+        columns = (rows_N, lengths_N, symbols_N, losses_N, log_probability_N)
+        return Seq2SeqScores(*columns, texts, references, data.corpus.items == "sentences")
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         """Of source and target."""
         return Vocabulary(self.hparams["source_symbols"]), Vocabulary(self.hparams["target_symbols"])
 
 
-def refuse_empty(line: int) -> None:
-    """Raises UserError: no sequence is written from a line without a symbol."""
-    raise UserError(f"line {line} of the input is empty, there is nothing to write from: omit it")
+# --- prediction ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Writer:
-    """A trained model that writes for new sources. settings: of the run. module: in evaluation mode."""
+class Seq2SeqPredictor(Predictor):
+    """Writes sequences for new sources with a trained module."""
 
-    settings: Mapping[str, Any]
-    module: SequenceWriter
+    needs_text = True
+
+    def __init__(self, cfg: Any, module: Seq2SeqModule):
+        self.cfg, self.module = cfg, module.eval()
+        self.joiner = "" if cfg.data.source == "reverse" else " "
+        self.unknown: list[str] = []
+
+    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[WrittenSequence]:
+        yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
+
+    def explain(self, text: str) -> WrittenSequence:
+        return self.write([text])[0]
+
+    def warnings(self) -> list[str]:
+        if not self.unknown:
+            return []
+        examples = visible(", ".join(list(dict.fromkeys(self.unknown))[:10]))
+        return [f"{len(self.unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"]
 
     def write(
         self,
         texts: Sequence[str],
         beams: int = 1,
         length_penalty: float = 1.0,
-        first: int = 1,
         weights: bool = True,
+        first: int = 0,
     ) -> list[WrittenSequence]:
-        """What the model writes for each text: greedily, or by a search with several beams.
+        """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
 
-        Batched by length under data.eval_batch_tokens. weights: also where it looked. Raises UserError naming the line
-        of a text that is empty, where that of the first text is `first`.
+        weights: with the attention weights. Raises UserError for an empty text, whose line it counts from `first`.
         """
-        sources, found = [split_text(text, self.settings["data"]) for text in texts], dict[int, WrittenSequence]()
-        for number, symbols in enumerate(sources, first):
+        sources, results = [split_text(text, self.cfg.data) for text in texts], dict[int, WrittenSequence]()
+        for line, symbols in enumerate(sources, first + 1):
             if not symbols:
-                refuse_empty(number)
-        # An output is taken to be as long as its source; each beam has its own.
+                refuse_empty(line)
+        # An output is assumed to be as long as its source, for each beam.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
-        for _, rows_B in EvalBatches(lengths_N, self.settings["data"]["eval_batch_tokens"]):
+        for _, rows_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
             written = self.write_batch([sources[row] for row in rows_B], beams, length_penalty, weights)
-            found |= zip(rows_B.tolist(), written, strict=True)
-        return [found[row] for row in range(len(texts))]
+            results |= zip(rows_B.tolist(), written, strict=True)
+        ordered = [results[row] for row in range(len(texts))]
+        self.unknown += [symbol for result in ordered for symbol in result.unknown]
+        return ordered
 
     def write_batch(
         self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
     ) -> Iterator[WrittenSequence]:
-        """The same of sources that are symbols, in one batch."""
-        of_source, of_target = self.module.vocabularies()
+        """The outputs for sources of symbols, in one batch."""
+        source_vocabulary, target_vocabulary = self.module.vocabularies()
         net, device = self.module.net, self.module.device
-        ids = [of_source.encode(symbols) for symbols in sources]
+        ids = [source_vocabulary.encode(symbols) for symbols in sources]
         source_BS = pad_sequence([torch.tensor(line) for line in ids], batch_first=True, padding_value=PAD).to(device)
         lengths_B = torch.tensor([len(line) for line in ids], device=device)
         if beams > 1:
-            written = beam_search(net, source_BS, lengths_B, beams, length_penalty)
+            output = beam_search(net, source_BS, lengths_B, beams, length_penalty)
         else:
-            written = greedy(net, source_BS, lengths_B)
+            output = greedy(net, source_BS, lengths_B)
         weights_BTS = None
-        if weights:  # the searches keep none, of all beams that would be gigabytes
+        if weights:  # in a second pass: the weights of all beams would take gigabytes
             with torch.no_grad(), watch(net) as steps_B1S:
-                net(source_BS, lengths_B, written.tokens_BT)
+                net(source_BS, lengths_B, output.tokens_BT)
             weights_BTS = torch.cat(steps_B1S, 1) if steps_B1S else None
-        joiner = "" if self.settings["data"]["source"] == "reverse" else " "
         for row, symbols in enumerate(sources):
-            tokens = written.tokens_BT[row].tolist()
-            steps = sum(token != PAD for token in tokens)
+            tokens = output.tokens_BT[row].tolist()
+            steps, written = sum(token != PAD for token in tokens), target_vocabulary.decode(tokens)
             weights_TS = None if weights_BTS is None else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
             yield WrittenSequence(
-                text=joiner.join(symbols),
-                output=joiner.join(of_target.decode(tokens)),
-                probability=written.log_probability_B[row].double().exp().item(),
-                model=self.settings["model"]["name"],
+                text=self.joiner.join(symbols),
+                output=self.joiner.join(written),
+                probability=output.log_probability_B[row].double().exp().item(),
+                model=self.cfg.model.name,
                 source=symbols,
-                written=of_target.decode(tokens),
+                written=written,
                 weights_TS=weights_TS,
                 unknown=[symbol for symbol, number in zip(symbols, ids[row], strict=True) if number == UNK],
             )
+
+
+# --- the task --------------------------------------------------------------------------------------------------------
+
+
+def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
+    """The encoder-decoder that the `model` settings describe. Raises UserError for a score without projected keys."""
+    parts = {key: value for key, value in model.model_dump().items() if key not in NO_PARTS}
+    net: Any = make_net(model, parts, len(source), len(target))
+    if net.decoder.score is not None and not hasattr(net.decoder.score, "project_key"):
+        raise UserError(
+            f"model.score._target_={model.score.target} does not compare a query with keys: choose Dot, ScaledDot, "
+            "Bilinear or Additive of imdbattn.nn.scores"
+        )
+    return net
+
+
+def build_module(cfg: Any, source: Vocabulary, target: Vocabulary) -> Seq2SeqModule:
+    facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
+    return make_learner(Seq2SeqModule, cfg, build_net(cfg.model, source, target), facts)
+
+
+class Seq2SeqTask(Task):
+    def prepare(self, data: Any, trained: Any = None, uncut: bool = False) -> PairCorpus:
+        return pairs.prepare(data, trained.vocabularies() if trained else None, uncut)
+
+    def loaders(self, cfg: Any, corpus: PairCorpus, test_split: str = "test") -> BatchData:
+        return BatchData(corpus, cfg.data.batch_tokens, cfg.data.eval_batch_tokens, cfg.seed, test_split)
+
+    def new(self, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Seq2SeqModule:
+        return build_module(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
+
+    def load(self, cfg: Any, checkpoint: Path, corpus: PairCorpus | None = None) -> Seq2SeqModule:
+        def module(weights: dict[str, Any], facts: dict[str, Any]) -> Seq2SeqModule:
+            return build_module(cfg, *(Vocabulary(names_in(facts, f"{side}_symbols")) for side in ("source", "target")))
+
+        return load(checkpoint, module)
+
+    def save_texts(self, corpus: PairCorpus, split: str, path: Path) -> None:
+        write_table(path, {"row": corpus.splits[split].rows, "text": corpus.splits[split].texts})
+
+    def draw(self, module: Seq2SeqModule, corpus: PairCorpus, cfg: Any, folder: Path) -> None:
+        """Draws learning curves and the attention to one source, of median length and written correctly if any is."""
+        with pictures.only_warnings():
+            pictures.draw_curves(folder, "training, single symbols", f"validation, whole {corpus.items}")
+            split, scores = corpus.splits["test" if cfg.test else "validation"], module.scores
+            right_N = scores.right_N if scores.right_N.any() else torch.ones(len(scores.rows_N), dtype=torch.bool)
+            places = right_N.nonzero()[:, 0]
+            place = places[scores.lengths_N[places].argsort(stable=True)[len(places) // 2]]
+            row = int(scores.rows_N[place])  # not all rows are scored if trainer.limit_test_batches is set
+            predictor = Seq2SeqPredictor(cfg, module)
+            (result,) = predictor.write([split.texts[row]])
+            reference = predictor.joiner.join(split.references[row][0].split(" "))
+            pictures.write_attention(replace(result, reference=reference), folder / "pictures")
+
+    def predictor(self, cfg: Any, checkpoint: Path) -> Seq2SeqPredictor:
+        return Seq2SeqPredictor(cfg, self.load(cfg, checkpoint))
+
+
+TASK = Seq2SeqTask()

@@ -1,67 +1,82 @@
-"""The tasks: what differs between classifying reviews, writing sequences and guessing words; all else is the same."""
+"""The interface of a task. To add one, write a file like reviews.py and add a line to TASKS."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from imdbattn.data import pairs
-from imdbattn.data.corpus import prepare, prepare_unlabelled
-from imdbattn.run_folder import link_texts, write_table
-from imdbattn.tasks import build
-from imdbattn.tasks.draw import draw_guesser_run, draw_run, draw_writer_run
+from imdbattn.data.corpus import Corpus
+from imdbattn.errors import UserError
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 
-Settings = Mapping[str, Any]
-
-
-def keep_reviews(corpus: Any, split: str, path: Path) -> None:
-    link_texts(corpus.texts(split), path)
-
-
-@dataclass(frozen=True)
-class Task:
-    """How a run's parts are made from its settings."""
-
-    prepare: Callable[[dict[str, Any]], Any]  # `data` settings -> corpus
-    data: Callable[..., BatchData]  # settings, corpus (, which split is tested) -> batches
-    new: Callable[[Settings, Any, Settings | None], Learner]  # settings, corpus, checkpoint to resume -> new module
-    trained: Callable[[Settings, Path, Any], Learner]  # settings, checkpoint, corpus -> module in evaluation mode
-    keep_texts: Callable[[Any, str, Path], None]  # corpus, split, file: puts the sources' texts into the run folder
-    draw: Callable[[Any, Any, Settings, Path], None]  # module, corpus, settings, run folder: pictures
-
-
 TASKS = {
-    "reviews": Task(
-        prepare,
-        build.build_data,
-        build.new_module,
-        lambda cfg, checkpoint, corpus: build.trained_module(cfg, checkpoint, corpus.glove),
-        keep_reviews,
-        draw_run,
-    ),
-    "seq2seq": Task(
-        pairs.prepare,
-        build.build_pair_data,
-        build.new_writer,
-        lambda cfg, checkpoint, corpus: build.trained_writer(cfg, checkpoint),
-        lambda corpus, split, path: write_table(
-            path, {"row": corpus.splits[split].rows, "text": corpus.splits[split].texts}
-        ),
-        draw_writer_run,
-    ),
-    "masked_words": Task(
-        prepare_unlabelled,
-        build.build_data,
-        build.new_guesser,
-        lambda cfg, checkpoint, corpus: build.trained_guesser(cfg, checkpoint, corpus.glove),
-        keep_reviews,
-        draw_guesser_run,
-    ),
+    "reviews": "imdbattn.tasks.reviews",
+    "seq2seq": "imdbattn.tasks.seq2seq",
+    "masked_words": "imdbattn.tasks.masked_words",
 }
 
 
-def task_of(settings: Settings) -> Task:
-    """Runs of earlier versions name none: they are of reviews."""
-    return TASKS[settings.get("task", "reviews")]
+class Predictor(ABC):
+    """A trained model that is applied to new texts."""
+
+    needs_text = False  # whether an empty text is an error
+
+    @abstractmethod
+    def explain(self, text: str) -> Any:
+        """The result for one text with the weights of every attention."""
+
+    @abstractmethod
+    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Any]:
+        """A result (explain.reading) for each text. options: Predict settings. first: number of the first text."""
+
+    def warnings(self) -> list[str]:
+        """What a user should know about the texts so far."""
+        return []
+
+
+def refuse_empty(line: int) -> None:
+    """Raises UserError: a sequence cannot be written for an empty source."""
+    raise UserError(f"line {line} of the input is empty, there is nothing to write from: omit it")
+
+
+class Task(ABC):
+    """The parts of a run that depend on its task. cfg: its settings (settings.schema)."""
+
+    @abstractmethod
+    def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> Corpus:
+        """The corpus that the `data` settings describe.
+
+        trained: the model to score, with whose labels or vocabularies the data are read. uncut: no split is cut from
+        another. Raises UserError for anything that cannot be read.
+        """
+
+    @abstractmethod
+    def loaders(self, cfg: Any, corpus: Any, test_split: str = "test") -> BatchData:
+        """The batches of a corpus."""
+
+    @abstractmethod
+    def new(self, cfg: Any, corpus: Any, resumed: dict[str, Any] | None = None) -> Learner:
+        """An untrained model. resumed: content of the checkpoint that will be loaded into it."""
+
+    @abstractmethod
+    def load(self, cfg: Any, checkpoint: Path, corpus: Any = None) -> Learner:
+        """The model of a checkpoint in evaluation mode. corpus: the run's, if it is at hand. Raises UserError."""
+
+    @abstractmethod
+    def save_texts(self, corpus: Any, split: str, path: Path) -> None:
+        """Writes the texts of a split as Parquet with `row` and `text`."""
+
+    @abstractmethod
+    def draw(self, module: Any, corpus: Any, cfg: Any, folder: Path) -> None:
+        """Draws pictures of a finished run into its folder."""
+
+    def predictor(self, cfg: Any, checkpoint: Path) -> Predictor | None:
+        """The model of a checkpoint for new texts; None for a task that makes no predictions."""
+        return None
+
+
+def task_of(cfg: Any) -> Task:
+    """The task of a run."""
+    return import_module(TASKS[cfg.task]).TASK

@@ -1,6 +1,7 @@
-"""Loggers. metrics.csv always; beside it W&B (default), TensorBoard or nothing."""
+"""Lightning's loggers: metrics.csv always, and W&B (default), TensorBoard or nothing in addition."""
 
 import json
+import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,45 +14,30 @@ from imdbattn.errors import UserError
 from imdbattn.tracking.wandb_run import start_wandb
 
 
-@rank_zero_only
-def start_training_run(settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any], resume: bool) -> Any:
-    """The W&B run of a training job, named `<rung>-s<seed>`; None where W&B does not start."""
-    model, data = config["model"], config["data"]
-    facts = folder / "environment.json"  # versions, hardware, commit
-    environment = {"environment": json.loads(facts.read_text())} if facts.exists() else {}
-    return start_wandb(
-        settings,
-        folder,
-        {"rung": model["name"], **config, **environment},
-        name=f"{model['name']}-s{config['seed']}",
-        job_type="train",
-        tags=[model["name"], data["source"], *([data["tokenizer"]] if "tokenizer" in data else ["seq2seq"])],
-        resume=resume,
-    )
-
-
-def check_logger(settings: Mapping[str, Any]) -> None:
+def check_logger(settings: Any) -> None:
     """Raises UserError for a missing package."""
-    if settings["name"] == "tensorboard" and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
+    if settings.name == "tensorboard" and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
         raise UserError("logger=tensorboard needs a package: pip install 'tensorboard>=2.16'")
 
 
-def build_loggers(
-    settings: Mapping[str, Any], folder: Path, config: Mapping[str, Any], resume: bool = False
-) -> list[Logger]:
-    """CSV first, then what `logger` names; `resume` continues the folder's W&B run."""
-    name = settings["name"]
+def build_loggers(settings: Any, folder: Path, config: Mapping[str, Any], resume: bool = False) -> list[Logger]:
+    """The loggers of a training run; `resume` continues the W&B run of its folder."""
     loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
-    if name == "tensorboard":
+    if settings.name == "tensorboard":
         loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
-    if name == "wandb" and (run := start_training_run(settings, folder, config, resume)) is not None:
-        loggers.append(WandbLogger(experiment=run))
+    if settings.name == "wandb" and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+        rung, data = config["model"]["name"], config["data"]
+        environment = folder / "environment.json"
+        extra = {"environment": json.loads(environment.read_text())} if environment.exists() else {}
+        tags = [rung, data["source"], data.get("tokenizer", "seq2seq")]
+        values = {"rung": rung, **config, **extra}
+        run = start_wandb(settings, folder, values, f"{rung}-s{config['seed']}", "train", tags, resume=resume)
+        if run is not None:
+            loggers.append(WandbLogger(experiment=run))
     return loggers
 
 
 def finish_loggers(failed: bool) -> None:
-    """Closes the W&B run of this job, so that the next job in this process starts its own (wandb issue 1314)."""
-    import sys
-
-    if "wandb" in sys.modules and (wandb := sys.modules["wandb"]).run is not None:
+    """Finish the W&B run, so that the next job in this process starts its own (wandb issue 1314)."""
+    if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
         wandb.finish(exit_code=int(failed))

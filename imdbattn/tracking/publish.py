@@ -1,6 +1,6 @@
-"""What a finished run, and a comparison of runs, leave in W&B: all of it read from the folder that they filled.
+"""Logs the results of a finished run, and of a comparison, to W&B. A failure is a line in the log.
 
-W&B must never stop a run: what goes wrong here is a line in the log.
+Shape suffix: N items of a split.
 """
 
 import logging
@@ -18,59 +18,45 @@ from imdbattn.tracking.wandb_run import start_wandb
 log = logging.getLogger(__name__)
 
 VALUES = {  # name in W&B -> name in metrics.json
-    "best/val_accuracy": "val_accuracy",
-    "best/val_loss": "val_loss",
-    "best/val_bleu": "val_bleu",
-    "test/accuracy": "test_accuracy",
-    "test/loss": "test_loss",
-    "test/bleu": "test_bleu",
-    "parameters": "parameters",
-    "train_seconds": "train_seconds",
-    "epoch_seconds": "epoch_seconds",
-    "tokens_per_s": "tokens_per_s",
+    **{f"best/val_{name}": f"val_{name}" for name in ("accuracy", "loss", "bleu")},
+    **{f"test/{name}": f"test_{name}" for name in ("accuracy", "loss", "bleu")},
+    **{name: name for name in ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")},
 }
 
 
 def publish_run(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Logs the results that a run folder holds into the live W&B run; does nothing where there is none.
+    """Log the results in a run folder to the live W&B run, if there is one.
 
-    Best and test values, confusion matrix, a table of predictions, the pictures and the page on attention; of the
-    test split, or of validation where test was left untouched.
+    These are the best validation and test values, a confusion matrix, a table of predictions, and the pictures.
     """
     wandb = sys.modules.get("wandb")
     if wandb is None or wandb.run is None:
         return
     run = wandb.run
-    with never_fatal("best values"):
+    with logged_errors("best values"):
         run.log({name: metrics[key] for name, key in VALUES.items() if key in metrics})
-    with never_fatal("predictions"):
+    with logged_errors("predictions"):
         run.log(predictions(folder, metrics, run.config["logger"]))
-    with never_fatal("pictures"):
+    with logged_errors("pictures"):
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
 
 
-def publish_comparison(
-    comparison: Mapping[str, Any], out: Path, logger_settings: Mapping[str, Any], group: str | None
-) -> None:
-    """Logs a comparison as a run of its own, named `comparison`, into the group of the runs compared.
+def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings: Any, group: str | None) -> None:
+    """Log a comparison as a W&B run named `comparison`, if the logger is W&B.
 
-    Args:
-        comparison: what analysis.comparison returns.
-        out: the folder its report was written into: comparison.html and figures/*.png.
-        logger_settings: as the runs' own; nothing is done where they name another logger than W&B.
-        group: name of the sweep; None takes the settings' own.
+    out: folder of its comparison.html and figures/*.png. group: W&B group; None is that of the settings.
     """
-    if logger_settings["name"] != "wandb":
+    if logger_settings.name != "wandb":
         return
-    facts = {key: comparison[key] for key in ("split", "test_set", "fingerprint", "reviews", "method")}
-    with never_fatal("the comparison's results"):
-        run = start_wandb(logger_settings, out, facts, "comparison", "comparison", ["comparison"], group)
+    config = {key: comparison[key] for key in ("split", "test_set", "fingerprint", "reviews", "method")}
+    with logged_errors("the comparison's results"):
+        run = start_wandb(logger_settings, out, config, "comparison", "comparison", ["comparison"], group)
         if run is None:
             return
         try:
             run.log({f"comparison/{name}": table for name, table in comparison_tables(comparison).items()})
             for rung in comparison["rungs"]:
-                numbers = {f"rungs/{rung['label']}/{name}": value for name, value in brief(rung).items()}
+                numbers = {f"rungs/{rung['label']}/{name}": value for name, value in rung_numbers(rung).items()}
                 run.summary.update({name: value for name, value in numbers.items() if value is not None})
             log_media(run, "comparison", out / "figures", out / "comparison.html")
         finally:
@@ -78,7 +64,8 @@ def publish_comparison(
 
 
 @contextmanager
-def never_fatal(what: str) -> Iterator[None]:
+def logged_errors(what: str) -> Iterator[None]:
+    """Turns any exception into a warning."""
     try:
         yield
     except Exception as error:
@@ -86,43 +73,38 @@ def never_fatal(what: str) -> Iterator[None]:
 
 
 def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The confusion matrix of a split, and a table of some of its reviews with what the model said of them.
-
-    Of an encoder-decoder the table alone: sources, references, and what was written.
-    """
+    """A confusion matrix (classifiers only) and a table of predictions, of test or else of validation."""
     import pyarrow.parquet as pq
     import wandb
 
-    if metrics.get("items") == "masked words":  # counts of words, nothing that a table could show
+    if metrics.get("items") == "masked words":  # predictions.parquet holds counts only
         return {}
-    split = "test" if "test_accuracy" in metrics else "validation"
-    prefix = "test" if split == "test" else "val"
-    said, sources = (pq.read_table(folder / name).to_pydict() for name in SPLIT_FILES[split])
-    text_of = dict(zip(sources["row"], sources["text"], strict=True))  # of the whole split, which may be cut short
-    found: dict[str, Any] = {}
+    split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
+    scores, texts = (pq.read_table(folder / name).to_pydict() for name in SPLIT_FILES[split])
+    text_of = dict(zip(texts["row"], texts["text"], strict=True))  # of the whole split; scores may cover a part
+    media: dict[str, Any] = {}
     columns: list[str | int] = ["source", "reference", "output", "probability"]
     if "labels" in metrics:
         names = [str(name) for name in metrics["labels"]]
-        found[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
-            y_true=said["label"], preds=said["predicted"], class_names=names, title=f"Confusion, {split}"
+        media[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
+            y_true=scores["label"], preds=scores["predicted"], class_names=names, title=f"Confusion, {split}"
         )
-        said |= {key: [names[number] for number in said[key]] for key in ("label", "predicted")}
-        said["right"] = [label == own for label, own in zip(said["label"], said["predicted"], strict=True)]
+        scores |= {key: [names[number] for number in scores[key]] for key in ("label", "predicted")}
+        scores["right"] = np.array(scores["label"]) == np.array(scores["predicted"])
         columns = ["text", "label", "predicted", "probability"]
-    if rows := rows_to_show(np.array(said["right"]), np.array(said["probability"]), settings["table_rows"]):
-        most = settings["table_characters"]
-        shown = ([text_of[said["row"][n]], said["label"][n], said["predicted"][n]] for n in rows)
-        lines = [
-            [*(cut(text, most) for text in texts), said["probability"][n]] for n, texts in zip(rows, shown, strict=True)
-        ]
-        found[f"{prefix}/predictions"] = wandb.Table(columns=columns, data=lines)
-    return found
+    lines = []
+    for n in rows_to_show(np.array(scores["right"]), np.array(scores["probability"]), settings["table_rows"]):
+        row_texts = text_of[scores["row"][n]], scores["label"][n], scores["predicted"][n]
+        lines.append([*(shorten(text, settings["table_characters"]) for text in row_texts), scores["probability"][n]])
+    if lines:
+        media[f"{prefix}/predictions"] = wandb.Table(columns=columns, data=lines)
+    return media
 
 
 def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:
-    """`count` reviews: at most half of them mistakes, the most confident first; then right ones of all confidences.
+    """Indices of `count` items: up to half are the most confident mistakes, then correct ones of all confidences.
 
-    Where there are too few of one kind, the other fills up.
+    With too few of one kind there are more of the other.
     """
     order = np.argsort(-probability_N, kind="stable")
     right, wrong = order[right_N[order]], order[~right_N[order]]
@@ -131,12 +113,12 @@ def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> 
     return [*wrong.tolist(), *right[spread].tolist()]
 
 
-def cut(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def log_media(run: Any, name: str, images: Path, page: Path) -> None:
-    """A folder's PNG files as images, and a page as it is: ours load nothing and have the reviews escaped."""
+    """Log the PNG files of a folder, and a page. Our pages load nothing, and reviews in them are escaped."""
     import wandb
 
     media: dict[str, Any] = {f"{name}/{file.stem}": wandb.Image(str(file)) for file in sorted(images.glob("*.png"))}
@@ -146,31 +128,22 @@ def log_media(run: Any, name: str, images: Path, page: Path) -> None:
         run.log(media)
 
 
-def brief(rung: Mapping[str, Any]) -> dict[str, Any]:
-    """A rung's numbers, flat; None for what is not known."""
-    spreads = {
-        f"{split}_{name}": rung[split] and rung[split][name]
-        for split in ("validation", "test")
-        for name in ("mean", "sd")
-    }
-    interval = dict(zip(("low", "high"), rung["interval"], strict=True))
+def rung_numbers(rung: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of one rung, flat; None if unknown."""
+    means = {f"{s}_{name}": (rung[s] or {}).get(name) for s in ("validation", "test") for name in ("mean", "sd")}
+    low, high = rung["interval"]
     rest = {name: rung[name] for name in ("parameters", "tokens_per_s", "train_seconds", "epochs", "ece")}
-    return {"seeds": len(rung["seeds"]), **spreads, **interval, **rest}
+    return {"seeds": len(rung["seeds"]), **means, "low": low, "high": high, **rest}
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """The rungs, and the differences between neighbours, as tables."""
+    """Tables of the rungs and of the differences between neighbours."""
     import wandb
 
-    rungs = [{"rung": rung["label"], **brief(rung)} for rung in comparison["rungs"]]
-    pairs = [
-        {
-            **{name: pair[name] for name in ("from", "to", "difference")},
-            **dict(zip(("low", "high"), pair["interval"], strict=True)),
-            **{name: pair[name] for name in ("mcnemar_p", "holm_p", "verdict", "words")},
-        }
-        for pair in comparison["pairs"]
-    ]
+    rungs = [{"rung": rung["label"], **rung_numbers(rung)} for rung in comparison["rungs"]]
+    names = ("from", "to", "difference", "low", "high", "mcnemar_p", "holm_p", "verdict", "words")
+    pairs = [pair | dict(zip(("low", "high"), pair["interval"], strict=True)) for pair in comparison["pairs"]]
+    pairs = [{name: pair[name] for name in names} for pair in pairs]
     return {
         name: wandb.Table(columns=list(lines[0]), data=[list(line.values()) for line in lines])
         for name, lines in (("rungs", rungs), ("pairs", pairs))

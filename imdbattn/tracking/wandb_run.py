@@ -1,6 +1,6 @@
-"""How a W&B run starts: online or offline, under its name, and without what is nobody's business.
+"""W&B runs: online or offline, and without private data.
 
-W&B must never stop a run: without a key, or without a network, it writes its files into the run folder.
+W&B never stops a run: without a key or a network it writes its files into the run folder.
 """
 
 import logging
@@ -12,53 +12,47 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from imdbattn.data.reviews import http_status
+from imdbattn.network import http_status
 from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import without_credentials
 
 log = logging.getLogger(__name__)
 
 
-def wandb_server() -> tuple[str, str]:
-    """Address and host name of the W&B server."""
+def unreachable(timeout: float) -> str:
+    """Why the W&B server cannot be used: no key, or no answer within `timeout` seconds; an empty string if it can."""
     server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
-    return server, urlsplit(server).hostname or "api.wandb.ai"
+    host = urlsplit(server).hostname or "api.wandb.ai"
+    if not os.environ.get("WANDB_API_KEY"):
+        try:
+            key = (netrc.netrc(os.environ.get("NETRC")).authenticators(host) or (None,))[-1]  # from `wandb login`
+        except (OSError, netrc.NetrcParseError):
+            key = None
+        if not key:
+            return f"no W&B key is configured for {host}: run `wandb login`"
+    return "" if http_status(server, timeout) else f"W&B: {host} does not answer within {timeout:g} s"
 
 
-def has_wandb_key() -> bool:
-    """Whether a key for the server is configured, in the environment or by `wandb login` in ~/.netrc."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    try:
-        return bool((netrc.netrc(os.environ.get("NETRC")).authenticators(wandb_server()[1]) or (None, None, None))[2])
-    except (OSError, netrc.NetrcParseError):
-        return False
-
-
-def wandb_mode(wanted: str | None, timeout: float) -> str:
-    """What was asked for, else online where a key is configured and the server answers, else offline."""
-    mode = wanted or os.environ.get("WANDB_MODE")
+def wandb_mode(mode: str | None, timeout: float) -> str:
+    """`mode`, else $WANDB_MODE, else online; offline if the server cannot be used."""
+    mode = mode or os.environ.get("WANDB_MODE")
     if mode in ("offline", "disabled", "dryrun"):
         return "offline" if mode == "dryrun" else mode
-    if not has_wandb_key():
-        log.info("No W&B key: this run is offline; `wandb login`, then `wandb sync` uploads it")
-        return "offline"
-    server, host = wandb_server()
-    if http_status(server, min(timeout, 5)) is None:
-        log.warning("W&B: %s does not answer, so this run is kept offline", host)
+    if reason := unreachable(min(timeout, 5)):
+        log.warning("%s. This run is offline; `wandb sync` uploads it", reason)
         return "offline"
     return "online"
 
 
 def upload_command(folder: Path) -> str | None:
-    """The command that uploads what W&B has kept offline in a run folder; None where there is nothing."""
+    """The command that uploads the offline W&B runs of a run folder, if there are any."""
     if not any(folder.glob("wandb/offline-run-*")):
         return None
     return f"wandb sync {shlex.quote(os.path.relpath(folder))}/wandb/offline-run-*"
 
 
 def start_wandb(
-    settings: Mapping[str, Any],
+    settings: Any,
     folder: Path,
     config: Mapping[str, Any],
     name: str,
@@ -67,38 +61,34 @@ def start_wandb(
     group: str | None = None,
     resume: bool = False,
 ) -> Any:
-    """A W&B run, online or offline; None when even offline fails (a warning says why).
+    """A W&B run, or None with a warning if even an offline one fails.
 
-    What W&B would collect by itself is switched off: the command line, the host and its paths, the git remote, the
-    list of installed packages. The group is `group`, else the setting, else $WANDB_RUN_GROUP, which W&B itself reads
-    once a process only. With `resume` it is the run that `folder` holds already, if any: online it goes on, offline
-    there is one folder more of the same run, whose notes say so.
+    The command line, host, git remote and package list are not sent. With `resume` it has the id of the folder's last
+    W&B run: online that run continues, offline a further folder holds its next part.
     """
     import wandb
 
-    parts = sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime) if resume else []
-    begun: dict[str, Any] = {}
-    if parts:
-        notes = f"part {len(parts) + 1}: goes on where the part before was stopped"
-        begun = {"id": parts[-1].name.split("run-", 1)[1].partition("-")[2], "resume": "allow", "notes": notes}
-
-    mode = wandb_mode(settings["mode"], settings["timeout"])
+    resumed: dict[str, Any] = {}
+    if resume and (parts := sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)):
+        run_id = parts[-1].name.split("run-", 1)[1].partition("-")[2]
+        resumed = {"id": run_id, "resume": "allow", "notes": f"part {len(parts) + 1}: resumes the previous part"}
     config = without_credentials(config)
-    for attempt in dict.fromkeys((mode, "offline")):
+    for mode in dict.fromkeys((wandb_mode(settings.mode, settings.timeout), "offline")):
         try:
             run = wandb.init(
-                mode=attempt,  # type: ignore[arg-type]
+                mode=mode,  # type: ignore[arg-type]
                 dir=str(folder),
-                project=settings["project"],
-                entity=settings["entity"],
-                group=group or settings["group"] or os.environ.get("WANDB_RUN_GROUP"),
+                project=settings.project,
+                entity=settings.entity,
+                # W&B itself reads $WANDB_RUN_GROUP once per process only.
+                group=group or settings.group or os.environ.get("WANDB_RUN_GROUP"),
                 job_type=job_type,
                 name=name,
                 tags=list(tags),
                 config=config,
-                **begun,
+                **resumed,
                 settings=wandb.Settings(
-                    init_timeout=settings["timeout"],
+                    init_timeout=settings.timeout,
                     finish_timeout=60,
                     silent=True,
                     console="off",
@@ -109,12 +99,12 @@ def start_wandb(
                     x_save_requirements=False,
                 ),
             )
-            # In a native sweep its parameter `model` hides the settings of that name: they come back as model.*
+            # A parameter `model` of a W&B sweep hides the group of settings `model`: log those as model.* again.
             groups = {key: value for key, value in config.items() if isinstance(value, Mapping)}
             run.config.update(flat({k: v for k, v in groups.items() if not isinstance(run.config.get(k), Mapping)}))
             for curves in ("train/*", "val/*"):
                 run.define_metric(curves, step_metric="epoch")
             return run
-        except Exception as error:  # whatever W&B has to say, training goes on
-            log.warning("W&B (%s) did not start: %s", attempt, " ".join(str(error).split()))
+        except Exception as error:  # any exception: training continues
+            log.warning("W&B (%s) did not start: %s", mode, " ".join(str(error).split()))
     return None

@@ -1,0 +1,101 @@
+"""What the benchmarks share: two sides in turn on the same machine, and rows of the table with their results."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+
+from imdbattn.settings import checked, conf_dir, plain
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: medians of both sides and of their ratio, and the range of the ratio over the rounds."""
+
+    name: str
+    ours: float
+    theirs: float
+    ratio: float  # ours / theirs
+    unit: str  # of ours and theirs
+    goal: str  # for the ratio (or ours), such as ">= 4"
+    low: float
+    high: float
+
+
+def row(name: str, unit: str, goal: str, pairs: Sequence[tuple[float, float]]) -> Row:
+    """pairs: (ours, theirs) of each round."""
+    ratios = [ours / theirs for ours, theirs in pairs]
+    medians = median(ours for ours, _ in pairs), median(theirs for _, theirs in pairs)
+    return Row(name, *medians, median(ratios), unit, goal, min(ratios), max(ratios))
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    lines = ["| what | ours | theirs | unit | ours / theirs | its rounds | goal |", "|---|---|---|---|---|---|---|"]
+    for r in rows:
+        ours, theirs = (f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in (r.ours, r.theirs))
+        spread = f"{r.low:.2f}–{r.high:.2f}"
+        lines.append(f"| {r.name} | {ours} | {theirs} | {r.unit} | **{r.ratio:.2f}** | {spread} | {r.goal} |")
+    return "\n".join(lines) + "\n"
+
+
+def write(rows: Sequence[Row], folder: Path) -> None:
+    """Writes results.json and results.md."""
+    (folder / "results.json").write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n")
+    (folder / "results.md").write_text(markdown(rows))
+
+
+def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
+    """Calls both sides `rounds` times, alternating which is first, and returns what they measured."""
+    pairs = []
+    for number in range(rounds):
+        if number % 2:
+            second = theirs()
+            pairs.append((ours(), second))
+        else:
+            pairs.append((ours(), theirs()))
+    return pairs
+
+
+@contextmanager
+def own_process() -> Iterator[Callable[..., Any]]:
+    """run(function, *arguments) in one new process, in which nothing of ours changes torch's defaults."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall-clock seconds of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def environment() -> dict[str, str]:
+    """Environment variables for commands of this repository, with W&B offline."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
+
+
+def run(command: Sequence[str | Path], status: int = 0) -> str:
+    """Runs a command and returns its output. Raises RuntimeError for another exit status."""
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
+    if done.returncode != status:
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def settings(*overrides: str) -> dict[str, Any]:
+    """The settings of `python -m imdbattn.train <overrides>`."""
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return checked(plain(compose("train", overrides=list(overrides))))

@@ -1,0 +1,42 @@
+"""Pictures of a run that has just ended. A picture that cannot be drawn is only a warning."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from imdbattn.data.corpus import ReviewCorpus
+from imdbattn.explain.figures import draw_positions, learning_curves, write_png
+from imdbattn.explain.show import write_attention
+from imdbattn.run_folder import read_curves
+
+__all__ = ["draw_curves", "draw_positions", "only_warnings", "short_review", "write_attention"]
+
+log = logging.getLogger(__name__)
+
+WORDS = 30  # least number of words of the review that is drawn
+
+
+@contextmanager
+def only_warnings() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
+
+
+def draw_curves(folder: Path, training: str, validation: str) -> None:
+    """Writes learning_curves.png if the run has metrics.csv. training, validation: names of the lines of accuracy."""
+    if (file := folder / "metrics.csv").exists():
+        figure = learning_curves(read_curves(file), training, validation)
+        write_png(figure, folder / "pictures" / "learning_curves.png")
+
+
+def short_review(corpus: ReviewCorpus, split: str) -> str:
+    """The shortest review of at least WORDS words, or else the longest; of several the first."""
+    lengths_N = corpus.splits[split].lengths
+    enough = lengths_N >= WORDS
+    at = lengths_N.masked_fill(~enough, int(lengths_N.max()) + 1).argmin() if enough.any() else lengths_N.argmax()
+    return pq.read_table(corpus.texts(split), columns=["text"])["text"][int(at)].as_py()

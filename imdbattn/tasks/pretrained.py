@@ -1,0 +1,62 @@
+"""The encoder of a finished run of task=masked_words, from which `init` starts a classifier."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from imdbattn.data.corpus import ReviewCorpus
+from imdbattn.errors import UserError
+from imdbattn.run_folder import FINGERPRINT, finished, open_run
+from imdbattn.settings.keys import as_text, digest, without
+from imdbattn.settings.safety import read_json
+from imdbattn.tasks.build import reason
+from imdbattn.tasks.weights import read_checkpoint
+
+ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # settings that both must share
+PREFIX, UNUSED = "net.encoder.", ("head.", "pooling.")  # of its weights' names
+
+
+def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor], str]:
+    """The encoder of the run `init`, by its weights' names in a classifier, and six hex digits of that run's settings.
+
+    Raises UserError unless it is a finished run of task=masked_words with the same encoder and vectors that has not
+    read reviews of this run's validation or test.
+    """
+    run, way_out = cfg.init, "train one, task=masked_words hydra.run.dir=runs/masked_words, or set init=null"
+    folder = Path(run)
+    if not finished(folder):
+        raise UserError(f"init={run} is not a folder with a pretrained encoder: {way_out}")
+    theirs, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
+    if theirs.task != "masked_words":
+        raise UserError(f"init={run} is a run of task={theirs.task}: {way_out}")
+    encoders = (
+        {key: settings.get(key) for key in ENCODER}
+        for settings in (theirs.model_dump()["model"], cfg.model_dump()["model"])
+    )
+    there, here = (without(encoder, "layer.dropout", "embedding.mixout") for encoder in encoders)
+    for key in sorted({*here, *there}):
+        if here.get(key) != there.get(key):
+            different = f"model.{key}={as_text(there.get(key))}, and this model {as_text(here.get(key))}"
+            raise UserError(f"init={run} has {different}: train both with the same encoder")
+    try:
+        metrics = read_json(folder / "metrics.json")
+        content = read_checkpoint(checkpoint, way_out)
+        weights, vectors = content["state_dict"], content["hyper_parameters"]["vectors"]
+        held_out = {split: metrics[name] for split, name in FINGERPRINT.items()}
+    except Exception as error:
+        raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {way_out}") from error
+    if vectors != corpus.glove.fingerprint:
+        raise UserError(
+            f"init={run} was trained on vectors with fingerprint {vectors}, but these have {corpus.glove.fingerprint}: "
+            "set data.glove as in its config.yaml"
+        )
+    for split, fingerprint in held_out.items():
+        if fingerprint != corpus.fingerprints[split]:
+            raise UserError(
+                f"init={run} was trained with another {split} split, and may have read reviews of this one: train both "
+                "on the same data"
+            )
+    names = {name: name.removeprefix(PREFIX) for name in weights if name.startswith(PREFIX)}
+    encoder = {short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
+    return encoder, digest(theirs.model_dump())

@@ -1,0 +1,251 @@
+"""The task `reviews`: a classifier of reviews is trained and scored.
+
+Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words whose vectors are trained.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchmetrics.functional.classification import multiclass_accuracy
+
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
+from imdbattn.data.glove import Glove
+from imdbattn.data.ragged import Batch, Ragged, as_tensor
+from imdbattn.data.sampling import default_budget
+from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.errors import UserError
+from imdbattn.nn.beyond.context import Context
+from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
+from imdbattn.nn.vectors import Embedding
+from imdbattn.run_folder import link_texts
+from imdbattn.tasks import pictures
+from imdbattn.tasks.build import load, make, make_learner, make_net, names_in, reason
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.pretrained import pretrained_encoder
+from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.task import Task
+from imdbattn.tasks.weights import load_weights
+
+NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
+ADDITIONS = ("channels", "convolution")  # those of nn.beyond.context.Context
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The outputs of a classifier for the reviews of a split."""
+
+    rows_N: Tensor  # places in the split, ascending
+    labels_N: Tensor
+    lengths_N: Tensor  # tokens read
+    logits_NC: Tensor
+
+    @property
+    def accuracy(self) -> float:
+        classes = self.logits_NC.shape[1]
+        return multiclass_accuracy(self.logits_NC, self.labels_N, num_classes=classes, average="micro").item()
+
+    @property
+    def loss(self) -> float:
+        return F.cross_entropy(self.logits_NC, self.labels_N).item()
+
+    def values(self) -> dict[str, float]:
+        """For the log and metrics.json."""
+        return {"accuracy": self.accuracy, "loss": self.loss}
+
+    def columns(self) -> dict[str, Any]:
+        """For predictions.parquet: label, predicted class, its probability, all probabilities, number of tokens."""
+        probabilities_NC = self.logits_NC.double().softmax(1)
+        probability_N, predicted_N = probabilities_NC.max(1)
+        return {
+            "label": self.labels_N.numpy(),
+            "predicted": predicted_N.numpy(),
+            "probability": probability_N.numpy(),
+            "probabilities": list(probabilities_NC.numpy()),
+            "length": self.lengths_N.numpy(),
+        }
+
+
+class ReviewModule(Learner):
+    """Trains and scores a net that is called with a batch and returns logits (B, C), such as nn.ladder.Classifier.
+
+    folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases). facts: with the labels and
+    the vectors' fingerprint. For the other arguments see Learner.
+    """
+
+    folds_N: Tensor | None
+
+    def __init__(self, *args: Any, folds_N: Tensor | None = None, **options: Any):
+        super().__init__(*args, **options)
+        self.register_buffer("folds_N", folds_N, persistent=False)
+        self._ddp_params_and_buffers_to_ignore.append("folds_N")
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.net(batch)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        if self.folds_N is not None:
+            batch = batch._replace(fold_B=self.folds_N[batch.rows_B])
+        logits_BC = self(batch)
+        losses_B = F.cross_entropy(logits_BC, batch.labels_B, reduction="none", label_smoothing=self.label_smoothing)
+        self.add_to_epoch(losses_B, logits_BC.detach().argmax(1) == batch.labels_B, len(losses_B))
+        # DDP averages over processes; with this weight every review of the whole batch counts the same.
+        return losses_B.sum() * (self.trainer.world_size / batch.reviews)
+
+    def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
+        return batch.rows_B, batch.labels_B, batch.lengths_B, self(batch).float()
+
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> Scores:
+        return Scores(*outputs)
+
+
+# --- the net ---------------------------------------------------------------------------------------------------------
+
+
+def build_net(
+    model: Any, glove: Glove, classes: int, trained_R: Tensor | None, phrases: Phrases | None = None
+) -> nn.Module:
+    """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
+    settings = model.model_dump()
+    parts = {key: value for key, value in settings.items() if key not in (*NO_PARTS, *ADDITIONS)}
+    additions = {key: value for key in ADDITIONS if (value := settings.get(key))}
+    shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
+    if model.embedding.standardize:
+        shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
+    embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout)
+    context = {}
+    if additions or phrases:
+        made = make(additions, f"model={model.name}", nn.Module)
+        context["context"] = partial(Context, phrases=phrases, **made)
+    return make_net(model, parts, embedding, classes, **context)
+
+
+def words_of(corpus: ReviewCorpus, model: Any) -> Tensor | None:
+    """Ids of the words of the training reviews, whose vectors are trained; None for frozen vectors."""
+    if not model.embedding.trainable:
+        return None
+    ids = corpus.splits["train"].ids.unique()
+    return ids[ids >= FIRST_WORD].long()
+
+
+def trained_words(weights: Mapping[str, Tensor], embedding: str) -> Tensor | None:
+    """The same ids from the weights of a net. embedding: the name of its Embedding."""
+    slot_V = weights.get(f"{embedding}.slot_V")
+    return None if slot_V is None else slot_V.nonzero()[:, 0]
+
+
+def phrases_of(settings: Any, train: Ragged, classes: int, rows: int) -> Phrases:
+    """The phrases of the training reviews. settings: model.phrases. Raises UserError if their ids are too large."""
+    if rows**settings.longest >= 2**63:
+        raise UserError(
+            f"model.phrases.longest={settings.longest} is too long for {rows:,} vectors: "
+            f"set it to {settings.longest - 1}"
+        )
+    words, review = train.words(settings.longest - 1)
+    counts = (train.labels, classes, rows, settings.min_reviews, settings.folds)
+    return count_phrases(train.ids.long(), words, review, *counts)
+
+
+def words_before(cfg: Any) -> int:
+    """Number of preceding words that the model reads with each word: all but the last of its longest phrase."""
+    return cfg.model.phrases.longest - 1 if cfg.model.phrases and cfg.task == "reviews" else 0
+
+
+# --- the task --------------------------------------------------------------------------------------------------------
+
+
+def batch_options(cfg: Any) -> dict[str, Any]:
+    """Options of Ragged.batch for training and evaluation."""
+    data = cfg.data
+    cut = {"max_tokens": data.max_tokens, "head_share": data.head_share}
+    return cut | {"before": words_before(cfg), "multiple": data.pad_to}
+
+
+def review_loaders(cfg: Any, corpus: ReviewCorpus, test_split: str = "test") -> BatchData:
+    data, train = cfg.data, corpus.splits.get("train")  # other data that are scored have no training split
+    budget = data.batch_tokens
+    if budget is None:
+        budget = default_budget(0 if train is None else int(train.kept(train.lengths, data.max_tokens).sum()))
+    dropout = {"word_dropout": data.word_dropout}
+    return BatchData(corpus, budget, data.eval_batch_tokens, cfg.seed, test_split, batch_options(cfg), dropout)
+
+
+class ReviewTask(Task):
+    def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
+        if trained is None:
+            return prepare(data, uncut)
+        labels = trained.hparams["labels"]
+        corpus = prepare(data.model_copy(update={"label_names": labels}) if uncut else data, uncut)
+        if corpus.label_names != labels:
+            raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
+        return corpus
+
+    def loaders(self, cfg: Any, corpus: ReviewCorpus, test_split: str = "test") -> BatchData:
+        return review_loaders(cfg, corpus, test_split)
+
+    def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> ReviewModule:
+        trained_R, start = words_of(corpus, cfg.model), None
+        encoder: dict[str, Tensor] = {}
+        if cfg.init and resumed:  # the weights of the checkpoint replace those of the encoder
+            trained_R = trained_words(resumed["state_dict"], "net.embedding")
+            start = resumed["hyper_parameters"].get("start")
+        elif cfg.init:
+            encoder, start = pretrained_encoder(cfg, corpus)
+            trained_R = trained_words(encoder, "embedding")  # with the words of data.unlabelled
+        phrases = folds_N = None
+        if settings := cfg.model.phrases:
+            train = corpus.splits["train"]
+            folds_N = folds_of(train.labels, settings.folds)
+            phrases = phrases_of(settings, train, len(corpus.label_names), len(corpus.glove.vectors))
+        try:
+            net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
+            if encoder:
+                load_weights(net, encoder, strict=False)
+        except (IndexError, ValueError, RuntimeError) as error:
+            if not encoder:
+                raise
+            raise UserError(f"init={cfg.init} cannot be used ({reason(error)[:300]}): train it again") from error
+        facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
+        return make_learner(ReviewModule, cfg, net, facts | ({"start": start} if start else {}), folds_N=folds_N)
+
+    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> ReviewModule:
+        return load_module(cfg, checkpoint, corpus.glove if corpus else load_vectors(cfg.data))
+
+    def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
+        link_texts(corpus.texts(split), path)
+
+    def draw(self, module: ReviewModule, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
+        with pictures.only_warnings():
+            pictures.draw_curves(folder, "training, words dropped", "validation")
+            pictures.draw_positions(module.net, cfg.data.max_tokens or 512, folder / "pictures")
+            text = pictures.short_review(corpus, "test" if cfg.test else "validation")
+            reading = ReviewPredictor(cfg, module, corpus.glove, batch_options(cfg)).explain(text)
+            pictures.write_attention(reading, folder / "pictures")
+
+    def predictor(self, cfg: Any, checkpoint: Path) -> ReviewPredictor:
+        glove = load_vectors(cfg.data)
+        return ReviewPredictor(cfg, load_module(cfg, checkpoint, glove), glove, batch_options(cfg))
+
+
+def load_module(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewModule:
+    """The module of a checkpoint, which needs the vectors, but no reviews. Raises UserError."""
+
+    def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewModule:
+        phrases = None
+        if cfg.model.phrases:
+            keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
+            phrases = Phrases(keys_P, log_counts_PC, rows=len(glove.vectors), longest=cfg.model.phrases.longest)
+        labels = names_in(facts, "labels")
+        net = build_net(cfg.model, glove, len(labels), trained_words(weights, "net.embedding"), phrases)
+        return make_learner(ReviewModule, cfg, net, {"vectors": glove.fingerprint, "labels": labels})
+
+    return load(checkpoint, module)
+
+
+TASK = ReviewTask()

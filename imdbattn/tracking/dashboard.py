@@ -1,0 +1,90 @@
+"""A W&B workspace with panels for what `imdbattn.tracking` and Lightning log."""
+
+from typing import Any
+
+from imdbattn.errors import UserError
+from imdbattn.settings.schema import Dashboard
+from imdbattn.tracking.wandb_run import unreachable
+
+CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
+PICTURES = ("learning_curves", "positions", "attention", "page")
+
+
+def workspace(settings: Dashboard) -> Any:
+    """The workspace, not yet saved. Raises UserError without the extra `dashboard`."""
+    try:
+        import wandb_workspaces.reports.v2 as wr
+        import wandb_workspaces.workspaces as ws
+    except ModuleNotFoundError as error:
+        raise UserError("the dashboard needs a package: pip install 'imdbattn[dashboard]'") from error
+    grouped: dict[str, Any] = {
+        "groupby": wr.Config(settings.by),
+        "groupby_aggfunc": "mean",
+        "groupby_rangefunc": "stddev",
+        "max_runs_to_show": 500,
+    }
+
+    def bars(metric: str, title: str, unit: str) -> Any:
+        return wr.BarPlot(title=title, metrics=[metric], title_x=unit, max_bars_to_show=50, **grouped)
+
+    def curve(metric: str) -> Any:
+        return wr.LinePlot(title=metric, x="epoch", y=[metric], title_x="epoch", smoothing_type="none", **grouped)
+
+    def accuracy_over(metric: str, title: str) -> Any:
+        x, y = wr.SummaryMetric(metric), wr.SummaryMetric("best/val_accuracy")
+        return wr.ScatterPlot(title=f"Validation accuracy over {title}", x=x, y=y, log_x=True)
+
+    def table(key: str) -> Any:
+        return wr.WeavePanelSummaryTable(table_name=key)
+
+    sections = {
+        "Accuracy": [
+            bars("best/val_accuracy", "Validation accuracy, mean and standard deviation", "share of reviews"),
+            bars("test/accuracy", "Test accuracy, mean and standard deviation", "share of reviews"),
+            table("comparison/rungs"),
+        ],
+        "Learning curves": [curve(metric) for metric in CURVES],
+        "Time": [
+            accuracy_over("train_seconds", "training time (s)"),
+            accuracy_over("parameters", "trained parameters"),
+            bars("epoch_seconds", "Seconds per epoch", "s"),
+            bars("tokens_per_s", "Training words per second", "1/s"),
+        ],
+        "Predictions": [
+            wr.CustomChart(
+                query={"summaryTable": {"tableKey": "test/confusion_matrix_table"}},
+                chart_name="wandb/confusion_matrix/v1",
+                chart_fields={name: name for name in ("Actual", "Predicted", "nPredictions")},
+                chart_strings={"title": "Confusion, test"},
+            ),
+            table("test/predictions"),
+        ],
+        "Pictures": [wr.MediaBrowser(title=name, media_keys=[f"pictures/{name}"]) for name in PICTURES],
+        "Comparison": [
+            wr.MediaBrowser(title="comparison", media_keys=["comparison/page"]),
+            table("comparison/pairs"),
+        ],
+    }
+    group = settings.group
+    return ws.Workspace(
+        entity=settings.entity or "",
+        project=settings.project,
+        name="The ladder" if group is None else f"The ladder: {group}",
+        sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()],
+        settings=ws.WorkspaceSettings(max_runs=100),
+        runset_settings=ws.RunsetSettings(
+            filters="" if group is None else f"Metric('Group') == {str(group)!r}",  # the library's filters cannot quote
+            pinned_columns=["config:rung.value", "config:seed.value", "summary:best/val_accuracy"],
+        ),
+    )
+
+
+def save(built: Any, timeout: float) -> str:
+    """Saves a workspace in W&B and returns its address. Raises UserError if W&B cannot be reached or refuses it."""
+    if reason := unreachable(timeout):
+        raise UserError(f"{reason}, or write the JSON with dry_run=true")
+    try:
+        built.save()
+    except Exception as error:
+        raise UserError(f"W&B did not save the dashboard: {' '.join(str(error).split())}") from error
+    return str(built.url)
