@@ -112,7 +112,7 @@ def settings():
 
     def get(*overrides: str, config: str = "train") -> dict:
         found = copy.deepcopy(composed(config, overrides, tuple(map(os.environ.get, SLURM))))
-        return validate(found).model_dump() if config == "train" else found
+        return validate(found) if config == "train" else found
 
     return get
 
