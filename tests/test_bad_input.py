@@ -563,9 +563,9 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     **{
         words[-1]: (typed("data.glove.path=null", *words), message)
         for *words, message in (
-            ("data.glove.source=web", r"data\.glove\.source=web must be one of auto, wheel, official, torchtext"),
+            ("data.glove.source=web", r"data\.glove\.source=web must be 'auto', 'wheel', 'official' or 'torchtext'"),
             ("data.glove.source=wheel", "data.glove.dim=100", r"has 50 dimensions, not data\.glove\.dim=100"),
-            ("data.glove.dim=0", r"data\.glove\.dim=0 must be a whole number of at least 1"),
+            ("data.glove.dim=0", r"data\.glove\.dim=0 must be greater than or equal to 1"),
         )
     },
     "vectors that have no effect": (
@@ -680,7 +680,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     "a file of strings": (typed("data.source=path"), r"data\.source=path must be 'reverse'"),
     "a score that is none": (
         typed("model.score._target_=torch.nn.Linear"),
-        r"model\.score\._target_=torch\.nn\.Linear compares no query with keys: choose Dot, ScaledDot",
+        r"model\.score\._target_=torch\.nn\.Linear does not compare a query with keys: choose Dot, ScaledDot",
     ),
     "a score that is a function": (
         typed("model.score._target_=imdbattn.nn.scores.masked_softmax"),
@@ -790,7 +790,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "phrases that are not in the checkpoint": (
         "predict",
         broken(repack(without_phrases), "text=good", rung="log_counts_mean"),
-        r"best\.ckpt cannot be loaded: .*net\.phrases\.keys_P.*; train again",
+        r"best\.ckpt cannot be loaded: .*net\.context\.phrases\.keys_P.*; train again",
     ),
     "phrases that only the checkpoint knows": (
         "predict",
