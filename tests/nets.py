@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.phrases import Phrases
-from imdbattn.tasks.build import build_net, phrases_of
+from imdbattn.tasks.reviews import build_net, phrases_of
 
 WIDTH, WORDS = 10, 60
 

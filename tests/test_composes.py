@@ -18,7 +18,9 @@ from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.cli import conf_dir, has_plugin, plain_dict
 from imdbattn.settings.keys import BEYOND, RUNGS, WRITERS, digest, flat
 from imdbattn.settings.schema import Group, validate
-from imdbattn.tasks.build import build_encoder_decoder, build_net, make
+from imdbattn.tasks.build import make
+from imdbattn.tasks.reviews import build_net
+from imdbattn.tasks.seq2seq import build_net as build_encoder_decoder
 
 from .nets import net, phrases, vectors
 
