@@ -1,11 +1,9 @@
 """A small world for the tests: GloVe of a hundred words, reviews made of them, and every config composed by Hydra."""
 
 import copy
-import csv
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -13,24 +11,29 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
 
+from imdbattn.settings import schema
 from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
-from imdbattn.settings.schema import validate
 from tests.processes import READ_LATE, ROOT, WarmCommands
+from tests.world import write_world
 
 # No test waits for the hub or uses a W&B account; commands import this checkout.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
 # What commands get of the environment, not what libraries set while tests train in this process.
 ENVIRONMENT = dict(os.environ)
 
+COMMANDS = {
+    "evaluate": schema.Evaluate,
+    "predict": schema.Predict,
+    "picture": schema.Picture,
+    "compare": schema.Compare,
+    "dashboard": schema.Dashboard,
+}
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
-GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
-FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "actor", "scene", "plot", "i", "you", ".")
 
 
 @pytest.fixture(autouse=True)
@@ -66,22 +69,6 @@ def data_cache(tmp_path_factory) -> Path:
     return folder
 
 
-def write_world(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
-    lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=10))}\n" for word in words]
-    (folder / "glove.txt").write_text("".join(lines))
-    draw = random.Random(0)
-    with (folder / "reviews.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("text", "label"))
-        for number in range(240):
-            label = number % 2
-            text = draw.choices(FILLER, k=draw.randint(2, 30)) + draw.choices((BAD, GOOD)[label], k=3)
-            draw.shuffle(text)
-            writer.writerow((f"{' '.join(text)} word{draw.randint(0, 75)} r{number}", ("neg", "pos")[label]))
-
-
 @pytest.fixture(scope="session")
 def small(world, data_cache) -> list[str]:
     """Overrides that let any rung train on the small world in a second."""
@@ -100,21 +87,37 @@ def small(world, data_cache) -> list[str]:
 
 
 @cache
-def composed(config: str, overrides: tuple[str, ...], slurm: tuple[str | None, ...]) -> dict:
-    """slurm: the environment variables that conf/ reads, which decide what is composed, too."""
+def compose_cached(config: str, overrides: tuple[str, ...], slurm: tuple[str | None, ...]) -> dict:
+    """slurm: the environment variables that conf/ reads, which also decide what is composed."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return plain_dict(compose(config, overrides=list(overrides)))
 
 
 @pytest.fixture(scope="session")
-def settings():
-    """settings(overrides..., config="train"): the plain settings that a command line would give."""
+def composed():
+    """composed(overrides..., config="train"): the settings of a command line as a dict, not validated."""
 
     def get(*overrides: str, config: str = "train") -> dict:
-        found = copy.deepcopy(composed(config, overrides, tuple(map(os.environ.get, SLURM))))
-        return validate(found) if config == "train" else found
+        return copy.deepcopy(compose_cached(config, overrides, tuple(map(os.environ.get, SLURM))))
 
     return get
+
+
+@pytest.fixture(scope="session")
+def settings(composed):
+    """settings(overrides..., config="train"): the validated settings of a command line, such as schema.Predict."""
+
+    def get(*overrides: str, config: str = "train") -> schema.Group:
+        values = composed(*overrides, config=config)
+        return schema.validate(values) if config == "train" else schema.validate_as(COMMANDS[config], values)
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def data_settings(settings):
+    """data_settings(overrides...): the group `data` of those settings, as an object."""
+    return lambda *overrides: settings(*overrides).data
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +154,7 @@ def shell(warm_commands, tmp_path_factory):
         late = {name: value for name, value in os.environ.items() if name.startswith(READ_LATE)}
         merged = {name: value for name, value in {**ENVIRONMENT, **late, **(env or {})}.items() if value is not None}
         if not real and warm_commands().suits(merged):
-            return warm_commands().run([command, *arguments], folder, merged, input or "", timeout=240)
+            return warm_commands().run(f"imdbattn.{command}", arguments, folder, merged, input or "")
         return subprocess.run(
             [sys.executable, "-m", f"imdbattn.{command}", *arguments],
             cwd=folder,

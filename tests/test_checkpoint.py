@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.runs.score import label_texts, score_run
+from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
+
+from .commands import label_texts
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
@@ -32,7 +34,7 @@ def test_it_predicts_the_same_on_another_machine(trained, settings, world, tmp_p
     moved = [f"data.cache_dir={tmp_path}/cache", f"data.glove.path={vectors}", "data.glove.dim=10"]
     there, _ = label_texts(settings(f"run={copy}", *moved, config="predict"), [text])
     assert there[0].probability == here[0].probability
-    assert there[0].label == here[0].label
+    assert there[0].output == here[0].output
 
 
 def test_tuned_vectors_come_back(trained, settings):

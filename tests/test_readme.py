@@ -139,8 +139,8 @@ SETTINGS = [("model=residual_learned",), ("model=bigrams",), ("model=wide",), ("
 SETTINGS += [("task=seq2seq", "data=translation"), ("data=order_probe",)]
 
 
-def test_every_setting_that_is_named_exists(settings):
-    known = {key for choice in SETTINGS for key in flat(settings(*choice).model_dump())}
+def test_every_setting_that_is_named_exists(composed):
+    known = {key for choice in SETTINGS for key in flat(composed(*choice))}
     named = set(re.findall(r"`((?:data|model|trainer|logger|optim|masked)\.[a-z_.]+)[=`]", TEXT))
     assert len(named) > 25
     for setting in named:
@@ -154,8 +154,8 @@ def table(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
 
 
-def test_defaults_are_those_of_the_tables_of_settings(settings):
-    found = {key: None if value == {} else value for key, value in flat(settings().model_dump()).items()}
+def test_defaults_are_those_of_the_tables_of_settings(composed):
+    found = {key: None if value == {} else value for key, value in flat(composed()).items()}
     for entry in OmegaConf.load(conf_dir() / "train.yaml").defaults:
         found |= {} if isinstance(entry, str) else entry  # the files that it chooses
     compared = 0
