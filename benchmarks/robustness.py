@@ -282,7 +282,7 @@ def measure(
         raise UserError(f"--limit {limit} must be at least 1")
     runs, predictions, skipped = classifiers(folders, split)
     recorded = predictions[runs[0].folder]
-    everything = next((texts for run in runs if (texts := run.texts(split)) is not None), None)
+    everything = next((own for run in runs if (own := run.texts(split)) is not None), None)
     if everything is None or len(everything) != len(recorded.rows_N):
         raise UserError(f"{display(runs[0].folder)} has no readable {SPLIT_FILES[split][1]}: copy it again")
     count = len(everything)
