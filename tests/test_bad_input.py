@@ -27,7 +27,8 @@ from imdbattn.data.glove import load_glove
 from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import label_texts
+
+from .commands import label_texts
 
 Arguments = Callable[["Place"], list[str]]
 ROWS = [(f"a {('dull', 'good')[n % 2]} film word{n}", ("neg", "pos")[n % 2]) for n in range(40)]
@@ -165,7 +166,7 @@ def flipped(pattern: str) -> Arguments:
     """A byte in the middle of a file of the cache has one bit changed."""
 
     def make(place: Place) -> list[str]:
-        corpus, copy = prepare(place.settings(*place.small)["data"]), place.folder / "cache"
+        corpus, copy = prepare(place.settings(*place.small).data), place.folder / "cache"
         for entry in (corpus.folder, corpus.glove.folder):
             shutil.copytree(entry, copy / entry.relative_to(corpus.folder.parents[1]))
         (file,) = copy.glob(pattern)
@@ -458,18 +459,14 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a missing key": (reviews(lines({"label": "pos"}), "r.jsonl"), rf"row 40 {COUNTED} has no 'text': fill it"),
     "not UTF-8": (
         reviews(csv_text().encode().replace(b"good film word3,", b"caf\xe9,")),
-        rf"not UTF-8 at byte 82, line 5, in row 3 {COUNTED}: save it as UTF-8, or set data\.encoding_errors=replace",
-    ),
-    "not UTF-8, behind a review of two lines": (
-        reviews(b'text,label\n"one\ntwo",pos\n' + b"caf\xe9,neg\n"),
-        rf"at byte 28, line 4, in row 1 {COUNTED}",
+        r"not UTF-8 at byte 82, line 5: save it as UTF-8, or set data\.encoding_errors=replace",
     ),
     "not UTF-8 JSON": (
         reviews(lines().encode() + b'{"text": "caf\xe9", "label": "neg"}\n', "r.jsonl"),
         r"r\.jsonl is not UTF-8 at byte \d+, line 41: .*data\.encoding_errors=replace",
     ),
-    "a label not UTF-8": (reviews(csv_text().encode().replace(b",pos", b",p\xf6s")), rf"line 3, in row 1 {COUNTED}"),
-    "a header not UTF-8": (reviews(b"text,label,caf\xe9\nx,pos,1\n"), "not UTF-8 at byte 14, line 1, in the header"),
+    "a label not UTF-8": (reviews(csv_text().encode().replace(b",pos", b",p\xf6s")), "at byte 35, line 3: save"),
+    "a header not UTF-8": (reviews(b"text,label,caf\xe9\nx,pos,1\n"), "not UTF-8 at byte 14, line 1: save"),
     "UTF-16": (reviews(csv_text().encode("utf-16")), r"r\.csv is UTF-16: save it as UTF-8"),
     "a null byte": (
         reviews(csv_text().replace("word2", "\0")),
@@ -494,11 +491,11 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "half a line": (reviews(lines()[:-9], "r.jsonl"), r"r\.jsonl cannot be read \(line 40: "),
     "a nested text": (
         reviews('{"text": {"a": "x"}, "label": "pos"}\n' * 9, "r.jsonl"),
-        r"'text' is not text or numbers \(a dict\): flatten it",
+        r"r\.jsonl cannot be read \(a value is a dict\): .*, with text or numbers",
     ),
     "a nested label": (
         reviews('{"text": "x", "label": ["pos"]}\n' * 9, "r.jsonl"),
-        r"'label' is not text or numbers \(a list\): flatten",
+        r"r\.jsonl cannot be read \(a value is a list\): .*, with text or numbers",
     ),
     "what ends pyarrow": (reviews("null[\n\n", "r.jsonl"), r"r\.jsonl cannot be read \(line 1: Extra data.*per line"),
     "no parquet": (reviews("text", "r.parquet"), r"r\.parquet cannot be read .*: download or write"),
@@ -549,34 +546,46 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is not a file: give a .txt, .gz or .zip"),
     "two spaces in a line of vectors": (
         vectors(GLOVE.replace(b"word7 1", b"word7  1")),
-        r"line 8 is not a word and 10 numbers, one space apart; it starts with 'word7  1 2 .*': download the file",
+        r"line 8 is not a word and 10 finite numbers, one space apart; it starts with 'word7  1 2 .*download the file",
     ),
     "tabs in vectors": (
         vectors(GLOVE.replace(b" ", b"\t")),
-        r"line 1 is not a word and 10 numbers, one space apart; it starts with 'word0\\t1\\t2",
+        r"line 1 is not a word and 10 finite numbers, one space apart; it starts with 'word0\\t1\\t2",
     ),
     "missing vectors": (
         typed("data.glove.path=nowhere.txt"),
         r"data\.glove\.path=nowhere\.txt is not a file: give a \.txt",
     ),
     "a folder for vectors": (typed("data.glove.path=/"), r"data\.glove\.path=/ is not a file"),
+    **{
+        words[-1]: (typed("data.glove.path=null", *words), message)
+        for *words, message in (
+            ("data.glove.source=web", r"data\.glove\.source=web must be 'auto', 'wheel', 'official' or 'torchtext'"),
+            ("data.glove.source=wheel", "data.glove.dim=100", r"has 50 dimensions, not data\.glove\.dim=100"),
+            ("data.glove.dim=0", r"data\.glove\.dim=0 must be greater than or equal to 1"),
+        )
+    },
+    "vectors that have no effect": (
+        typed("data.glove.source=wheel"),
+        r"data\.glove\.source=wheel has no effect: leave",
+    ),
     "no such width": (typed("data.glove.path=null", "data.glove.dim=9"), r"data\.glove\.dim=9: choose one of 50, 100"),
     "another width": (
         vectors(b"a 1 2 3\n"),
-        r"line 1 is not a word and 10 numbers.*ends in 3.*change data\.glove\.dim=10",
+        r"line 1 is not a word and 10 finite numbers.*starts with 'a 1 2 3.*change data\.glove\.dim=10",
     ),
-    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 10 numbers.*download the file again"),
+    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 10 finite numbers.*download the file again"),
     "spoilt vectors": (
         vectors(GLOVE.replace(b"word7 1", b"word7 x")),
-        "line 8: 'x' is not a finite float32: download the file",
+        "line 8 is not a word and 10 finite numbers.*: change data.glove.dim=10, or download the file again",
     ),
     "vectors not UTF-8": (
         vectors(GLOVE.replace(b"word7 ", b"w\xe9 ")),
-        r"line 8: 'w\\xe9' is not UTF-8: download the file",
+        r"line 8 is not a word and 10 finite numbers.* starts with 'w\\xe9 1 2",
     ),
-    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41: 'nan' is not a finite float32"),
+    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41 is not a word and 10 finite numbers"),
     "a word twice": (vectors(GLOVE + b"word7 0 9 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' is in line 8 already: rem"),
-    "a header": (vectors(b"40 10\n" + GLOVE), "line 1 is a header, '40 10', as word2vec writes it: remove the line"),
+    "a header": (vectors(b"40 10\n" + GLOVE), "line 1 is not a word and 10 finite numbers, .*'40 10"),
     "no vectors": (vectors(b""), r"v\.txt is empty: give GloVe vectors \(data\.glove\.path\)"),
     "half a gz": (vectors(gzip.compress(GLOVE)[:-20], "v.gz"), r"v\.gz cannot be read .*: download it again"),
     "half a zip": (vectors(zipped("v.txt", GLOVE)[:-40], "v.zip"), r"v\.zip cannot be read .*: download it again"),
@@ -633,7 +642,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
     "BLEU of letters": (typed("choose_by=bleu"), "choose_by=bleu needs words: use data=translation"),
     **{
-        value: (typed(*value.split(" ")), re.escape(value.split(" ")[-1].partition("=")[0]) + f"=.* must {words}")
+        value: (typed(*value.split(" ")), re.escape(value.split(" ")[-1].partition("=")[0]) + rf"\S*=.* must {words}")
         for value, words in {
             "choose_by=luck": "be 'accuracy', 'loss' or 'bleu'",
             "model.cell=rnn": "be 'gru' or 'lstm'",
@@ -654,6 +663,10 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
             "data.batch_tokens=0": "be greater than or equal to 1",
             "data.batch_tokens=null": "be a valid integer",
             "data=translation data.min_frequency=0": "be greater than or equal to 1",
+            "data.test=1000000000000": "be less than or equal to 10000000",
+            "data.lengths=[1.5,2]": "be a valid integer",
+            "data=translation data.hub=/etc/passwd": "be owner/name of a dataset at the hub",
+            "data=translation data.hub=../data": "be owner/name of a dataset at the hub",
             "data=translation data.languages=[en]": "be a list of two different names",
             "data=translation data.languages=[en,en]": "be a list of two different names",
             "data=translation data.lower=maybe": "be a valid boolean",
@@ -675,11 +688,14 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         "masked_softmax is not a subclass of torch",
     ),
     # pairs
-    "a missing file": (pairs(None), r"nowhere\.tsv does not exist: give a text file with source TAB target"),
-    "a folder": (typed("data=translation", "data.path=/"), r"data\.path=/ is a folder: give a text file"),
+    "a missing file": (
+        pairs(None),
+        r"nowhere\.tsv cannot be read \(No such file or directory\): make",
+    ),
+    "a folder": (typed("data=translation", "data.path=/"), r"/ cannot be read \(it is not a regular file\)"),
     "a pipe for pairs": (
         pipe("p.tsv", "data=translation", "data.path={path}"),
-        r"p\.tsv is not a regular file: give a text file with source TAB target on each line",
+        r"p\.tsv cannot be read \(it is not a regular file\): make it readable, or give another file",
     ),
     "an empty file": (pairs(""), r"p\.tsv is empty: it should hold source TAB target on each line"),
     "blank lines": (pairs(" \n\n"), r"p\.tsv is empty"),
@@ -709,6 +725,15 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         typed("data=translation", "data.languages=[en,de]"),
         r"data\.languages=\['en', 'de'\], but the packaged pairs have \[en,fr\]: use these, or give a data\.path",
     ),
+    "a path that has no effect": (
+        pairs(PAIRS, "data.source=packaged"),
+        r"so data\.source=packaged has no effect: leave",
+    ),
+    "a hub that has no effect": (
+        typed("data=translation", "data.hub=a/b", "data.source=path"),
+        r"data\.hub is given, so data\.source=path has no effect",
+    ),
+    "a path that is missing": (typed("data=translation", "data.source=path"), r"data\.source=path needs data\.path"),
     "a path and a dataset": (pairs(PAIRS, "data.hub=a/b"), "are both given: leave one at null"),
     "a hub without a name": (typed("data=translation", "data.source=hub"), r"data\.source=hub needs data\.hub=<owner"),
 }
@@ -850,7 +875,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "a file not UTF-8": (
         "predict",
         lambda place: ["run=.", f"file={place.write('f', b'fine' + bytes([10]) + b'caf' + bytes([233]))}"],
-        r"is not UTF-8 at byte 8 \(line 2\): save it as UTF-8",
+        r"is not UTF-8 at byte 8, line 2: save it as UTF-8",
     ),
     **{
         f"a name too long for {command}": (command, typed(f"{key}={'x' * 5000}", *more), f"{key}=x+ is not a folder")
@@ -1067,28 +1092,28 @@ def test_a_review_of_ten_megabytes_trains_and_is_scored(place):
         ),
     }.values(),
 )
-def test_what_programs_write_is_read_as_it_is_meant(settings, tmp_path, name, content):
+def test_what_programs_write_is_read_as_it_is_meant(data_settings, tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    reviews = find_source(settings(f"data.path={tmp_path / name}")["data"]).load()
+    reviews = find_source(data_settings(f"data.path={tmp_path / name}")).load()
     assert reviews.label_names == ["neg", "pos"]
     assert reviews.splits[""].texts == list(TEXTS)
     assert reviews.splits[""].labels.tolist() == [0, 1] * 20
 
 
 @pytest.mark.parametrize("kind", ["0{}.0", "2024-01-01 00:00:{:02}", "nan", "true", "1e{}"])
-def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_numbers(settings, tmp_path, kind):
+def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_numbers(data_settings, tmp_path, kind):
     texts = [kind.format(n) for n in range(40)]
     (tmp_path / "r.csv").write_text(csv_text([f"{n % 2}.0" for n in range(40)], texts))
-    reviews = find_source(settings(f"data.path={tmp_path}/r.csv")["data"]).load()
+    reviews = find_source(data_settings(f"data.path={tmp_path}/r.csv")).load()
     assert (reviews.label_names, reviews.splits[""].texts) == (["0", "1"], texts)
 
 
 @pytest.mark.parametrize(
     "content", [csv_text().replace("word2,", "\0,").encode(), b"text,label\ncaf\xe9 \0,neg\n,pos\n"]
 )
-def test_broken_text_is_replaced_where_that_is_wanted(settings, tmp_path, content):
+def test_broken_text_is_replaced_where_that_is_wanted(data_settings, tmp_path, content):
     (tmp_path / "r.csv").write_bytes(content)
-    reviews = find_source(settings(f"data.path={tmp_path}/r.csv", "data.encoding_errors=replace")["data"]).load()
+    reviews = find_source(data_settings(f"data.path={tmp_path}/r.csv", "data.encoding_errors=replace")).load()
     assert sum("\ufffd" in text and "\0" not in text for text in reviews.splits[""].texts) == 1
 
 

@@ -16,7 +16,7 @@ from imdbattn.data.pairs import PACKAGED
 from imdbattn.settings.cli import conf_dir, plain_dict
 from imdbattn.settings.keys import flat, within
 from imdbattn.settings.schema import validate
-from imdbattn.tasks.build import build_net
+from imdbattn.tasks.reviews import build_net
 
 from .nets import vectors
 from .processes import ROOT
@@ -107,7 +107,7 @@ def test_sweeps_compose(command, settings):
         for one in overrides
     ]
     for job in product(*choices):
-        assert settings(*job)["model"]["name"]
+        assert settings(*job).model.name
 
 
 def test_a_sweep_resumes(shell, small, tmp_path):
@@ -135,10 +135,10 @@ def test_make_targets_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_every_setting_that_readme_names_exists(settings):
-    known = {*flat(settings("model=residual_learned")), *flat(settings("task=seq2seq", "data=reverse"))}
-    known |= {*flat(settings("task=seq2seq", "data=translation")), "data.probe", *flat(settings("model=bigrams"))}
-    known |= {*flat(settings("model=wide")), *flat(settings("task=masked_words"))}
+def test_every_setting_that_readme_names_exists(composed):
+    known = {*flat(composed("model=residual_learned")), *flat(composed("task=seq2seq", "data=reverse"))}
+    known |= {*flat(composed("task=seq2seq", "data=translation")), "data.probe", *flat(composed("model=bigrams"))}
+    known |= {*flat(composed("model=wide")), *flat(composed("task=masked_words"))}
     for setting in set(re.findall(r"`((?:data|model|trainer|logger|optim)\.[a-z_.]+)[=`]", TEXT)):
         assert any(within(key, setting) for key in known), setting
 
@@ -150,8 +150,8 @@ def table(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
 
 
-def test_defaults_are_those_of_the_tables_of_settings(settings):
-    found = {key: None if value == {} else value for key, value in flat(settings()).items()}
+def test_defaults_are_those_of_the_tables_of_composed(composed):
+    found = {key: None if value == {} else value for key, value in flat(composed()).items()}
     for entry in OmegaConf.load(conf_dir() / "train.yaml").defaults:
         found |= {} if isinstance(entry, str) else entry  # the files that it chooses
     compared = 0
@@ -181,8 +181,8 @@ def test_the_rung_that_readme_adds_builds(tmp_path):
     shutil.copytree(conf_dir(), tmp_path / "conf")
     (tmp_path / "conf" / "model" / "mine.yaml").write_text(example)
     with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
-        cfg = validate(plain_dict(compose("train", ["model=mine"]))).model_dump()
-    model = build_net(cfg["model"], vectors(), 2, None)
+        cfg = validate(plain_dict(compose("train", ["model=mine"])))
+    model = build_net(cfg.model, vectors(), 2, None)
     assert (model.layers[0].f.heads, model.head.in_features) == (4, 64)
 
 

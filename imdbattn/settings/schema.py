@@ -50,7 +50,7 @@ class Group(BaseModel):
 
     @model_serializer(mode="wrap")
     def in_given_order(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        values = handler(self) | (self.model_extra or {})
+        values = {**(self.model_extra or {}), **handler(self)}  # pydantic omits extra keys where they are forbidden
         return {key: values[key] for key in dict.fromkeys([*self._given, *self.model_fields_set]) if key in values}
 
     def check(self) -> None:
