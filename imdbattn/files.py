@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
-
 from imdbattn.errors import UserError
 
 NOT_WRITABLE = {
@@ -92,6 +90,8 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
         if folder.is_dir():  # checked without the lock: a finished cache may be on a read-only disk
             return folder
         make_folder(folder.parent, way_out)
+        from filelock import FileLock  # 15 ms that `--help` need not wait for
+
         with FileLock(f"{folder}.lock"):
             if not folder.is_dir():
                 shutil.rmtree(temporary, ignore_errors=True)

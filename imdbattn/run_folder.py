@@ -12,13 +12,15 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import UserError
 from imdbattn.files import atomically, write_atomically
 from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import read_settings
-from imdbattn.settings.schema import Settings, read_run
+
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import Settings
 
 SPLIT_FILES = {  # of each split: predictions, and the texts they belong to
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -93,11 +95,14 @@ def link_texts(texts: Path, path: Path) -> None:
             shutil.copyfile(texts, temporary)
 
 
-def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> tuple[Settings, Path]:
+def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> "tuple[Settings, Path]":
     """Settings and best checkpoint of a run folder. Raises UserError if a file is missing, damaged or not trusted.
 
     trust, own: see `refuse_untrusted`.
     """
+
+    from imdbattn.settings.schema import read_run  # pydantic, for which `--help` does not wait
+
     if not run:
         raise UserError("run=<run folder> is needed: the path that training printed at its end")
     folder = Path(run).expanduser()

@@ -1,11 +1,9 @@
 """A small world for the tests: GloVe of a hundred words, reviews made of them, and every config composed by Hydra."""
 
 import copy
-import csv
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -13,7 +11,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
@@ -21,6 +18,7 @@ from hydra import compose, initialize_config_dir
 from imdbattn.settings import schema
 from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
 from tests.processes import READ_LATE, ROOT, WarmCommands
+from tests.world import write_world
 
 # No test waits for the hub or uses a W&B account; commands import this checkout.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
@@ -36,8 +34,6 @@ COMMANDS = {
 }
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
-GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
-FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "actor", "scene", "plot", "i", "you", ".")
 
 
 @pytest.fixture(autouse=True)
@@ -71,22 +67,6 @@ def data_cache(tmp_path_factory) -> Path:
     """This worker's cache of what is made from the small world: tests check what is left in it."""
     os.environ["IMDBATTN_CACHE"] = str(folder := tmp_path_factory.mktemp("cache"))
     return folder
-
-
-def write_world(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
-    lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=10))}\n" for word in words]
-    (folder / "glove.txt").write_text("".join(lines))
-    draw = random.Random(0)
-    with (folder / "reviews.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("text", "label"))
-        for number in range(240):
-            label = number % 2
-            text = draw.choices(FILLER, k=draw.randint(2, 30)) + draw.choices((BAD, GOOD)[label], k=3)
-            draw.shuffle(text)
-            writer.writerow((f"{' '.join(text)} word{draw.randint(0, 75)} r{number}", ("neg", "pos")[label]))
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +115,12 @@ def settings(composed):
 
 
 @pytest.fixture(scope="session")
+def data_settings(settings):
+    """data_settings(overrides...): the group `data` of those settings, as an object."""
+    return lambda *overrides: settings(*overrides).data
+
+
+@pytest.fixture(scope="session")
 def warm_commands():
     started: list[WarmCommands] = []
 
@@ -168,7 +154,7 @@ def shell(warm_commands, tmp_path_factory):
         late = {name: value for name, value in os.environ.items() if name.startswith(READ_LATE)}
         merged = {name: value for name, value in {**ENVIRONMENT, **late, **(env or {})}.items() if value is not None}
         if not real and warm_commands().suits(merged):
-            return warm_commands().run([command, *arguments], folder, merged, input or "", timeout=240)
+            return warm_commands().run(f"imdbattn.{command}", arguments, folder, merged, input or "")
         return subprocess.run(
             [sys.executable, "-m", f"imdbattn.{command}", *arguments],
             cwd=folder,

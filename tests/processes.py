@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -52,13 +52,21 @@ class WarmCommands:
         different = set(environment.items()) ^ set(self.environment.items())
         return all(name.startswith(READ_LATE) for name, _ in different)
 
-    def run(self, words: list[str], cwd: Path, environment: Mapping[str, str], text: str, timeout: float) -> Any:
-        """words: the command and its arguments; text: its standard input. Returns a CompletedProcess of text."""
+    def run(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        text: str = "",
+        timeout: float = 240,
+    ) -> subprocess.CompletedProcess:
+        """Runs `python -m module arguments` with `text` as its standard input."""
         with ExitStack() as stack:
             request, stdin, stdout, stderr = streams = [
                 stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(4)
             ]
-            json.dump((words, str(cwd), dict(environment)), request)
+            json.dump((module, arguments, str(cwd), dict(environment or self.environment)), request)
             stdin.write(text)
             for stream in (request, stdin):
                 stream.seek(0)
@@ -76,7 +84,7 @@ class WarmCommands:
             for stream in (stdout, stderr):
                 stream.seek(0)
             code = int.from_bytes(status, "little", signed=True)
-            return subprocess.CompletedProcess(words, code, stdout.read(), stderr.read())
+            return subprocess.CompletedProcess([module, *arguments], code, stdout.read(), stderr.read())
 
     def close(self) -> None:
         self.connection.close()

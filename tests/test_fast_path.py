@@ -48,7 +48,7 @@ def copied(ours: torch.nn.Module, scale: float) -> TextbookNet:
     return theirs
 
 
-@pytest.mark.parametrize("backend", [None, "aot_eager"])
+@pytest.mark.parametrize("backend", [None, pytest.param("aot_eager", marks=pytest.mark.slow)])
 def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn, backend):
     ours = net(settings, "residual_pe", classes=CLASSES).train()
     torch.nn.init.zeros_(ours.embedding.unk_D)

@@ -137,6 +137,7 @@ def test_a_port_in_use_ends_in_one_line(shell, job, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_srun_makes_one_run(job, ran, tmp_path):
     """Two tasks of a SLURM job, told by their environment what srun tells them."""
     names = {"JOB_ID": free_port(), "JOB_NAME": "ladder", "NTASKS": "2", "NTASKS_PER_NODE": "2", "NNODES": "1"}

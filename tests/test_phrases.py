@@ -35,8 +35,8 @@ from imdbattn.settings import schema
 from imdbattn.tasks.reviews import TASK, ReviewModule, load_module, phrases_of
 
 from .commands import label_texts
-from .conftest import BAD, FILLER, GOOD
 from .nets import WORDS, learner, net, reviews
+from .world import BAD, FILLER, GOOD
 
 FOLDS, ROWS = 4, 12  # ROWS: ids there are
 Phrase = tuple[int, ...]  # ids in the order in which they are read

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn.data.text_lines import read_lines, read_texts
+from imdbattn.data.text_files import open_lines, read_lines
 from imdbattn.runs.score import load_predictor, predict
 from imdbattn.settings.cli import quote, take_argument
 from imdbattn.settings.keys import BEYOND, RUNGS
-from tests.conftest import BAD, FILLER, GOOD
+from tests.world import BAD, FILLER, GOOD
 
 from .commands import label_texts
 
@@ -177,9 +177,7 @@ def test_of_a_file_with_a_wrong_line_nothing_is_labelled(trained, shell, tmp_pat
     (tmp_path / "r.txt").write_bytes(b"a good film\n" * 5000 + b"caf\xe9\n")
     done = shell("predict", f"run={trained('mean')[0]}", f"file={tmp_path}/r.txt")
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(
-        r"error: file=.*r\.txt is not UTF-8 at byte 60003 \(line 5001\): save it as UTF-8\n", done.stderr
-    )
+    assert re.fullmatch(r"error: file=.*r\.txt is not UTF-8 at byte 60003, line 5001: save it as UTF-8\n", done.stderr)
 
 
 def test_a_pipe_is_labelled_as_it_comes_and_may_be_closed_early(trained):
@@ -204,6 +202,6 @@ def test_a_named_pipe_is_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     thread = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("one\ntwo\n"))
     thread.start()
-    texts = read_texts(f"{tmp_path}/pipe")
+    texts = open_lines(f"{tmp_path}/pipe")
     assert (list(texts.lines), texts.total) == (["one", "two"], None)
     thread.join()

@@ -76,7 +76,7 @@ def become(requests: socket.socket, request: int, *streams: int) -> str:
     os.setsid()
     requests.close()
     with open(request) as file:
-        words, folder, environment = json.load(file)
+        module, arguments, folder, environment = json.load(file)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -84,10 +84,10 @@ def become(requests: socket.socket, request: int, *streams: int) -> str:
     os.environ.clear()
     os.environ.update(environment)
     sys.path[0] = os.getcwd()
-    sys.argv[1:] = words[1:]
+    sys.argv[1:] = arguments
     importlib.invalidate_caches()
     np.random.seed()  # other than in the next fork
-    return f"imdbattn.{words[0]}"
+    return module
 
 
 def run_to_the_end(module: str) -> None:

@@ -29,8 +29,9 @@ class Progress(L.Callback):
         if self.bar is None:
             layout = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
             self.bar = tqdm(desc=name, total=total, bar_format=layout, leave=False, disable=None)  # None: in a terminal
-        self.bar.set_postfix_str(loss, refresh=False)
         self.bar.update(batch_idx + 1 - self.bar.n)
+        if loss:
+            self.bar.set_postfix_str(loss)  # shown at once
 
     def close(self) -> None:
         if self.bar is not None:

@@ -1,42 +1,34 @@
 """Trains one model: settings in, a run folder out."""
 
 import logging
-import os
-import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.utilities import rank_zero_only
-from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.files import make_folder, write_atomically, writing_into
+from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import (
     SPLIT_FILES,
     check_folder,
     finished,
     is_debug,
     results_file,
-    temporary_files,
     write_json,
     write_predictions,
 )
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
-from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import pinned
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.runs.signals import exiting_on_signals
+from imdbattn.runs.start import WAY_OUT, begin_folder, locked
 from imdbattn.runs.summary import read_results, summary
-from imdbattn.runs.trainer import build_trainer, compile_net, quiet
+from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
 from imdbattn.settings.schema import Settings, validate
 from imdbattn.tasks.build import reason
 from imdbattn.tasks.learner import Learner
@@ -47,9 +39,6 @@ from imdbattn.tracking.loggers import build_loggers, check_logger, finish_logger
 from imdbattn.tracking.publish import publish_run
 
 log = logging.getLogger(__name__)
-
-LOCK_SECONDS = 20.0  # that a run waits for another one in its folder, which may be about to stop
-WAY_OUT = "choose another hydra.run.dir"
 
 
 def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
@@ -148,24 +137,6 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     return metrics
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Raises UserError if another run works in the folder and does not end within LOCK_SECONDS."""
-    if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
-        yield
-        return
-    lock = FileLock(folder / ".lock", timeout=LOCK_SECONDS)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"another run is active in {folder}: wait for it, or {WAY_OUT}") from None
-    try:
-        yield
-    finally:
-        (folder / ".lock").unlink(missing_ok=True)
-        lock.release()
-
-
 def try_forward(module: Learner, data: BatchData, name: str) -> None:
     """Raises UserError if the model, which may have parts of the user's own, fails on two validation items."""
     batches = data.eval_batches("validation")
@@ -177,23 +148,6 @@ def try_forward(module: Learner, data: BatchData, name: str) -> None:
         raise UserError(f"model={name} fails on two validation items: {reason(error)}") from error
     finally:
         module.train()
-
-
-def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool) -> None:
-    """Removes the files of an earlier run, except those of the training that is resumed, and writes the settings."""
-    old = ["metrics.json", "debug.json", *(name for names in SPLIT_FILES.values() for name in names)]
-    if not keep_training:
-        old += ["metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"]
-    for file in (*(folder / name for name in old), *temporary_files(folder)):
-        file.unlink(missing_ok=True)
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
-    write_json(folder / "environment.json", environment() | {"source_key": source_key})
-    runs = Path("runs").resolve()
-    if not is_debug(cfg) and runs in folder.resolve().parents:
-        with suppress(OSError):  # a file system without links
-            link = runs / f".latest-{os.getpid()}"
-            link.symlink_to(os.path.relpath(folder.resolve(), runs))
-            link.replace(runs / "latest")
 
 
 def run_trainer(
@@ -225,17 +179,6 @@ def run_trainer(
         raise UserError(message) from error
     if trainer.is_global_zero:
         checkpoint.stop_if(checkpoint.signal, trainer)  # received after the last step
-
-
-def check_port() -> None:
-    """Raises UserError if another program uses MASTER_PORT, where the processes of a run meet."""
-    port = os.environ.get("MASTER_PORT")
-    if port is None or torch.distributed.is_torchelastic_launched():  # torchrun listens on it
-        return
-    try:
-        socket.create_server(("", int(port))).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"MASTER_PORT={port} cannot be used ({error}): choose another, or unset it") from error
 
 
 def training_facts(trainer: L.Trainer, module: Learner, throughput: Throughput, reviews: int) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 import ctypes
 import logging
+import os
 import platform
 import shutil
+import socket
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -124,3 +126,14 @@ def keep_memory() -> None:
         # Older versions allow 32 MB only. The second call alone would make things slower.
         if library.mallopt(mmap_threshold, 2**30) or library.mallopt(mmap_threshold, 2**25):
             library.mallopt(trim_threshold, 2**31 - 1)
+
+
+def check_port() -> None:
+    """Raises UserError if another program uses MASTER_PORT, where the processes of a run meet."""
+    port = os.environ.get("MASTER_PORT")
+    if port is None or torch.distributed.is_torchelastic_launched():  # torchrun listens on it
+        return
+    try:
+        socket.create_server(("", int(port))).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"MASTER_PORT={port} cannot be used ({error}): choose another, or unset it") from error

@@ -249,10 +249,13 @@ def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
     keys = keys_of(config_name, arguments)
     parent, _, last = key.rpartition(".")
     parts = {one: one.rpartition(".")[2] for one in keys}
-    similar = difflib.get_close_matches(ALIASES.get(last, last), parts.values(), 1)
+    open_group = within(key, "model", "optim", "trainer")
+    cutoff = 0.8 if open_group else 0.6  # in these groups the key may be right, for another class
+    similar = difflib.get_close_matches(ALIASES.get(last, last), parts.values(), 1, cutoff)
     near = difflib.get_close_matches(key, [one for one in keys if parts[one] in similar], 1, cutoff=0)
-    near = near or [one for one in keys if one == parent]
-    return f"there is no setting {key}; {f'the nearest is {near[0]}' if near else '--help lists them all'}"
+    near = near or [one for one in keys if one == parent and not open_group]
+    way_out = f"+{key}=... passes it to the class" if open_group else "--help lists them all"
+    return f"there is no setting {key}; {f'the nearest is {near[0]}' if near else way_out}"
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import UserError
+from imdbattn.files import regular_file
 
 SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$", re.IGNORECASE
@@ -70,9 +71,7 @@ def without_credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_small(file: Path) -> str:
     """The text of a regular file of at most MEBIBYTES. Raises OSError or ValueError for another."""
-    if not file.is_file():
-        raise ValueError("it is not a regular file")
-    if file.stat().st_size > MEBIBYTES << 20:
+    if regular_file(file).stat().st_size > MEBIBYTES << 20:
         raise ValueError(f"it has more than {MEBIBYTES} MiB")
     return file.read_text("utf-8")
 
@@ -152,9 +151,7 @@ def check_archive(file: Path) -> None:
 
     Raises ValueError, OSError or BadZipFile for a file that is damaged, or that unpacks to more than its own size.
     """
-    if not file.is_file():
-        raise ValueError("it is not a regular file")
-    with zipfile.ZipFile(file) as archive:
+    with zipfile.ZipFile(regular_file(file)) as archive:
         parts = archive.infolist()
         stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
         if not stored or sum(part.file_size for part in parts) > file.stat().st_size:

@@ -1,15 +1,14 @@
-"""The task `reviews`: a classifier of reviews is trained, scored and applied to new texts.
+"""The task `reviews`: a classifier of reviews is trained and scored.
 
-Shape suffixes: B reviews of a batch, T words, N reviews of a split, C classes, R words whose vectors are trained.
+Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words whose vectors are trained.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,13 +16,10 @@ from torchmetrics.functional.classification import multiclass_accuracy
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
-from imdbattn.data.ragged import Batch, Ragged, as_tensor, read_places
-from imdbattn.data.sampling import Batches, EvalBatches, default_budget
-from imdbattn.data.tokens import FIRST_WORD, Tokenizer
+from imdbattn.data.ragged import Batch, Ragged, as_tensor
+from imdbattn.data.sampling import default_budget
+from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.explain.reading import AttentionWeights, LabelledReview
-from imdbattn.explain.show import DETAILED
-from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.vectors import Embedding
@@ -33,7 +29,8 @@ from imdbattn.tasks.build import load, make, make_learner, make_net, names_in, r
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.pretrained import pretrained_encoder
-from imdbattn.tasks.task import Predictor, Task
+from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.task import Task
 from imdbattn.tasks.weights import load_weights
 
 NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
@@ -160,84 +157,6 @@ def words_before(cfg: Any) -> int:
     return cfg.model.phrases.longest - 1 if cfg.model.phrases and cfg.task == "reviews" else 0
 
 
-# --- prediction ------------------------------------------------------------------------------------------------------
-
-
-class ReviewPredictor(Predictor):
-    """Labels texts with a trained module, and explains by which words."""
-
-    def __init__(self, cfg: Any, module: ReviewModule, glove: Glove):
-        self.cfg, self.module = cfg, module.eval()
-        self.tokenizer = Tokenizer(cfg.data.tokenizer, glove.words)
-        self.texts = self.empty = 0
-
-    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[LabelledReview]:
-        self.texts += len(texts)
-        self.empty += sum(not text.strip() for text in texts)
-        if not options.explain:
-            return iter(self.label(texts))
-        return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
-
-    def warnings(self) -> list[str]:
-        lines = f"{self.empty} of {self.texts} reviews have no words; they are labelled anyway"
-        return [lines] if self.empty else []
-
-    def batches(self, texts: Sequence[str], multiple: int = 1) -> Batches:
-        ids, offsets = map(torch.from_numpy, self.tokenizer.encode_flat(texts))
-        reviews = Ragged(ids, offsets, torch.zeros(len(texts), dtype=torch.int64), np.arange(len(texts)))
-        return Batches(reviews, **batch_options(self.cfg) | {"multiple": multiple})
-
-    def probabilities(self, batch: Batch) -> Tensor:
-        """(B, C)."""
-        return self.module(self.module.transfer_batch_to_device(batch, self.module.device, 0)).double().softmax(1)
-
-    @torch.inference_mode()
-    def label(self, texts: Sequence[str]) -> list[LabelledReview]:
-        """Label and probability of each text, in batches as in evaluation."""
-        results: dict[int, LabelledReview] = {}
-        batches = self.batches(texts, self.cfg.data.pad_to)
-        for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
-            for row, probability_C in zip(item[1].tolist(), self.probabilities(batches[item]), strict=True):
-                results[row] = self.result(texts[row], probability_C)
-        return [results[row] for row in range(len(texts))]
-
-    @torch.no_grad()
-    def explain(self, text: str, detailed: bool = True) -> LabelledReview:
-        """The same of one text with the share of each word; detailed: also with the weights of every attention.
-
-        Raises UserError for a model with a part of the user's own that does not record its attention.
-        """
-        batch, net = self.batches([text])[0, np.arange(1)], self.module.net
-        with watch(net) as weights:
-            (probability_C,) = self.probabilities(batch)
-        skips = [layer.skip for layer in net.layers if hasattr(layer, "skip")]  # type: ignore[union-attr]
-        if not len(weights) - 1 == len(skips) == len(net.layers):  # type: ignore[arg-type]
-            raise UserError(
-                f"model={self.cfg.model.name}: a layer has no attribute `skip`, or a part does not append its "
-                "attention weights to `record`, so there is nothing to explain"
-            )
-        (share_T,) = rollout(weights, skips)
-        cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> is in front of the words
-        words = self.tokenizer.words(text)
-        read = [words[at] for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)]
-        # Not strict: an empty review is read as one <pad>, which is not a word.
-        places = [(word.start, word.end, share) for word, share in zip(read, share_T[cls:].tolist(), strict=False)]
-        if not detailed:
-            return self.result(text, probability_C, words=places)
-        *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
-        has_query = hasattr(net.pooling, "attention")  # a mean has no query, and <cls> is one of the layers
-        keys = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
-        attention = AttentionWeights(keys, layers, pooled[0, 0] if has_query else None, bool(cls))
-        return self.result(text, probability_C, words=places, attention=attention)
-
-    def result(self, text: str, probability_C: Tensor, **explanation: Any) -> LabelledReview:
-        probability, label = probability_C.max(0)
-        output = self.module.hparams["labels"][int(label)]
-        return LabelledReview(
-            text=text, output=output, probability=probability.item(), model=self.cfg.model.name, **explanation
-        )
-
-
 # --- the task --------------------------------------------------------------------------------------------------------
 
 
@@ -306,12 +225,12 @@ class ReviewTask(Task):
             pictures.draw_curves(folder, "training, words dropped", "validation")
             pictures.draw_positions(module.net, cfg.data.max_tokens or 512, folder / "pictures")
             text = pictures.short_review(corpus, "test" if cfg.test else "validation")
-            reading = ReviewPredictor(cfg, module, corpus.glove).explain(text)
+            reading = ReviewPredictor(cfg, module, corpus.glove, batch_options(cfg)).explain(text)
             pictures.write_attention(reading, folder / "pictures")
 
     def predictor(self, cfg: Any, checkpoint: Path) -> ReviewPredictor:
         glove = load_vectors(cfg.data)
-        return ReviewPredictor(cfg, load_module(cfg, checkpoint, glove), glove)
+        return ReviewPredictor(cfg, load_module(cfg, checkpoint, glove), glove, batch_options(cfg))
 
 
 def load_module(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewModule:

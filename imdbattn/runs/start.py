@@ -1,0 +1,54 @@
+"""The start of a run in its folder: no other run uses it, old results are removed, settings are written."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from lightning.pytorch.utilities import rank_zero_only
+from omegaconf import OmegaConf
+
+from imdbattn.errors import UserError
+from imdbattn.files import write_atomically
+from imdbattn.run_folder import SPLIT_FILES, is_debug, temporary_files, write_json
+from imdbattn.runs.environment import environment
+
+LOCK_SECONDS = 20.0  # that a run waits for another one in its folder, which may be about to stop
+WAY_OUT = "choose another hydra.run.dir"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Raises UserError if another run works in the folder and does not end within LOCK_SECONDS."""
+    if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
+        yield
+        return
+    lock = FileLock(folder / ".lock", timeout=LOCK_SECONDS)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(f"another run is active in {folder}: wait for it, or {WAY_OUT}") from None
+    try:
+        yield
+    finally:
+        (folder / ".lock").unlink(missing_ok=True)
+        lock.release()
+
+
+def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool) -> None:
+    """Removes the files of an earlier run, except those of the training that is resumed, and writes the settings."""
+    old = ["metrics.json", "debug.json", *(name for names in SPLIT_FILES.values() for name in names)]
+    if not keep_training:
+        old += ["metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"]
+    for file in (*(folder / name for name in old), *temporary_files(folder)):
+        file.unlink(missing_ok=True)
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
+    write_json(folder / "environment.json", environment() | {"source_key": source_key})
+    runs = Path("runs").resolve()
+    if not is_debug(cfg) and runs in folder.resolve().parents:
+        with suppress(OSError):  # a file system without links
+            link = runs / f".latest-{os.getpid()}"
+            link.symlink_to(os.path.relpath(folder.resolve(), runs))
+            link.replace(runs / "latest")

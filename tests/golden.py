@@ -1,0 +1,93 @@
+"""Numbers that no change of the code should change: `python -m tests.golden` writes them into tests/golden.json.
+
+`python -m tests.golden <folder> <file>` measures them in an empty folder and writes them elsewhere. None depends on the
+processor by more than the tolerances of tests/test_golden.py.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+
+from tests.world import write_world
+
+FILE = Path(__file__).with_name("golden.json")
+LADDER = ("mean", "learned_query", "text_query", "base", "base_pe", "residual", "residual_pe", "residual_learned")
+LADDER += ("residual_cls", "residual_pe_cls")
+BEYOND = ("tuned_mean", "log_counts_mean", "tuned", "convolved", "bigrams", "log_counts", "wide")
+SEQ2SEQ = ("", "_attention", "_attention_dot", "_attention_scaled", "_attention_additive", "_bahdanau")
+COMMON = ["logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1", "pictures=false"]
+COMMON += ["trainer.max_epochs=1"]
+PAIRS = ["task=seq2seq", "data.letters=5", "data.lengths=[1,5]", "data.train=120", "data.validation=20", "data.test=20"]
+SPLITS = ("test_fingerprint", "val_fingerprint", "source_key", "known_tokens", "train_reviews", "steps", "parameters")
+LOSSES = ("val_loss", "test_loss")
+
+
+def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
+    """The overrides that each model trains with for one epoch."""
+    reviews = [f"data.path={world}/reviews.csv", f"data.glove.path={world}/glove.txt", "data.glove.dim=10"]
+    reviews += [f"data.cache_dir={folder}/cache", "data.batch_tokens=256"]
+    found = {model: [f"model={model}", *reviews] for model in (*LADDER, *BEYOND)}
+    found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
+    found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
+    found |= {f"seq2seq{name}": [*PAIRS, f"model=seq2seq{name}"] for name in SEQ2SEQ}
+    probe = ["data=order_probe", "data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
+    found["order_probe"] = ["model=residual_pe", *probe, *reviews[1:]]
+    return {name: [*words, *COMMON, f"hydra.run.dir={folder}/{name}"] for name, words in found.items()}
+
+
+def measure(folder: Path) -> dict[str, dict]:
+    """Trains each model with the train command, in this process; returns its numbers."""
+    os.environ["WANDB_MODE"] = "offline"
+    (world := folder / "world").mkdir()
+    write_world(world)
+    from imdbattn import train
+
+    start, numbers = L.Trainer.fit, dict[str, dict]()
+
+    def fit(trainer: L.Trainer, module: L.LightningModule, *arguments, **more):
+        weights = sorted(
+            (w.numel(), float(w.sum()), float(w.norm())) for w in (w.detach().double() for w in module.parameters())
+        )
+        step, plan = module.training_step, []
+
+        def training_step(batch, *rest):
+            plan.append(batch.rows_B.tolist())
+            return step(batch, *rest)
+
+        module.training_step = training_step
+        start(trainer, module, *arguments, **more)
+        batches = hashlib.sha256(json.dumps(plan).encode()).hexdigest()[:16]
+        numbers[name] = {"initial weights": weights, "batches": batches}
+
+    L.Trainer.fit = fit
+    for name, words in jobs(world, folder).items():
+        sys.argv[:] = ["train", *words]
+        train.main()
+        metrics = json.loads((folder / name / "metrics.json").read_text())
+        numbers[name] |= {key: metrics[key] for key in (*SPLITS, *LOSSES) if key in metrics}
+    return numbers
+
+
+def rounded(value: Any) -> Any:
+    """Seven digits of each number."""
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    folder, file = map(Path, sys.argv[1:]) if len(sys.argv) == 3 else (None, FILE)
+    with tempfile.TemporaryDirectory() as temporary:
+        found = measure(folder or Path(temporary))
+    lines = [f'"{name}": {json.dumps(rounded(numbers))}' for name, numbers in found.items()]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")

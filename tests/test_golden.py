@@ -1,0 +1,40 @@
+"""The numbers of every model are those of tests/golden.json, which `python -m tests.golden` writes."""
+
+import json
+
+import pytest
+from filelock import FileLock
+
+from .golden import FILE, LOSSES
+
+EXPECTED = json.loads(FILE.read_text())
+
+
+@pytest.fixture(scope="module")
+def measured(warm_commands, shared) -> dict[str, dict]:
+    """The same numbers of this checkout, measured in a process of their own."""
+    folder, file = shared / "golden", shared / "golden.json"
+    with FileLock(f"{folder}.lock"):
+        if not file.exists():
+            folder.mkdir()
+            done = warm_commands().run("tests.golden", [str(folder), str(file)], shared)
+            assert done.returncode == 0, done.stderr
+    return json.loads(file.read_text())
+
+
+def test_every_model_is_measured(measured):
+    assert set(measured) == set(EXPECTED)
+
+
+@pytest.mark.parametrize("model", EXPECTED)
+def test_data_weights_and_losses_are_as_recorded(measured, model):
+    """Splits and batches are the same; initial weights up to rounding, and losses after one epoch to 0.001."""
+    expected, found = EXPECTED[model], measured[model]
+    weights, initial = (numbers.pop("initial weights") for numbers in (expected.copy(), found.copy()))
+    pretrained = model == "pretrained"  # by the epoch before
+    assert [size for size, *_ in initial] == [size for size, *_ in weights]
+    for (_, *sums), (_, *known) in zip(initial, weights, strict=True):
+        assert sums == pytest.approx(known, rel=1e-3 if pretrained else 1e-6, abs=1e-3 if pretrained else 1e-6)
+    for key in set(expected) - {"initial weights"}:
+        exact = key not in (*LOSSES, "known_tokens")
+        assert found[key] == (expected[key] if exact else pytest.approx(expected[key], abs=1e-3)), key

@@ -1,0 +1,27 @@
+"""A small world: GloVe of a hundred words, and reviews made of them."""
+
+import csv
+import random
+from pathlib import Path
+
+import numpy as np
+
+GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
+FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "actor", "scene", "plot", "i", "you", ".")
+
+
+def write_world(folder: Path) -> None:
+    """Writes glove.txt (10 dimensions) and reviews.csv (240 reviews, neg and pos)."""
+    rng = np.random.default_rng(0)
+    words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
+    lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=10))}\n" for word in words]
+    (folder / "glove.txt").write_text("".join(lines))
+    draw = random.Random(0)
+    with (folder / "reviews.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("text", "label"))
+        for number in range(240):
+            label = number % 2
+            text = draw.choices(FILLER, k=draw.randint(2, 30)) + draw.choices((BAD, GOOD)[label], k=3)
+            draw.shuffle(text)
+            writer.writerow((f"{' '.join(text)} word{draw.randint(0, 75)} r{number}", ("neg", "pos")[label]))
