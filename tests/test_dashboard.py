@@ -110,7 +110,7 @@ def test_one_sweep_can_be_shown_alone(written):
     [
         ([], {}, "entity=<W&B user or team> is needed"),
         (["entity=me"], {}, "no W&B key is configured for api.wandb.ai: run `wandb login`"),
-        (["dry_run=perhaps"], {}, "dry_run=perhaps must be true or false"),
+        (["dry_run=perhaps"], {}, "dry_run=perhaps must be a valid boolean"),
         (["entity=me"], NO_SERVER, "127.0.0.1 does not answer"),
     ],
 )

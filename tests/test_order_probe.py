@@ -103,12 +103,12 @@ def test_the_cache_tells_corpora_apart(data_settings, monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data.probe.train=7"], r"data\.probe\.train=7 must be an even number of at least 2"),
-        (["data.probe.test=0"], r"data\.probe\.test=0 must be an even number of at least 2"),
-        (["data.probe.validation=-2"], r"data\.probe\.validation=-2 must be an even number"),
-        (["data.probe.test=2.5"], r"data\.probe\.test=2\.5 must be an even number"),
-        (["data.probe.seed=null"], r"data\.probe\.seed=null must be a whole number"),
-        (["data.probe.seed=-1"], r"data\.probe\.seed=-1 must be a whole number"),
+        (["data.probe.train=7"], r"data\.probe\.train=7 must be a multiple of 2"),
+        (["data.probe.test=0"], r"data\.probe\.test=0 must be greater than or equal to 1"),
+        (["data.probe.validation=-2"], r"data\.probe\.validation=-2 must be greater than or equal to 1"),
+        (["data.probe.test=2.5"], r"data\.probe\.test=2\.5 must be a valid integer"),
+        (["data.probe.seed=null"], r"data\.probe\.seed=null must be a valid integer"),
+        (["data.probe.seed=-1"], r"data\.probe\.seed=-1 must be greater"),
         ([f"data.probe.train={2 * PAIRS}"], r"data\.probe\.train, validation and test add up to 20,483,000 reviews"),
         (["data=reviews", "data.source=order_probe"], r"data\.source=order_probe needs .* data=order_probe"),
         (["data.path=x.csv"], r"data\.path is given, so data\.source=order_probe has no effect"),

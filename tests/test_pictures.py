@@ -287,9 +287,9 @@ def test_row_names_a_review_of_the_runs_test_set(trained, composed, tmp_path):
 @pytest.mark.parametrize(
     ("rung", "changes", "message"),
     [
-        ("base", {"picture": None}, "picture=null must be one of positions, attention, scaling"),
-        ("base", {"words": 0}, "words=0 must be a whole number of at least 1 and at most 200"),
-        ("base", {"row": "first"}, "row=first must be a whole number"),
+        ("base", {"picture": None}, "picture=null must be 'positions', 'attention' or 'scaling'"),
+        ("base", {"words": 0}, "words=0 must be greater than or equal to 1"),
+        ("base", {"row": "first"}, "row=first must be a valid integer"),
         ("base", {}, r"needs text=\.\.\. or row="),
         ("base", {"text": "a", "row": 1}, "one of them"),
         ("base", {"row": 99999}, r"row=99999 is none of the \d+ rows of .*reviews\.parquet"),
