@@ -20,6 +20,8 @@ from imdbattn.data.ragged import Batch, Ragged, as_tensor
 from imdbattn.data.sampling import default_budget
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
+from imdbattn.explain.figures import draw_positions
+from imdbattn.explain.show import write_attention
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.vectors import Embedding
@@ -223,10 +225,10 @@ class ReviewTask(Task):
     def draw(self, module: ReviewModule, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
         with pictures.only_warnings():
             pictures.draw_curves(folder, "training, words dropped", "validation")
-            pictures.draw_positions(module.net, cfg.data.max_tokens or 512, folder / "pictures")
+            draw_positions(module.net, cfg.data.max_tokens or 512, folder / "pictures")
             text = pictures.short_review(corpus, "test" if cfg.test else "validation")
             reading = ReviewPredictor(cfg, module, corpus.glove, batch_options(cfg)).explain(text)
-            pictures.write_attention(reading, folder / "pictures")
+            write_attention(reading, folder / "pictures")
 
     def predictor(self, cfg: Any, checkpoint: Path) -> ReviewPredictor:
         glove = load_vectors(cfg.data)
