@@ -54,7 +54,7 @@ def refuse_credentials(settings: Any) -> None:
     if name := next(credentials(settings), None):
         raise UserError(
             f"{name} looks like a credential, and settings are written into each run folder: omit it. W&B and the "
-            "hub read theirs from `wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
+            "hub read their own from `wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
         )
 
 
