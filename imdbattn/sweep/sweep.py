@@ -17,7 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically, writing_into
-from imdbattn.settings.cli import SWEEP_PID, conf_dir, print_error, remove_empty
+from imdbattn.settings.cli import SWEEP_PID, print_error, remove_empty
+from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.safety import refuse_credentials
 from imdbattn.sweep.job import LOG, group_of, jobs_of
 
