@@ -383,7 +383,7 @@ def test_another_number_of_processes_is_refused(stopped):
     content = torch.load(file, weights_only=True)
     content["keeper"]["ranks"] *= 2
     torch.save(content, file)
-    refused(cfg, folder, r"the run had 2 processes, and now there are 1: give it as many devices")
+    refused(cfg, folder, r"the run had 2 processes, not 1: use as many devices again")
 
 
 def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_change(stopped, settings, small):
