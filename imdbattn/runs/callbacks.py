@@ -156,8 +156,8 @@ class StopOnNaN(L.Callback):
             finite_S = torch.stack([loss for *_, loss, _ in self.unchecked]).isfinite()
             if not finite_S.all():
                 message = self.message(*self.unchecked[int(finite_S.int().argmin())])
-        for message in filter(None, from_all(trainer, message)):
-            raise UserError(message)
+        if messages := [text for text in from_all(trainer, message) if text]:
+            raise UserError(messages[0])
         self.unchecked.clear()
 
     def message(self, step: int, epoch: int, lr: float, loss: torch.Tensor, rows_B: torch.Tensor) -> str:

@@ -1,8 +1,8 @@
 """checkpoints/last.ckpt holds the complete state of a run, so that it resumes wherever it was stopped.
 
-On a CPU a resumed run ends with the same bits as an uninterrupted one. Lightning's checkpoint has weights, optimiser,
-schedule, loops and callbacks. Added here: the random state and the epoch's sums of every process, the learning curve,
-whether early stopping has ended training, and saving between two steps.
+On a CPU a resumed run ends with the same bits as an uninterrupted one. Lightning's checkpoint has weights, optimizer,
+schedule, loops and callbacks. This module adds the random state and the epoch's sums of every process, the learning
+curve, whether early stopping has ended training, and saving between two steps.
 """
 
 import io
@@ -105,7 +105,7 @@ class ResumeCheckpoint(L.Callback):
         self.begun = True
         self.begin(trainer)
         if self.loaded_curve and trainer.is_global_zero:
-            writer = trainer.loggers[0].experiment  # which removes the file
+            writer: Any = trainer.loggers[0].experiment  # type: ignore[attr-defined] # CSVLogger's, which removes the file
             write_atomically(self.curve, self.loaded_curve)
             writer.metrics_keys = self.loaded_curve.splitlines()[0].split(",")
 
@@ -116,7 +116,7 @@ class ResumeCheckpoint(L.Callback):
         if self.loaded_state:
             loop = trainer.fit_loop.epoch_loop
             if loop.batch_progress.current.completed == 0:
-                loop.restarting = False  # with max_steps Lightning would resume in the middle of the epoch
+                loop.restarting = False  # with max_steps Lightning would treat the epoch as begun
             # As late as possible: other parts draw random numbers during their setup.
             torch.set_rng_state(self.loaded_state["random"])
             if "cuda" in self.loaded_state and module.device.type == "cuda":

@@ -39,14 +39,13 @@ PATIENCE = 20  # seconds that a job has to save its state; SLURM kills after 30
 def run_job(cfg: DictConfig) -> float | None:
     """Run one job of a multirun, unless its folder already holds its results.
 
-    Returns the best validation accuracy, or None for a failed job, as Optuna expects. Optuna may also try the same
-    settings twice.
+    Returns the best validation accuracy, or None for a failed job, as Optuna expects.
     """
     if os.environ.get(SWEEP_PID) == str(os.getppid()):
         end_with(os.getppid())  # joblib's workers would continue without their sweep
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
-        with FileLock(folder / ".job.lock"):  # a job with the same settings waits, and keeps the results of the first
+        with FileLock(folder / ".job.lock"):  # Optuna may try the same settings twice: the second job waits
             status, metrics = train_or_keep(folder, validate(plain_dict(cfg)))
     except Exception as error:  # any exception: the other jobs have to run
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -119,10 +118,9 @@ def same_data(settings: Settings, source: str, key: str | None) -> bool:
     from imdbattn.data import pairs, reviews
 
     data: Any = settings.data
-    if settings.task == "seq2seq":
-        return pairs.find_source(data).checksum == key
-    if data.path:
-        return reviews.find_source(data).checksum == key
+    if settings.task == "seq2seq" or data.path:
+        module = pairs if settings.task == "seq2seq" else reviews
+        return module.find_source(data).checksum == key
     return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
 
 
@@ -138,12 +136,12 @@ def train(folder: Path, settings: Settings, resume: bool) -> None:
     threads = settings.threads or (None if alone else threads_of(hydra.launcher))
     overrides += [f"threads={threads or 'null'}", "hydra.mode=RUN"]
     overrides += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
-    places = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
-    if places:  # from --config-dir and hydra.searchpath
-        urls = (json.dumps(place if "://" in place else f"file://{place}") for place in places)
+    folders = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
+    if folders:  # from --config-dir and hydra.searchpath
+        urls = (json.dumps(path if "://" in path else f"file://{path}") for path in folders)
         overrides.append(f"hydra.searchpath=[{','.join(urls)}]")
-    own = str(os.getpid())
-    env = {SWEEP_PID: own, **os.environ, PARENT_PID: own, "WANDB_RUN_GROUP": group_of(sweep_dir())}
+    pid = str(os.getpid())
+    env = {SWEEP_PID: pid, **os.environ, PARENT_PID: pid, "WANDB_RUN_GROUP": group_of(sweep_dir())}
     env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
     errors = folder / "stderr.log"
     console = nullcontext() if alone else (folder / "console.log").open("w")
