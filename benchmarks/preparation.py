@@ -20,12 +20,11 @@ TORCHTEXT = ROOT / ".venv-torchtext" / "bin" / "python"
 OURS = """
 import sys, time
 from benchmarks.common import settings
-from imdbattn.data.corpus import prepare
-from imdbattn.tasks.build import build_data
+from imdbattn.tasks.reviews import TASK
 
 cfg = settings(*sys.argv[1:])
 start, busy = time.perf_counter(), time.process_time()
-next(iter(build_data(cfg, prepare(cfg["data"])).train_dataloader()))
+next(iter(TASK.loaders(cfg, TASK.prepare(cfg.data)).train_dataloader()))
 print(time.process_time() - busy, time.perf_counter() - start)
 """
 

@@ -14,12 +14,12 @@ def main(cfg: DictConfig) -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
     from imdbattn.settings.schema import Dashboard, validate_as  # pydantic, for which `--help` does not wait
 
-    settings = validate_as(Dashboard, plain_dict(cfg)).model_dump()
+    settings = validate_as(Dashboard, plain_dict(cfg))
     built = workspace(settings)
-    if not settings["dry_run"]:
-        print(f"dashboard: {save(built, settings['timeout'])}")
+    if not settings.dry_run:
+        print(f"dashboard: {save(built, settings.timeout)}")
         return
-    path = Path(settings["out"]).expanduser()
+    path = Path(settings.out).expanduser()
     # The library has no public function for the JSON that it sends.
     write_atomically(path, built._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=2) + "\n")
     print(f"dashboard: {path}")

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from imdbattn.data.text_lines import Texts, read_texts
+from imdbattn.data.text_files import Lines, open_lines
 from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
 from imdbattn.settings.safety import visible
 
@@ -19,7 +19,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     from imdbattn.settings.schema import Predict, validate_as  # pydantic, for which `--help` does not wait
 
     settings = validate_as(Predict, plain_dict(cfg) | ({} if text is None else {"text": text}))
-    texts = read_texts(settings.file) if settings.text is None else Texts(iter([str(settings.text)]), 1)
+    texts = open_lines(settings.file) if settings.text is None else Lines(iter([str(settings.text)]), 1)
     with without_gc():
         from imdbattn.explain.show import digest, print_readings, write_page
         from imdbattn.runs import score

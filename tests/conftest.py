@@ -15,8 +15,8 @@ import pytest
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
 
+from imdbattn.settings import schema
 from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
-from imdbattn.settings.schema import validate
 from tests.processes import READ_LATE, ROOT, WarmCommands
 from tests.world import write_world
 
@@ -25,6 +25,13 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str
 # What commands get of the environment, not what libraries set while tests train in this process.
 ENVIRONMENT = dict(os.environ)
 
+COMMANDS = {
+    "evaluate": schema.Evaluate,
+    "predict": schema.Predict,
+    "picture": schema.Picture,
+    "compare": schema.Compare,
+    "dashboard": schema.Dashboard,
+}
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 
@@ -80,21 +87,37 @@ def small(world, data_cache) -> list[str]:
 
 
 @cache
-def composed(config: str, overrides: tuple[str, ...], slurm: tuple[str | None, ...]) -> dict:
-    """slurm: the environment variables that conf/ reads, which decide what is composed, too."""
+def compose_cached(config: str, overrides: tuple[str, ...], slurm: tuple[str | None, ...]) -> dict:
+    """slurm: the environment variables that conf/ reads, which also decide what is composed."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return plain_dict(compose(config, overrides=list(overrides)))
 
 
 @pytest.fixture(scope="session")
-def settings():
-    """settings(overrides..., config="train"): the plain settings that a command line would give."""
+def composed():
+    """composed(overrides..., config="train"): the settings of a command line as a dict, not validated."""
 
     def get(*overrides: str, config: str = "train") -> dict:
-        found = copy.deepcopy(composed(config, overrides, tuple(map(os.environ.get, SLURM))))
-        return validate(found).model_dump() if config == "train" else found
+        return copy.deepcopy(compose_cached(config, overrides, tuple(map(os.environ.get, SLURM))))
 
     return get
+
+
+@pytest.fixture(scope="session")
+def settings(composed):
+    """settings(overrides..., config="train"): the validated settings of a command line, such as schema.Predict."""
+
+    def get(*overrides: str, config: str = "train") -> schema.Group:
+        values = composed(*overrides, config=config)
+        return schema.validate(values) if config == "train" else schema.validate_as(COMMANDS[config], values)
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def data_settings(settings):
+    """data_settings(overrides...): the group `data` of those settings, as an object."""
+    return lambda *overrides: settings(*overrides).data
 
 
 @pytest.fixture(scope="session")

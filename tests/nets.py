@@ -1,6 +1,5 @@
 """Every rung as an untrained net over random vectors, from its own YAML."""
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,8 @@ import torch.nn.functional as F
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.phrases import Phrases
-from imdbattn.tasks.build import build_net, phrases_of
+from imdbattn.tasks.build import make_learner
+from imdbattn.tasks.reviews import ReviewModule, build_net, phrases_of
 
 WIDTH, WORDS = 10, 60
 
@@ -31,21 +31,27 @@ def reviews(seed: int = 0, count: int = 2000, longest: int = 100, classes: int =
     return ragged(ids, rng.integers(0, classes, count))
 
 
-def phrases(asked: Mapping[str, Any], classes: int) -> Phrases:
-    """Those of random reviews that `model.phrases` asks for."""
-    return phrases_of(asked, reviews(classes=classes), classes, 3 + WORDS)
+def phrases(chosen: Any, classes: int) -> Phrases:
+    """Those of random reviews. chosen: settings, model.phrases."""
+    return phrases_of(chosen, reviews(classes=classes), classes, 3 + WORDS)
 
 
 def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -> torch.nn.Module:
     """The rung in evaluation mode, with every parameter drawn anew, so that no zero hides a mistake."""
     torch.manual_seed(seed)
     cfg = settings(f"model={rung}", *overrides)
-    tuned = torch.arange(3, 3 + WORDS) if cfg["model"]["embedding"]["trainable"] else None
-    known = phrases(asked, classes) if (asked := cfg["model"]["phrases"]) else None
-    built = build_net(cfg["model"], vectors(), classes, tuned, known)
+    tuned = torch.arange(3, 3 + WORDS) if cfg.model.embedding.trainable else None
+    known = phrases(cfg.model.phrases, classes) if cfg.model.phrases else None
+    built = build_net(cfg.model, vectors(), classes, tuned, known)
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return built.eval()
+
+
+def learner(cfg: Any, net: torch.nn.Module, classes: int = 3, folds_N: torch.Tensor | None = None) -> ReviewModule:
+    """The Lightning module around a net. cfg: the settings of a training run."""
+    facts = {"vectors": vectors().fingerprint, "labels": [str(number) for number in range(classes)]}
+    return make_learner(ReviewModule, cfg, net, facts, folds_N=folds_N)
 
 
 def batch(model: torch.nn.Module, reviews: list[list[int]], order=None, padding: int = 0, **options) -> Batch:

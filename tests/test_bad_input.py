@@ -27,7 +27,8 @@ from imdbattn.data.glove import load_glove
 from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import label_texts
+
+from .commands import label_texts
 
 Arguments = Callable[["Place"], list[str]]
 ROWS = [(f"a {('dull', 'good')[n % 2]} film word{n}", ("neg", "pos")[n % 2]) for n in range(40)]
@@ -165,7 +166,7 @@ def flipped(pattern: str) -> Arguments:
     """A byte in the middle of a file of the cache has one bit changed."""
 
     def make(place: Place) -> list[str]:
-        corpus, copy = prepare(place.settings(*place.small)["data"]), place.folder / "cache"
+        corpus, copy = prepare(place.settings(*place.small).data), place.folder / "cache"
         for entry in (corpus.folder, corpus.glove.folder):
             shutil.copytree(entry, copy / entry.relative_to(corpus.folder.parents[1]))
         (file,) = copy.glob(pattern)
@@ -263,7 +264,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     **{
         f"model.name={name}": (
             typed(f"model.name={name}"),
-            r"model\.name=.* must be at most 100 letters, digits, _ \. and",
+            r"model\.name=.* must be (at most 100 letters, digits, _ \. and|a valid string)",
         )
         for name in ("''", "null", "[a]", "a/b", "../../../../up", ".hidden", "n" * 300)
     },
@@ -278,65 +279,65 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     **{
         value: (typed(value), f"{re.escape(value)} must be {words}")
         for value, words in {
-            "seed=-1": "a whole number of at least 0 and at most 4294967295",
-            "seed=one": "a whole number",
-            "seed=1.5": "a whole number",
-            "seed=5000000000": "a whole number of at least 0 and at most 4294967295",
-            "threads=0": "a whole number of at least 1 and at most 1024, or null",
-            "threads=100000": "a whole number of at least 1 and at most 1024, or null",
-            "model.positions=null": "settings of a part, with a _target_",
-            "patience=0": "a whole number of at least 1, or null",
-            "test=maybe": "true or false",
-            "decay=step": "one of cosine, linear, none",
-            "label_smoothing=2": "a number from 0 to 1",
-            "optim.lr=fast": "a number of at least 0",
-            "optim.lr=inf": "a number of at least 0",
-            "optim.lr=nan": "a number of at least 0",
-            "optim.weight_decay=-1": "a number of at least 0",
-            "data.max_tokens=0": "a whole number of at least 1, or null",
-            "data.word_dropout=1.0": "a number from 0 to below 1",
-            "data.validation_share=0": r"a number from 0 to 1 \(exclusive\)",
-            "data.head_share=2": "a number from 0 to 1",
-            "data.encoding_errors=ignore": "one of strict, replace",
-            "data.label_names=pos": r"a list of different names, such as \[neg,pos\]",
-            "data.path=": "text of at least one character, or null",
-            "data.text_column=null": "text of at least one character",
-            "model.layers=-1": "a whole number of at least 0",
-            "model.embedding.trainable=yes please": "true or false",
-            "model.embedding.mixout=1": "a number from 0 to below 1",
-            "logger.name=paper": "one of wandb, tensorboard, csv, none",
-            "trainer.max_epochs=0": "a whole number of at least 1, or null",
-            "trainer.max_epochs=many": "a whole number of at least 1, or null",
-            "trainer.max_steps=0": "-1, or a whole number of at least 1",
-            "trainer.accumulate_grad_batches=0": "a whole number of at least 1",
-            "trainer.gradient_clip_val=-1": "a number of at least 0, or null",
-            "trainer.check_val_every_n_epoch=0": "a whole number of at least 1, or null",
-            "trainer.num_nodes=two": "a whole number of at least 1",
-            "trainer.enable_progress_bar=no please": "true or false",
+            "seed=-1": "greater than or equal to 0",
+            "seed=one": "a valid integer",
+            "seed=1.5": "a valid integer",
+            "seed=5000000000": "less than or equal to 4294967295",
+            "threads=0": "greater than or equal to 1",
+            "threads=100000": "less than or equal to 1024",
+            "model.positions=null": "a group of settings",
+            "patience=0": "greater than or equal to 1",
+            "test=maybe": "a valid boolean",
+            "decay=step": "'cosine', 'linear' or 'none'",
+            "label_smoothing=2": "less than or equal to 1",
+            "optim.lr=fast": "a valid number",
+            "optim.lr=inf": "a finite number",
+            "optim.lr=nan": "a finite number",
+            "optim.weight_decay=-1": "greater than or equal to 0",
+            "data.max_tokens=0": "greater than or equal to 1",
+            "data.word_dropout=1.0": "less than 1",
+            "data.validation_share=0": "greater than 0",
+            "data.head_share=2": "less than or equal to 1",
+            "data.encoding_errors=ignore": "'strict' or 'replace'",
+            "data.label_names=pos": "a valid list",
+            "data.path=": "text of at least one character",
+            "data.text_column=null": "a valid string",
+            "model.layers=-1": "greater than or equal to 0",
+            "model.embedding.trainable=yes please": "a valid boolean",
+            "model.embedding.mixout=1": "less than 1",
+            "logger.name=paper": "'wandb', 'tensorboard', 'csv' or 'none'",
+            "trainer.max_epochs=0": "greater than or equal to 1",
+            "trainer.max_epochs=many": "a valid integer",
+            "trainer.max_steps=0": "-1, or an integer of at least 1",
+            "trainer.accumulate_grad_batches=0": "greater than or equal to 1",
+            "trainer.gradient_clip_val=-1": "greater than or equal to 0",
+            "trainer.check_val_every_n_epoch=0": "greater than or equal to 1",
+            "trainer.num_nodes=two": "a valid integer",
+            "trainer.enable_progress_bar=no please": "a valid boolean",
         }.items()
     },
     **{
-        value: (typed("model=log_counts", value), rf"{re.escape(value)} must be a whole number of at least {least}")
-        for value, least in {
-            "model.phrases.longest=4": "1 and at most 3",
-            "model.phrases.longest=0": "1 and at most 3",
-            "model.phrases.longest=null": "1 and at most 3",
-            "model.phrases.min_reviews=0": "1",
-            "model.phrases.min_reviews=1.5": "1",
-            "model.phrases.folds=1": "2",
-            "model.phrases.folds=all": "2",
+        value: (typed("model=log_counts", value), rf"{re.escape(value)} must be {words}")
+        for value, words in {
+            "model.phrases.longest=4": "less than or equal to 3",
+            "model.phrases.longest=0": "greater than or equal to 1",
+            "model.phrases.longest=null": "a valid integer",
+            "model.phrases.min_reviews=0": "greater than or equal to 1",
+            "model.phrases.min_reviews=1.5": "a valid integer",
+            "model.phrases.folds=1": "greater than or equal to 2",
+            "model.phrases.folds=all": "a valid integer",
         }.items()
     },
     **{
-        value: (typed("model=tuned", value), rf"{re.escape(value)} must be {rest}")
-        for value, rest in {
-            "model.layer.distances.waves=0": "a whole number of at least 1",
-            "model.layer.distances.strength=-1": "a number of at least 0",
-            "model.layer.distances.strength=much": "a number of at least 0",
-            "model.layer.distances.places=[]": "a list of whole numbers",
-            "model.layer.distances.places=[0.5]": "a list of whole numbers",
-            "model.layer.distances.places=1": "a list of whole numbers",
-            "model.layer.distances=8": "settings of a part, with a _target_, or null",
+        value: (typed("model=tuned", value), rf"model\.layer\.distances.* must {words}")
+        for value, words in {
+            "model.layer.distances.waves=0": "be greater than or equal to 1",
+            "model.layer.distances.strength=-1": "be greater than or equal to 0",
+            "model.layer.distances.strength=much": "be a valid number",
+            "model.layer.distances.places=[]": "have at least 1 item",
+            "model.layer.distances.places=[0.5]": "be a valid integer",
+            "model.layer.distances.places=1": "be a valid list",
+            "model.layer.distances=8": "be a group of settings",
         }.items()
     },
     **{
@@ -352,7 +353,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "a number for phrases": (
         typed("model=log_counts", "model.phrases=3"),
-        r"model\.phrases=3 must be a group of settings, or null",
+        r"model\.phrases=3 must be a group of settings",
     ),
     "half the settings of phrases": (
         typed("model=log_counts", "~model.phrases.folds"),
@@ -363,12 +364,12 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         typed("model=log_counts", "model.channels.log_counts._target_=torch.nn.functional.relu"),
         r"relu is not a subclass of torch\.nn\.",
     ),
-    "a value for a group": (typed("optim=adam"), r"optim=adam must be settings of a part, with a _target_"),
+    "a value for a group": (typed("optim=adam"), r"optim=adam must be a group of settings"),
     "a value for a group in a group": (
         typed("data.glove=50"),
         r"data\.glove=50 must be a group of settings",
     ),
-    "null for a group": (typed("model.layer=null"), r"model\.layer=null must be settings of a part, with a _target_"),
+    "null for a group": (typed("model.layer=null"), r"model\.layer=null must be a group of settings"),
     "shares that leave nothing": (typed("data.test_share=0.95"), "leave nothing for training: together .* below 1"),
     "positions too short": (
         typed("model=residual_learned", "model.positions.length=10"),
@@ -396,7 +397,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "one callback": (
         typed("+trainer.callbacks={_target_: x}"),
-        r"trainer\.callbacks=.* must be a list of callbacks, each",
+        r"trainer\.callbacks=.* must be a valid list",
     ),
     "nothing to validate": (typed("trainer.limit_val_batches=0"), r"trainer\.limit_val_batches=0 leaves no batches"),
     "unknown accelerator": (typed("trainer.accelerator=abacus"), "trainer: .*abacus.*"),
@@ -407,16 +408,19 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "two sources": (typed("data.source=packaged"), r"data\.source=packaged has no effect: leave it at auto"),
     "unknown source": (
         typed("data.source=floppy"),
-        r"data\.source=floppy must be one of auto, hub, packaged, path, order_probe",
+        r"data\.source=floppy must be 'auto', 'hub', 'packaged', 'path' or 'order_probe'",
     ),
     "a source without its path": (typed("data.source=path", "data.path=null"), r"data\.source=path needs data\.path"),
     "unknown tokenizer": (
         typed("data.tokenizer=scissors"),
-        r"data\.tokenizer=scissors must be one of ptb, basic_english",
+        r"data\.tokenizer=scissors must be 'ptb', 'basic_english'",
     ),
     # reviews
-    "a missing file": (typed("data.path=nowhere.csv"), r"nowhere\.csv does not exist: give a file, or a folder"),
-    "a name too long": (typed(f"data.path={'x' * 5000}"), "does not exist"),
+    "a missing file": (
+        typed("data.path=nowhere.csv"),
+        r"nowhere\.csv cannot be read \(No such file or directory\): give",
+    ),
+    "a name too long": (typed(f"data.path={'x' * 5000}"), r"cannot be read \(File name too long\)"),
     "an empty file": (reviews(""), r"r\.csv is empty: it should hold reviews and their labels"),
     "header only": (reviews("text,label\n"), r"r\.csv has a header and no rows"),
     "blank lines only": (reviews("\n\n\n"), r"r\.csv cannot be read .*: write a header and one row"),
@@ -458,18 +462,14 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a missing key": (reviews(lines({"label": "pos"}), "r.jsonl"), rf"row 40 {COUNTED} has no 'text': fill it"),
     "not UTF-8": (
         reviews(csv_text().encode().replace(b"good film word3,", b"caf\xe9,")),
-        rf"not UTF-8 at byte 82, line 5, in row 3 {COUNTED}: save it as UTF-8, or set data\.encoding_errors=replace",
-    ),
-    "not UTF-8, behind a review of two lines": (
-        reviews(b'text,label\n"one\ntwo",pos\n' + b"caf\xe9,neg\n"),
-        rf"at byte 28, line 4, in row 1 {COUNTED}",
+        r"not UTF-8 at byte 82, line 5: save it as UTF-8, or set data\.encoding_errors=replace",
     ),
     "not UTF-8 JSON": (
         reviews(lines().encode() + b'{"text": "caf\xe9", "label": "neg"}\n', "r.jsonl"),
         r"r\.jsonl is not UTF-8 at byte \d+, line 41: .*data\.encoding_errors=replace",
     ),
-    "a label not UTF-8": (reviews(csv_text().encode().replace(b",pos", b",p\xf6s")), rf"line 3, in row 1 {COUNTED}"),
-    "a header not UTF-8": (reviews(b"text,label,caf\xe9\nx,pos,1\n"), "not UTF-8 at byte 14, line 1, in the header"),
+    "a label not UTF-8": (reviews(csv_text().encode().replace(b",pos", b",p\xf6s")), "at byte 52, line 3: save"),
+    "a header not UTF-8": (reviews(b"text,label,caf\xe9\nx,pos,1\n"), "not UTF-8 at byte 14, line 1: save"),
     "UTF-16": (reviews(csv_text().encode("utf-16")), r"r\.csv is UTF-16: save it as UTF-8"),
     "a null byte": (
         reviews(csv_text().replace("word2", "\0")),
@@ -494,11 +494,11 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "half a line": (reviews(lines()[:-9], "r.jsonl"), r"r\.jsonl cannot be read \(line 40: "),
     "a nested text": (
         reviews('{"text": {"a": "x"}, "label": "pos"}\n' * 9, "r.jsonl"),
-        r"'text' is not text or numbers \(a dict\): flatten it",
+        r"r\.jsonl cannot be read \(a value is a dict\): .*, with text or numbers",
     ),
     "a nested label": (
         reviews('{"text": "x", "label": ["pos"]}\n' * 9, "r.jsonl"),
-        r"'label' is not text or numbers \(a list\): flatten",
+        r"r\.jsonl cannot be read \(a value is a list\): .*, with text or numbers",
     ),
     "what ends pyarrow": (reviews("null[\n\n", "r.jsonl"), r"r\.jsonl cannot be read \(line 1: Extra data.*per line"),
     "no parquet": (reviews("text", "r.parquet"), r"r\.parquet cannot be read .*: download or write"),
@@ -549,34 +549,46 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is not a file: give a .txt, .gz or .zip"),
     "two spaces in a line of vectors": (
         vectors(GLOVE.replace(b"word7 1", b"word7  1")),
-        r"line 8 is not a word and 10 numbers, one space apart; it starts with 'word7  1 2 .*': download the file",
+        r"line 8 is not a word and 10 finite numbers, one space apart; it starts with 'word7  1 2 .*download the file",
     ),
     "tabs in vectors": (
         vectors(GLOVE.replace(b" ", b"\t")),
-        r"line 1 is not a word and 10 numbers, one space apart; it starts with 'word0\\t1\\t2",
+        r"line 1 is not a word and 10 finite numbers, one space apart; it starts with 'word0\\t1\\t2",
     ),
     "missing vectors": (
         typed("data.glove.path=nowhere.txt"),
         r"data\.glove\.path=nowhere\.txt is not a file: give a \.txt",
     ),
     "a folder for vectors": (typed("data.glove.path=/"), r"data\.glove\.path=/ is not a file"),
+    **{
+        words[-1]: (typed("data.glove.path=null", *words), message)
+        for *words, message in (
+            ("data.glove.source=web", r"data\.glove\.source=web must be 'auto', 'wheel', 'official' or 'torchtext'"),
+            ("data.glove.source=wheel", "data.glove.dim=100", r"has 50 dimensions, not data\.glove\.dim=100"),
+            ("data.glove.dim=0", r"data\.glove\.dim=0 must be greater than or equal to 1"),
+        )
+    },
+    "vectors that have no effect": (
+        typed("data.glove.source=wheel"),
+        r"data\.glove\.source=wheel has no effect: leave",
+    ),
     "no such width": (typed("data.glove.path=null", "data.glove.dim=9"), r"data\.glove\.dim=9: choose one of 50, 100"),
     "another width": (
         vectors(b"a 1 2 3\n"),
-        r"line 1 is not a word and 10 numbers.*ends in 3.*change data\.glove\.dim=10",
+        r"line 1 is not a word and 10 finite numbers.*starts with 'a 1 2 3.*change data\.glove\.dim=10",
     ),
-    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 10 numbers.*download the file again"),
+    "cut in a line": (vectors(GLOVE[:-6]), "line 40 is not a word and 10 finite numbers.*download the file again"),
     "spoilt vectors": (
         vectors(GLOVE.replace(b"word7 1", b"word7 x")),
-        "line 8: 'x' is not a finite float32: download the file",
+        "line 8 is not a word and 10 finite numbers.*: change data.glove.dim=10, or download the file again",
     ),
     "vectors not UTF-8": (
         vectors(GLOVE.replace(b"word7 ", b"w\xe9 ")),
-        r"line 8: 'w\\xe9' is not UTF-8: download the file",
+        r"line 8 is not a word and 10 finite numbers.* starts with 'w\\xe9 1 2",
     ),
-    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41: 'nan' is not a finite float32"),
+    "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41 is not a word and 10 finite numbers"),
     "a word twice": (vectors(GLOVE + b"word7 0 9 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' is in line 8 already: rem"),
-    "a header": (vectors(b"40 10\n" + GLOVE), "line 1 is a header, '40 10', as word2vec writes it: remove the line"),
+    "a header": (vectors(b"40 10\n" + GLOVE), "line 1 is not a word and 10 finite numbers, .*'40 10"),
     "no vectors": (vectors(b""), r"v\.txt is empty: give GloVe vectors \(data\.glove\.path\)"),
     "half a gz": (vectors(gzip.compress(GLOVE)[:-20], "v.gz"), r"v\.gz cannot be read .*: download it again"),
     "half a zip": (vectors(zipped("v.txt", GLOVE)[:-40], "v.zip"), r"v\.zip cannot be read .*: download it again"),
@@ -617,9 +629,12 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
 
 SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     # settings
-    "a classifier": (typed("model=base"), "task=seq2seq cannot use model=base: its data are reverse and translation"),
-    "reviews": (typed("data=reviews"), r"task=seq2seq cannot use data\.source=auto: its data are reverse and transl"),
-    "the order probe": (typed("data=order_probe"), r"task=seq2seq cannot use data\.source=order_probe"),
+    "a classifier": (
+        typed("model=base"),
+        "task=seq2seq needs data=reverse or translation, and one of the models seq2seq, ",
+    ),
+    "reviews": (typed("data=reviews"), r"task=seq2seq needs data=reverse or translation"),
+    "the order probe": (typed("data=order_probe"), r"task=seq2seq needs data=reverse or translation"),
     "its data without the task": (
         typed("task=reviews", "data=reverse"),
         "this model or data is for encoder-decoders: add task=seq2seq",
@@ -630,53 +645,60 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
     "BLEU of letters": (typed("choose_by=bleu"), "choose_by=bleu needs words: use data=translation"),
     **{
-        value: (typed(*value.split(" ")), re.escape(value.split(" ")[-1].partition("=")[0]) + f"=.* must {words}")
+        value: (typed(*value.split(" ")), re.escape(value.split(" ")[-1].partition("=")[0]) + rf"\S*=.* must {words}")
         for value, words in {
-            "choose_by=luck": "be one of accuracy, loss, bleu",
-            "model.cell=rnn": "be one of gru, lstm",
-            "model.layers=0": "be a whole number of at least 1",
-            "model.hidden=0": "be a whole number of at least 1",
-            "model.hidden=null": "be a whole number of at least 1",
-            "model.width=null": "be a whole number of at least 1",
-            "model.dropout=2": "be a number from 0 to 1",
-            "data.lengths=20": "be the shortest and the longest length, from 1 to 1000",
+            "choose_by=luck": "be 'accuracy', 'loss' or 'bleu'",
+            "model.cell=rnn": "be 'gru' or 'lstm'",
+            "model.layers=0": "be greater than or equal to 1",
+            "model.hidden=0": "be greater than or equal to 1",
+            "model.hidden=null": "be a valid integer",
+            "model.width=null": "be a valid integer",
+            "model.dropout=2": "be less than or equal to 1",
+            "data.lengths=20": "be a valid list",
             "data.lengths=[1,2,3]": "be the shortest and the longest length, from 1 to 1000",
-            "data.lengths=[0,5]": "be the shortest and the longest length, from 1 to 1000, in ascending order",
-            "data.lengths=[5,2]": "be the shortest and the longest length, from 1 to 1000, in ascending order",
-            "data.test_lengths=[1,2000]": "be the shortest and the longest length, from 1 to 1000, in ascending order",
-            "data.letters=27": "be a whole number of at least 2 and at most 26",
-            "data.letters=1": "be a whole number of at least 2",
-            "data.train=0": "be a whole number of at least 1",
-            "data.seed=-1": "be a whole number of at least 0",
-            "data.batch_tokens=0": "be a whole number of at least 1",
-            "data.batch_tokens=null": "be a whole number of at least 1",
-            "data=translation data.min_frequency=0": "be a whole number of at least 1",
+            "data.lengths=[0,5]": r"be the shortest and the longest length, from 1 to 1000, such as \[1,20\]",
+            "data.lengths=[5,2]": r"be the shortest and the longest length, from 1 to 1000, such as \[1,20\]",
+            "data.test_lengths=[1,2000]": r"be the shortest and the longest length, from 1 to 1000, such as \[1,20\]",
+            "data.letters=27": "be less than or equal to 26",
+            "data.letters=1": "be greater than or equal to 2",
+            "data.train=0": "be greater than or equal to 1",
+            "data.seed=-1": "be greater than or equal to 0",
+            "data.batch_tokens=0": "be greater than or equal to 1",
+            "data.batch_tokens=null": "be a valid integer",
+            "data=translation data.min_frequency=0": "be greater than or equal to 1",
+            "data.test=1000000000000": "be less than or equal to 10000000",
+            "data.lengths=[1.5,2]": "be a valid integer",
+            "data=translation data.hub=/etc/passwd": "be owner/name of a dataset at the hub",
+            "data=translation data.hub=../data": "be owner/name of a dataset at the hub",
             "data=translation data.languages=[en]": "be a list of two different names",
             "data=translation data.languages=[en,en]": "be a list of two different names",
-            "data=translation data.lower=maybe": "be true or false",
-            "data=translation data.limit=0": "be a whole number of at least 1, or null",
-            "data=translation data.encoding_errors=ignore": "be one of strict, replace",
+            "data=translation data.lower=maybe": "be a valid boolean",
+            "data=translation data.limit=0": "be greater than or equal to 1",
+            "data=translation data.encoding_errors=ignore": "be 'strict' or 'replace'",
         }.items()
     },
     "more strings than there are": (
         typed("data.letters=2", "data.lengths=[1,4]", "data.test=5", "data.validation=2"),
         r"data\.train=\d+ asks for more strings of 2 letters and lengths 1 to 4 than the 23",
     ),
-    "a file of strings": (typed("data.source=path"), r"data\.source=path needs settings that data=translation brings"),
+    "a file of strings": (typed("data.source=path"), r"data\.source=path must be 'reverse'"),
     "a score that is none": (
         typed("model.score._target_=torch.nn.Linear"),
-        r"model\.score\._target_=torch\.nn\.Linear compares no query with keys: choose Dot, ScaledDot",
+        r"model\.score\._target_=torch\.nn\.Linear does not compare a query with keys: choose Dot, ScaledDot",
     ),
     "a score that is a function": (
         typed("model.score._target_=imdbattn.nn.scores.masked_softmax"),
         "masked_softmax is not a subclass of torch",
     ),
     # pairs
-    "a missing file": (pairs(None), r"nowhere\.tsv does not exist: give a text file with source TAB target"),
-    "a folder": (typed("data=translation", "data.path=/"), r"data\.path=/ is a folder: give a text file"),
+    "a missing file": (
+        pairs(None),
+        r"nowhere\.tsv cannot be read \(No such file or directory\): give",
+    ),
+    "a folder": (typed("data=translation", "data.path=/"), r"/ cannot be read \(it is not a regular file\)"),
     "a pipe for pairs": (
         pipe("p.tsv", "data=translation", "data.path={path}"),
-        r"p\.tsv is not a regular file: give a text file with source TAB target on each line",
+        r"p\.tsv cannot be read \(it is not a regular file\): give another one, or make it readable",
     ),
     "an empty file": (pairs(""), r"p\.tsv is empty: it should hold source TAB target on each line"),
     "blank lines": (pairs(" \n\n"), r"p\.tsv is empty"),
@@ -706,6 +728,15 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         typed("data=translation", "data.languages=[en,de]"),
         r"data\.languages=\['en', 'de'\], but the packaged pairs have \[en,fr\]: use these, or give a data\.path",
     ),
+    "a path that has no effect": (
+        pairs(PAIRS, "data.source=packaged"),
+        r"so data\.source=packaged has no effect: leave",
+    ),
+    "a hub that has no effect": (
+        typed("data=translation", "data.hub=a/b", "data.source=path"),
+        r"data\.hub is given, so data\.source=path has no effect",
+    ),
+    "a path that is missing": (typed("data=translation", "data.source=path"), r"data\.source=path needs data\.path"),
     "a path and a dataset": (pairs(PAIRS, "data.hub=a/b"), "are both given: leave one at null"),
     "a hub without a name": (typed("data=translation", "data.source=hub"), r"data\.source=hub needs data\.hub=<owner"),
 }
@@ -763,7 +794,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "phrases that are not in the checkpoint": (
         "predict",
         broken(repack(without_phrases), "text=good", rung="log_counts_mean"),
-        r"best\.ckpt cannot be loaded: .*net\.phrases\.keys_P.*; train again",
+        r"best\.ckpt cannot be loaded: .*net\.context\.phrases\.keys_P.*; train again",
     ),
     "phrases that only the checkpoint knows": (
         "predict",
@@ -813,7 +844,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         r"metrics\.json cannot be read .*: delete it to score without it",
     ),
     # evaluate
-    "unknown split": ("evaluate", broken(None, "split=tset"), "split=tset must be one of train, validation, test"),
+    "unknown split": ("evaluate", broken(None, "split=tset"), "split=tset must be 'train', 'validation' or 'test'"),
     "a split that is not there": (
         "evaluate",
         lambda place: [f"run={place.run()}", "split=train", *reviews(csv_text())(place)],
@@ -830,12 +861,12 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "a missing file": (
         "predict",
         typed("run=.", "file=nowhere.txt"),
-        r"file=nowhere\.txt cannot be read .*: give a text",
+        r"file=nowhere\.txt cannot be read .*: give another",
     ),
     "a folder for a file": (
         "predict",
         typed("run=.", "file=/"),
-        r"file=/ cannot be read \(Is a directory\): give a text",
+        r"file=/ cannot be read \(Is a directory\): give another",
     ),
     "a device for a file": ("predict", typed("run=.", "file=/dev/zero"), "file=/dev/zero is a device: give a text"),
     "a path too long": ("predict", typed("run=.", f"file={'x' * 5000}"), r"cannot be read \(File name too long\)"),
@@ -847,7 +878,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "a file not UTF-8": (
         "predict",
         lambda place: ["run=.", f"file={place.write('f', b'fine' + bytes([10]) + b'caf' + bytes([233]))}"],
-        r"is not UTF-8 at byte 8 \(line 2\): save it as UTF-8",
+        r"is not UTF-8 at byte 8, line 2: save it as UTF-8",
     ),
     **{
         f"a name too long for {command}": (command, typed(f"{key}={'x' * 5000}", *more), f"{key}=x+ is not a folder")
@@ -858,7 +889,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
             ("picture", "run", "picture=attention", "text=good"),
         )
     },
-    "explain what": ("predict", typed("run=.", "text=a", "explain=what"), "explain=what must be true or false"),
+    "explain what": ("predict", typed("run=.", "text=a", "explain=what"), "explain=what must be a valid boolean"),
     "misspelt key of predict": ("predict", typed("rum=."), "no setting rum; the nearest is run"),
     # compare
     "no runs": ("compare", typed(), r"runs=<folder> is needed: a sweep's folder, a run's, or several as runs=\[a,b\]"),
@@ -871,17 +902,17 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "unknown split to compare": (
         "compare",
         typed("runs=.", "split=train"),
-        "split=train must be one of test, validation",
+        "split=train must be 'test' or 'validation'",
     ),
     "few resamples": (
         "compare",
         typed("runs=.", "resamples=10"),
-        "resamples=10 must be a whole number of at least 100",
+        "resamples=10 must be greater than or equal to 100",
     ),
     "words that are none": (
         "compare",
         typed("runs=.", "words.but=but"),
-        r"must be names \(other than length\) with a list of words each, such as \{not: \[not, n't\]\}",
+        r"words\.but=but must be a valid list",
     ),
     "against nobody": (
         "compare",
@@ -889,7 +920,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         "against=bass is not among the runs; choose one of mean",
     ),
     # picture
-    "unknown picture": ("picture", typed("picture=selfie"), "must be one of positions, attention, scaling"),
+    "unknown picture": ("picture", typed("picture=selfie"), "must be 'positions', 'attention' or 'scaling'"),
     "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs text=\.\.\. or row=<row of"),
     "no such row": ("picture", broken(None, "picture=attention", "row=9999"), "row=9999 is none of the 48 rows of"),
     "no positions to draw": ("picture", broken(None, "picture=positions"), "model=mean has no positions"),
@@ -901,8 +932,8 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     ),
     # dashboard
     "no entity": ("dashboard", typed(), "entity=<W&B user or team> is needed, or dry_run=true"),
-    "unknown time to wait": ("dashboard", typed("timeout=soon"), "timeout=soon must be a number of at least 0"),
-    "no project": ("dashboard", typed("dry_run=true", "project=null"), "project=null must be text of at least one"),
+    "unknown time to wait": ("dashboard", typed("timeout=soon"), "timeout=soon must be a valid number"),
+    "no project": ("dashboard", typed("dry_run=true", "project=null"), "project=null must be a valid string"),
 }
 
 CASES = {f"train: {name}": ("train", *case) for name, case in TRAIN.items()}
@@ -1064,28 +1095,28 @@ def test_a_review_of_ten_megabytes_trains_and_is_scored(place):
         ),
     }.values(),
 )
-def test_what_programs_write_is_read_as_it_is_meant(settings, tmp_path, name, content):
+def test_what_programs_write_is_read_as_it_is_meant(data_settings, tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    reviews = find_source(settings(f"data.path={tmp_path / name}")["data"]).load()
+    reviews = find_source(data_settings(f"data.path={tmp_path / name}")).load()
     assert reviews.label_names == ["neg", "pos"]
     assert reviews.splits[""].texts == list(TEXTS)
     assert reviews.splits[""].labels.tolist() == [0, 1] * 20
 
 
 @pytest.mark.parametrize("kind", ["0{}.0", "2024-01-01 00:00:{:02}", "nan", "true", "1e{}"])
-def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_numbers(settings, tmp_path, kind):
+def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_numbers(data_settings, tmp_path, kind):
     texts = [kind.format(n) for n in range(40)]
     (tmp_path / "r.csv").write_text(csv_text([f"{n % 2}.0" for n in range(40)], texts))
-    reviews = find_source(settings(f"data.path={tmp_path}/r.csv")["data"]).load()
+    reviews = find_source(data_settings(f"data.path={tmp_path}/r.csv")).load()
     assert (reviews.label_names, reviews.splits[""].texts) == (["0", "1"], texts)
 
 
 @pytest.mark.parametrize(
     "content", [csv_text().replace("word2,", "\0,").encode(), b"text,label\ncaf\xe9 \0,neg\n,pos\n"]
 )
-def test_broken_text_is_replaced_where_that_is_wanted(settings, tmp_path, content):
+def test_broken_text_is_replaced_where_that_is_wanted(data_settings, tmp_path, content):
     (tmp_path / "r.csv").write_bytes(content)
-    reviews = find_source(settings(f"data.path={tmp_path}/r.csv", "data.encoding_errors=replace")["data"]).load()
+    reviews = find_source(data_settings(f"data.path={tmp_path}/r.csv", "data.encoding_errors=replace")).load()
     assert sum("\ufffd" in text and "\0" not in text for text in reviews.splits[""].texts) == 1
 
 

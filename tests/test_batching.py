@@ -214,7 +214,7 @@ def test_the_size_of_a_batch_is_decided_once_and_written_down(settings, small, t
     metrics = fit(cfg, tmp_path)
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
-    corpus = prepare(cfg["data"])
+    corpus = prepare(cfg.data)
     assert metrics["steps"] == len(build_data(recorded, corpus).train_dataloader())
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
     assert build_data(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"

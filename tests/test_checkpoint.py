@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.runs.score import label_texts, score_run
+from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
+
+from .commands import label_texts
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])

@@ -91,9 +91,9 @@ def test_the_default_grouping_is_a_key_of_every_runs_config(trained, settings, t
     """Also in a native sweep, where `model` is W&B's and not a group of settings."""
     import wandb
 
-    by = settings(config="dashboard")["by"]
+    by = settings("dry_run=true", config="dashboard").by
     config = yaml.safe_load((trained("residual_pe")[0] / "config.yaml").read_text())
-    build_loggers(settings("logger=wandb", "logger.mode=disabled")["logger"], tmp_path, config)
+    build_loggers(settings("logger=wandb", "logger.mode=disabled").logger, tmp_path, config)
     try:
         assert wandb.run.config[by] == "residual_pe"
     finally:
@@ -110,7 +110,7 @@ def test_one_sweep_can_be_shown_alone(written):
     [
         ([], {}, "entity=<W&B user or team> is needed"),
         (["entity=me"], {}, "no W&B key is configured for api.wandb.ai: run `wandb login`"),
-        (["dry_run=perhaps"], {}, "dry_run=perhaps must be true or false"),
+        (["dry_run=perhaps"], {}, "dry_run=perhaps must be a valid boolean"),
         (["entity=me"], NO_SERVER, "127.0.0.1 does not answer"),
     ],
 )
@@ -128,7 +128,7 @@ def test_without_the_extra_it_says_what_to_install(settings, monkeypatch):
     monkeypatch.delitem(sys.modules, "wandb_workspaces.workspaces", raising=False)
     monkeypatch.delitem(sys.modules, "wandb_workspaces.reports.v2", raising=False)
     with pytest.raises(UserError, match=r"pip install 'imdbattn\[dashboard\]'"):
-        dashboard.workspace(settings(config="dashboard"))
+        dashboard.workspace(settings("dry_run=true", config="dashboard"))
 
 
 def test_what_wandb_refuses_is_passed_on_in_one_line(settings, monkeypatch):

@@ -16,7 +16,7 @@ import json, sys
 import torch
 from imdbattn.data.sampling import Batches, EvalBatches
 from imdbattn.data.ragged import ragged
-from imdbattn.tasks.learner import ReviewClassifier
+from imdbattn.tasks.reviews import ReviewModule
 import lightning as L
 from torch.utils.data import DataLoader
 
@@ -25,8 +25,8 @@ class Parrot(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.unused = torch.nn.Parameter(torch.zeros(1))
-    def forward(self, tokens_BT, lengths_B, positions_BT):
-        return torch.stack([lengths_B.float(), -lengths_B.float()], 1) + self.unused
+    def forward(self, batch):
+        return torch.stack([batch.lengths_B.float(), -batch.lengths_B.float()], 1) + self.unused
 
 class Data(L.LightningDataModule):
     def test_dataloader(self):
@@ -36,7 +36,7 @@ class Data(L.LightningDataModule):
         return DataLoader(batches, sampler=EvalBatches(batches.lengths_N(), 8, rank, ranks), batch_size=None)
 
 SIZE, PROCESSES = int(sys.argv[1]), int(sys.argv[2])
-module = ReviewClassifier(Parrot(), torch.optim.SGD, {"vectors": ""})
+module = ReviewModule(Parrot(), torch.optim.SGD, {"vectors": ""})
 trainer = L.Trainer(accelerator="cpu", devices=PROCESSES, strategy="ddp" if PROCESSES > 1 else "auto", logger=False,
                     enable_progress_bar=False, enable_checkpointing=False, use_distributed_sampler=False)
 trainer.test(module, Data(), verbose=False)
@@ -84,15 +84,15 @@ def test_25001_reviews_on_four_processes(tmp_path):
 def test_a_review_scored_twice_is_noticed(tmp_path):
     import torch
 
-    from imdbattn.tasks.learner import ReviewClassifier
+    from imdbattn.tasks.reviews import ReviewModule
 
     class Trainer:
         world_size = 1
 
-    module = ReviewClassifier(torch.nn.Linear(1, 1), torch.optim.SGD, {"vectors": ""})
+    module = ReviewModule(torch.nn.Linear(1, 1), torch.optim.SGD, {"vectors": ""})
     module._trainer = Trainer()
     row = (torch.tensor([3]), torch.tensor([0]), torch.tensor([5]), torch.zeros(1, 2))
-    module.shown = [row, row]
+    module.outputs = [row, row]
     with pytest.raises(RuntimeError, match="scored twice"):
         module.gather()
 
@@ -166,7 +166,8 @@ TAKEN_OUT += ["model.channels.bigrams.dropout"]
 
 def test_evaluation_and_prediction_read_whole_reviews_whatever_training_takes_out(trained, settings, tmp_path):
     """To the last bit, by weights that have learned, with and without an explanation."""
-    from imdbattn.runs.score import label_texts, score_run
+    from imdbattn.runs.score import score_run
+    from tests.commands import label_texts
 
     folder, _ = trained("bigrams")
     texts = ["the film was a great story , and i do n't do it", "dull", "", "it was good, bad, and fine. " * 200]

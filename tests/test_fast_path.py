@@ -14,9 +14,10 @@ from imdbattn.nn.scores import padding_mask
 from imdbattn.runs import trainer as trainer_module
 from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import build_trainer, compile_net
-from imdbattn.settings.keys import BEYOND, RUNGS, words_before
-from imdbattn.tasks.build import build_module
-from tests.nets import WIDTH, WORDS, net, vectors
+from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.tasks.learner import parameter_groups
+from imdbattn.tasks.reviews import words_before
+from tests.nets import WIDTH, WORDS, learner, net
 
 STEPS, CLASSES = 20, 2
 
@@ -47,12 +48,12 @@ def copied(ours: torch.nn.Module, scale: float) -> TextbookNet:
     return theirs
 
 
-@pytest.mark.parametrize("backend", [None, "aot_eager"])
+@pytest.mark.parametrize("backend", [None, pytest.param("aot_eager", marks=pytest.mark.slow)])
 def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn, backend):
     ours = net(settings, "residual_pe", classes=CLASSES).train()
     torch.nn.init.zeros_(ours.embedding.unk_D)
     ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
-    theirs = copied(ours, settings("model=residual_pe")["model"]["positions"]["scale"])
+    theirs = copied(ours, settings("model=residual_pe").model.positions.scale)
     labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
     batches = Batches(ragged(reviews, labels), multiple=16)
     table_VD = ours.embedding(torch.arange(3 + WORDS)[None])[0].detach()
@@ -126,7 +127,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     cfg = settings(f"model={rung}", "model.embedding.trainable=true")
     folds_N = torch.zeros(len(reviews), dtype=torch.int64)
     built = net(settings, rung, "model.embedding.trainable=true")
-    module = build_module(cfg, built, vectors(), ["neg", "pos", "so"], folds_N)
+    module = learner(cfg, built, folds_N=folds_N)
     module.to("meta").train()
     whole = ragged(reviews)
     assert len(whole.lengths) == len(reviews)  # read once, before
@@ -142,7 +143,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     module._trainer = type("Trainer", (), {"world_size": 1})()
     module.training_step(batch, 0).backward()
     torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-    optimizer = module.make_optimizer(module.groups())
+    optimizer = module.make_optimizer(parameter_groups(module.net, None))
     for _ in range(2):  # the first makes the optimiser's state
         optimizer.step()
 
@@ -180,7 +181,7 @@ def test_other_optimisers_and_choices_stay_as_they_are(settings):
 def fused_in(settings, precision: str, *overrides: str) -> bool:
     """Whether the optimiser that these settings make is fused."""
     cfg = settings("model=mean", *overrides)
-    module = build_module(cfg, net(settings, "mean"), vectors(), ["neg", "pos"])
+    module = learner(cfg, net(settings, "mean"))
     trainer = {"precision": precision, "estimated_stepping_batches": 10, "world_size": 1}
     module._trainer = type("Trainer", (), trainer)()
     return bool(module.configure_optimizers()["optimizer"].defaults.get("fused"))
@@ -188,8 +189,8 @@ def fused_in(settings, precision: str, *overrides: str) -> bool:
 
 def test_torch_still_says_its_precision_where_a_gpu_trains(monkeypatch, settings, onednn):
     torch.backends.mkldnn.matmul.fp32_precision = "none"
-    monkeypatch.setattr("imdbattn.tasks.build.CPUAccelerator", type(None))
-    build_trainer(settings("trainer=cpu")["trainer"])
+    monkeypatch.setattr("imdbattn.runs.trainer.CPUAccelerator", type(None))
+    build_trainer(settings("trainer=cpu").trainer)
     torch.get_float32_matmul_precision()  # Lightning asks, and raises where oneDNN was allowed less
 
 

@@ -9,6 +9,7 @@ import time
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,10 +21,11 @@ from hypothesis import strategies as st
 from imdbattn.data.glove import read_file
 from imdbattn.data.pairs import prepare
 from imdbattn.data.reviews import find_source
-from imdbattn.data.tokens import FIRST_WORD, TOKENIZERS, UNK, Tokenizer
+from imdbattn.data.tokens import FIRST_WORD, RULES, UNK, Tokenizer
 from imdbattn.data.vocabulary import MARKERS
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import conf_dir
+from imdbattn.settings.schema import Translation
 
 SECONDS = 120  # of each reader's long run
 DATA = {"source": "auto", "text_column": "text", "label_column": "label", "label_names": None}
@@ -127,7 +129,7 @@ def reviews(folder, name: str, content: bytes, encoding_errors: str) -> list[str
     path = folder / name
     path.write_bytes(content)
     try:
-        found = find_source(DATA | {"path": str(path), "encoding_errors": encoding_errors}).load()
+        found = find_source(SimpleNamespace(**DATA | {"path": str(path), "encoding_errors": encoding_errors})).load()
     except UserError as error:
         one_line(error, path)
         return None
@@ -188,7 +190,7 @@ def fuzz_glove(folder, data) -> None:
 
 
 VOCABULARY = ["the", "film", "n't", "'", ".", "a", "…", "...", "--", "i̇", "10/10"]
-READERS = {name: Tokenizer(name, VOCABULARY) for name in TOKENIZERS if name != "torchtext"}
+READERS = {name: Tokenizer(name, VOCABULARY) for name in RULES if name != "torchtext"}
 
 
 def fuzz_tokenizers(folder, data) -> None:
@@ -216,7 +218,7 @@ def fuzz_pairs(folder, data) -> None:
     path.write_bytes(data.draw(st.one_of(CONTENT, spoilt(PAIRS.map(encoded)))))
     wanted = {"path": str(path), "encoding_errors": data.draw(st.sampled_from(["strict", "replace"]))}
     try:
-        corpus = prepare(SENTENCES | wanted)
+        corpus = prepare(Translation(**SENTENCES | wanted))
     except UserError as error:
         one_line(error, path)
         return

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from imdbattn.tasks.learner import tables_apart
+from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.optim import LazyAdamW
 
 from .nets import net
@@ -128,7 +128,7 @@ def test_a_step_after_loading_reads_nothing_from_the_device():
 def test_tables_of_words_and_phrases_are_the_lazy_ones(settings):
     for rung, tables in (("bigrams", 2), ("tuned_mean", 1), ("residual", 0)):
         model = net(settings, rung)
-        groups = tables_apart(model, 0.5)
+        groups = parameter_groups(model, 0.5)
         assert len(groups) == 1 + bool(tables)
         assert [len(group["params"]) for group in groups if group.get("lazy")] == [tables] * bool(tables)
         assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))

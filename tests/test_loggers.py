@@ -83,7 +83,7 @@ def test_metrics_csv_is_always_written(settings, small, tmp_path, logger):
 
 
 def test_an_unknown_logger_and_a_missing_package_are_named(settings, small, tmp_path, monkeypatch):
-    with pytest.raises(UserError, match=r"logger\.name=mlflow must be one of wandb"):
+    with pytest.raises(UserError, match=r"logger\.name=mlflow must be 'wandb'"):
         fit(settings(*small, "logger.name=mlflow"), tmp_path)
 
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)

@@ -21,7 +21,7 @@ from imdbattn.tasks.learner import Learner
 kept = Learner.on_train_epoch_end
 
 def told(self):
-    sums_S3 = self.trainer.strategy.reduce(torch.stack(self.trained), reduce_op="sum")
+    sums_S3 = self.trainer.strategy.reduce(torch.stack(self.epoch_sums), reduce_op="sum")
     if self.trainer.is_global_zero:
         with open("losses.jsonl", "a") as file:
             file.write(json.dumps((sums_S3[:, 0] / sums_S3[:, 2]).tolist()) + "\\n")
@@ -137,6 +137,7 @@ def test_a_port_in_use_ends_in_one_line(shell, job, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_srun_makes_one_run(job, ran, tmp_path):
     """Two tasks of a SLURM job, told by their environment what srun tells them."""
     names = {"JOB_ID": free_port(), "JOB_NAME": "ladder", "NTASKS": "2", "NTASKS_PER_NODE": "2", "NNODES": "1"}

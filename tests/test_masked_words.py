@@ -16,10 +16,11 @@ from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import label_texts, score_run
-from imdbattn.tasks.build import new_module
-from imdbattn.tasks.masked_words import drawn
+from imdbattn.runs.score import score_run
+from imdbattn.tasks.masked_words import evaluation_mask
+from imdbattn.tasks.reviews import TASK
 
+from .commands import label_texts
 from .nets import WORDS, net
 
 PLAIN = ("model.phrases=null", "model.channels=null")
@@ -74,13 +75,13 @@ def test_only_frequent_words_are_masked(settings):
 def test_a_reviews_masks_in_evaluation_are_its_own(rows, length):
     """Whatever batch it is in, at whatever padding: the loss is the same at each evaluation."""
     positions = torch.arange(length).expand(len(rows), -1)
-    together = drawn(torch.tensor(rows), positions, 0.15)
+    together = evaluation_mask(torch.tensor(rows), positions, 0.15)
     for place, row in enumerate(rows):
-        assert together[place].tolist() == drawn(torch.tensor([row]), positions[:1], 0.15)[0].tolist()
+        assert together[place].tolist() == evaluation_mask(torch.tensor([row]), positions[:1], 0.15)[0].tolist()
 
 
 def test_the_share_of_masked_words_is_the_one_asked_for():
-    masked = drawn(torch.arange(2000), torch.arange(200).expand(2000, -1), 0.15)
+    masked = evaluation_mask(torch.arange(2000), torch.arange(200).expand(2000, -1), 0.15)
     assert abs(masked.float().mean().item() - 0.15) < 0.002
     assert masked.float().mean(0).std() < 0.02  # no place is masked oftener than others
     assert masked.float().mean(1).std() < 0.05  # and no review
@@ -106,20 +107,20 @@ def test_its_encoder_is_where_the_classifier_starts(pretrained, settings, small)
     folder, _ = pretrained
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
-    own = new_module(cfg, prepare(cfg["data"])).net.state_dict()
+    own = TASK.new(cfg, prepare(cfg.data)).net.state_dict()
     parts = ("embedding.", "resize.", "context.convolution.", "layers.")
     shared = [name for name in own if name.startswith(parts)]
     assert len(shared) > 10
     for name in shared:
         torch.testing.assert_close(own[name], weights[f"net.encoder.{name}"], atol=0, rtol=0)
-    fresh = new_module(settings(*small, "model=pretrained", "init=null"), prepare(cfg["data"])).net.state_dict()
+    fresh = TASK.new(settings(*small, "model=pretrained", "init=null"), prepare(cfg.data)).net.state_dict()
     assert any(not torch.equal(own[name], fresh[name]) for name in shared)
 
 
 def test_what_drops_in_training_need_not_be_alike(pretrained, settings, small):
     cfg = settings(*small, "model=pretrained", f"init={pretrained[0]}", "model.layer.dropout=0.2")
-    assert settings("task=masked_words")["model"]["embedding"]["mixout"] == 0 < cfg["model"]["embedding"]["mixout"]
-    new_module(cfg, prepare(cfg["data"]))
+    assert settings("task=masked_words").model.embedding.mixout == 0 < cfg.model.embedding.mixout
+    TASK.new(cfg, prepare(cfg.data))
 
 
 def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_path):
@@ -135,17 +136,23 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["init=nowhere"], "nowhere is no folder with a pretrained encoder: train one, task=masked_words"),
-        ([f"init={'x' * 5000}"], "x is no folder with a pretrained encoder"),
+        (["init=nowhere"], "nowhere is not a folder with a pretrained encoder: train one, task=masked_words"),
+        ([f"init={'x' * 5000}"], "x is not a folder with a pretrained encoder"),
         (["init={mean}"], "is a run of task=reviews: train one, task=masked_words"),
-        (["init={pretrained}", "model.width=12"], "has model.width=100, and this model 12: train both alike"),
-        (["init={pretrained}", "model.layers=3"], "has model.layers=1, and this model 3: train both alike"),
+        (
+            ["init={pretrained}", "model.width=12"],
+            "has model.width=100, and this model 12: train both with the same encoder",
+        ),
+        (
+            ["init={pretrained}", "model.layers=3"],
+            "has model.layers=1, and this model 3: train both with the same encoder",
+        ),
         (["init={pretrained}", "model.layer.heads=1"], "has model.layer.heads=4, and this model 1"),
         (
             ["init={pretrained}", "data.validation_share=0.4"],
-            "was trained beside another validation split, and may",
+            "was trained with another validation split, and may",
         ),
-        (["init={unfinished}"], "is no folder with a pretrained encoder"),
+        (["init={unfinished}"], "is not a folder with a pretrained encoder"),
         (
             ["init={pretrained}", "model.embedding.trainable=false"],
             "has model.embedding.trainable=True, and this",
@@ -181,8 +188,8 @@ def test_pretraining_is_no_classifier(pretrained, settings):
     [
         (["data.unlabelled=hub"], "data.unlabelled has no effect without task=masked_words"),
         (["task=masked_words", "init=runs/x"], "init has no effect with task=masked_words"),
-        (["task=masked_words", "masked.share=1"], "masked.share=1 must be a number from 0 to 1 (exclusive)"),
-        (["task=masked_words", "masked.words=1"], "masked.words=1 must be a whole number of at least 2"),
+        (["task=masked_words", "masked.share=1"], "masked.share=1 must be less than 1"),
+        (["task=masked_words", "masked.words=1"], "masked.words=1 must be greater than or equal to 2"),
     ],
 )
 def test_settings_without_meaning_are_refused(settings, overrides, words):
@@ -202,15 +209,15 @@ def write_unlabelled(folder):
     return texts
 
 
-def test_reviews_without_labels_join_training_and_no_held_out_text_does(settings, small, world, tmp_path):
+def test_reviews_without_labels_join_training_and_no_held_out_text_does(data_settings, small, world, tmp_path):
     texts = write_unlabelled(tmp_path)
-    cfg = settings(*small, "task=masked_words")["data"]
+    cfg = data_settings(*small, "task=masked_words")
     plain = prepare_unlabelled(cfg)
     held_out = pq.read_table(plain.texts("validation"))["text"][0].as_py()
     with (tmp_path / "reviews.txt").open("a") as file:
         file.write(f"  {held_out} \n")  # however it is spaced
     for where in (tmp_path / "aclImdb", tmp_path / "aclImdb" / "train" / "unsup", tmp_path / "reviews.txt"):
-        more = prepare_unlabelled(cfg | {"unlabelled": str(where)})
+        more = prepare_unlabelled(cfg.model_copy(update={"unlabelled": str(where)}))
         before, after = plain.splits["train"], more.splits["train"]
         assert len(after) == len(before) + len(texts)
         assert torch.equal(after.ids[: len(before.ids)], before.ids)
@@ -232,16 +239,16 @@ def test_reviews_without_labels_join_training_and_no_held_out_text_does(settings
         ("nulls.txt", "has a null byte"),
     ],
 )
-def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(settings, small, tmp_path, where, words):
+def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(data_settings, small, tmp_path, where, words):
     for folder in ("empty", "halves/test/pos", "links"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "links" / "gone.txt").symlink_to(tmp_path / "gone")
     (tmp_path / "table.csv").write_text("text\nA film.\n")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 \xe9\n"[:3] + b"f\xe9\n")
     (tmp_path / "nulls.txt").write_bytes(b"good\0film\n")
-    cfg = settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
+    cfg = data_settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
     with pytest.raises(UserError) as error:
-        prepare_unlabelled(cfg["data"])
+        prepare_unlabelled(cfg)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -256,7 +263,7 @@ def test_label_smoothing_is_of_the_training_loss_alone(settings, small, tmp_path
 
 
 def test_masks_that_hide_nothing_are_refused(settings, small, tmp_path):
-    with pytest.raises(UserError, match=r"masked\.share=1e-09 masks no word of these reviews: raise it"):
+    with pytest.raises(UserError, match=r"masked\.share=1e-09 masks no word of these reviews: use a larger share"):
         fit(settings(*small, "task=masked_words", "masked.share=0.000000001"), tmp_path)
 
 
@@ -286,5 +293,5 @@ def test_seeds_of_one_pretraining_are_one_row_wherever_it_lies(settings, small, 
 
 
 def test_pretraining_has_no_place_in_a_comparison(pretrained):
-    with pytest.raises(UserError, match="pretraining: it guesses words"):
+    with pytest.raises(UserError, match="pretraining: it predicts masked words"):
         find_runs([pretrained[0]])

@@ -13,8 +13,10 @@ from imdbattn.errors import UserError
 from imdbattn.picture import draw
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
-from imdbattn.runs.score import label_texts, load_reader, score_run
+from imdbattn.runs.score import load_predictor, score_run
 from imdbattn.sweep.job import jobs_of
+
+from .commands import label_texts
 
 LAYERS = """
 from pathlib import Path
@@ -109,15 +111,15 @@ def foreign(folder, trained, monkeypatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict", "picture", "resume", "init"])
-def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(foreign, settings, small, command):
+def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(foreign, settings, composed, small, command):
     def use(*trust: str):
         if command == "resume":
-            return resumed(settings(*trust), ["trust"], foreign)
+            return resumed(composed(*trust), ["trust"], foreign)
         if command == "init":
             return fit(settings(*small, "model=residual_pe", f"init={foreign}", *trust), foreign.parent / "new")
-        cfg = settings(f"run={foreign}", *trust, config=command)
         if command == "picture":
-            return draw(cfg | {"picture": "attention", "row": 10**9})
+            return draw(composed(f"run={foreign}", *trust, "picture=attention", f"row={10**9}", config="picture"))
+        cfg = settings(f"run={foreign}", *trust, config=command)
         return score_run(cfg) if command == "evaluate" else label_texts(cfg, ["a film"])
 
     imported = foreign.parent / "mypkg" / "imported"
@@ -133,28 +135,28 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(foreign, 
         assert imported.exists() == (command != "resume")
 
 
-def test_what_a_run_folder_says_of_trust_counts_for_nothing(foreign, settings):
-    assert resumed(settings("trust=[mypkg,other]"), [], foreign)["trust"] == ["mypkg", "other"]
+def test_what_a_run_folder_says_of_trust_counts_for_nothing(foreign, composed):
+    assert resumed(composed("trust=[mypkg,other]"), [], foreign)["trust"] == ["mypkg", "other"]
     with pytest.raises(UserError, match="trust=5 must be the name of a package"):
-        resumed(settings("trust=5"), ["trust"], foreign)
+        resumed(composed("trust=5"), ["trust"], foreign)
 
 
-def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, settings, tmp_path):
+def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, composed, tmp_path):
     """They write files wherever their arguments say."""
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
     callback = f"  callbacks: [{{_target_: lightning.pytorch.callbacks.ModelCheckpoint, dirpath: {tmp_path}}}]\n"
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("trainer:\n", f"trainer:\n{callback}"))
     with pytest.raises(UserError, match=r"trainer\.callbacks\.0\._target_=lightning.* add trust=lightning"):
-        resumed(settings(), [], run)
+        resumed(composed(), [], run)
 
 
 @pytest.mark.parametrize("layer", [torch.nn.Linear(10, 10), type("Silent", (torch.nn.Module,), {"skip": True})()])
 def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings, layer):
     folder, _ = trained("base")
-    reader, _ = load_reader(settings(f"run={folder}", config="predict"))
-    reader.module.net.layers[0] = layer
+    predictor, _ = load_predictor(settings(f"run={folder}", config="predict"))
+    predictor.module.net.layers[0] = layer
     layer.forward = lambda x_BTD, words: x_BTD
-    assert reader.label(["a film"])[0].output in ("neg", "pos")
+    assert predictor.label(["a film"])[0].output in ("neg", "pos")
     with pytest.raises(UserError, match="model=base: a layer has no attribute `skip`, or a part does not append"):
-        reader.explain("a film")
+        predictor.explain("a film")

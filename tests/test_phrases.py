@@ -30,12 +30,13 @@ from imdbattn.nn.beyond.phrases import (
     phrase_keys,
 )
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import label_texts, open_settings, score_run
-from imdbattn.tasks.build import build_module, new_module, phrases_of, trained_module
-from imdbattn.tasks.learner import ReviewClassifier
+from imdbattn.runs.score import open_settings, score_run
+from imdbattn.settings import schema
+from imdbattn.tasks.reviews import TASK, ReviewModule, load_module, phrases_of
 
-from .conftest import BAD, FILLER, GOOD
-from .nets import WORDS, net, reviews, vectors
+from .commands import label_texts
+from .nets import WORDS, learner, net, reviews
+from .world import BAD, FILLER, GOOD
 
 FOLDS, ROWS = 4, 12  # ROWS: ids there are
 Phrase = tuple[int, ...]  # ids in the order in which they are read
@@ -123,10 +124,10 @@ def test_every_phrase_of_a_small_vocabulary_has_a_number_of_its_own():
 
 @pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
 def test_more_words_than_numbers_are_refused(longest, rows):
-    asked = {"longest": longest, "min_reviews": 1, "folds": 2}
+    chosen = schema.Phrases(longest=longest, min_reviews=1, folds=2)
     with pytest.raises(UserError, match=rf"model\.phrases\.longest={longest} is too long .* set it to {longest - 1}$"):
-        phrases_of(asked, ragged([[3]]), 2, rows)
-    phrases_of(asked, ragged([[3]]), 2, rows - 1)
+        phrases_of(chosen, ragged([[3]]), 2, rows)
+    phrases_of(chosen, ragged([[3]]), 2, rows - 1)
 
 
 # --- what is known, and where it stands -------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ def test_phrases_are_left_out_in_training_only_and_their_sum_stays_on_average():
 
 @pytest.mark.parametrize("wrong", ["buckets=0", "dropout=1.0", "dropout=-0.1"])
 def test_a_table_of_nothing_is_refused(settings, wrong):
-    with pytest.raises(UserError, match=rf"model=bigrams: .*{wrong} "):
+    with pytest.raises(UserError, match=rf"model\.channels\.bigrams\.{wrong} must be"):
         net(settings, "bigrams", f"model.channels.bigrams.{wrong}")
 
 
@@ -311,16 +312,16 @@ def test_no_label_of_a_fold_is_in_its_ratios_whatever_the_reviews(texts, fold, c
 # --- whose ratios a review is read with -------------------------------------------------------------------------------
 
 
-def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewClassifier:
+def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewModule:
     """The rung over the phrases of these training reviews, its weights always the same ones, and nothing drawn."""
     cfg = settings(f"model={rung}", "model.embedding.mixout=0")
     model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
-    model.context.phrases = phrases_of(cfg["model"]["phrases"], data, classes, 3 + WORDS)
-    folds_N = folds_of(data.labels, cfg["model"]["phrases"]["folds"])
-    return build_module(cfg, model, vectors(), [str(number) for number in range(classes)], folds_N)
+    model.context.phrases = phrases_of(cfg.model.phrases, data, classes, 3 + WORDS)
+    folds_N = folds_of(data.labels, cfg.model.phrases.folds)
+    return learner(cfg, model, classes, folds_N)
 
 
-def trained_on(module: ReviewClassifier, batch: Batch) -> Tensor:
+def trained_on(module: ReviewModule, batch: Batch) -> Tensor:
     """The logits of a training step."""
     logits = []
     module._trainer = SimpleNamespace(world_size=1)
@@ -348,7 +349,7 @@ def test_training_reads_each_review_without_its_fold_and_evaluation_with_the_who
         assert trained_on(module, batch).equal(out_of_fold_BC)
         assert module.eval()(batch).equal(whole_BC)
         assert (whole_BC - out_of_fold_BC).abs().amax(1).gt(1e-4).all()
-        assert module.show(batch)[-1].equal(whole_BC)
+        assert module.evaluate_batch(batch)[-1].equal(whole_BC)
 
 
 @pytest.mark.parametrize("rung", RUNGS_WITH_PHRASES)
@@ -375,12 +376,12 @@ def test_a_loaded_checkpoint_reads_with_the_whole_sets_ratios(trained, settings,
     assert score_run(cfg)["loss"] == metrics["test_loss"]
 
     theirs, checkpoint = open_settings(cfg)
-    loaded = trained_module(theirs, checkpoint, load_vectors(theirs["data"]))
-    fresh = new_module(theirs, corpus := prepare(theirs["data"]))
+    loaded = load_module(theirs, checkpoint, load_vectors(theirs.data))
+    fresh = TASK.new(theirs, corpus := prepare(theirs.data))
     assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
     assert loaded.net.context.phrases.out_of_fold_KPC is loaded.folds_N is None
-    assert fresh.folds_N.equal(folds_of(corpus.splits["train"].labels, theirs["model"]["phrases"]["folds"]))
+    assert fresh.folds_N.equal(folds_of(corpus.splits["train"].labels, theirs.model.phrases.folds))
     kept = torch.load(checkpoint, weights_only=True)["state_dict"]
     assert {name for name in kept if "phrases" in name} == {
         f"net.context.phrases.{name}" for name in ("keys_P", "log_counts_PC")

@@ -32,9 +32,12 @@ from imdbattn.nn.ladder import Words, sinusoids
 from imdbattn.nn.scores import Dot, ScaledDot
 from imdbattn.picture import draw
 from imdbattn.run_folder import open_run, read_curves
-from imdbattn.runs.score import label_texts, load_reader
-from imdbattn.tasks import draw as pictures
-from imdbattn.tasks.draw import chosen_text, draw_run
+from imdbattn.runs.score import load_predictor
+from imdbattn.tasks import pictures
+from imdbattn.tasks.pictures import short_review
+from imdbattn.tasks.reviews import TASK
+
+from .commands import label_texts
 
 TEXT = "The film was n't a great story , and it was a dull plot ."
 
@@ -45,7 +48,7 @@ def reader(trained, settings):
 
     def load(rung: str, *overrides: str):
         folder, _ = trained(rung, *overrides)
-        return load_reader(settings(f"run={folder}", config="picture"))[0]
+        return load_predictor(settings(f"run={folder}", "picture=positions", config="picture"))[0]
 
     return load
 
@@ -58,7 +61,7 @@ def maps(figure) -> list[np.ndarray]:
 @pytest.mark.parametrize(("rung", "count"), [("residual_learned", 2), ("residual_pe_cls", 1)])
 def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung, count):
     found = reader(rung)
-    scale = found.settings["model"]["positions"].get("scale")
+    scale = found.cfg.model.model_dump()["positions"].get("scale")
     checkpoint = torch.load(trained(rung)[0] / "checkpoints" / "best.ckpt", weights_only=True)
     own_TD = scale * sinusoids(512, 10) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
     tables = position_tables(found.module.net, 512)
@@ -154,9 +157,9 @@ def test_the_gradients_norm_is_that_of_the_softmaxs_jacobian():
 
 @pytest.mark.parametrize("text", ["", TEXT, "zzz", "dull " * 600], ids=["empty", "short", "unknown", "long"])
 @pytest.mark.parametrize("rung", ["mean", "learned_query", "text_query", "residual_cls", "base"])
-def test_every_rung_and_review_has_its_page(trained, settings, rung, text, tmp_path):
+def test_every_rung_and_review_has_its_page(trained, composed, rung, text, tmp_path):
     folder, _ = trained(rung)
-    asked = settings(f"run={folder}", "picture=attention", f"out={tmp_path}/new/one", config="picture")
+    asked = composed(f"run={folder}", "picture=attention", f"out={tmp_path}/new/one", config="picture")
     written = draw(asked | {"text": text, "words": 12})
     assert [path.suffix for path in written] == ([".html"] if rung == "mean" else [".png", ".html"])
     assert written[0].parent == tmp_path / "new" / "one"
@@ -222,13 +225,12 @@ def test_learning_curves_have_whole_epochs_and_name_their_lines(epochs, tmp_path
 @pytest.fixture
 def finished(trained):
     """finished("base"): what fit has at its end: settings, corpus, module, folder."""
-    from imdbattn.tasks.build import trained_module
 
     def run(rung: str, **changes):
         folder, _ = trained(rung)
         cfg, checkpoint = open_run(str(folder))
-        corpus = prepare(cfg["data"])
-        return trained_module(cfg, checkpoint, corpus.glove), corpus, cfg | changes
+        corpus = prepare(cfg.data)
+        return TASK.load(cfg, checkpoint, corpus), corpus, cfg.model_copy(update=changes)
 
     return run
 
@@ -244,7 +246,7 @@ def finished(trained):
     ],
 )
 def test_a_run_draws_what_its_rung_has(finished, rung, expected, tmp_path, caplog):
-    draw_run(*finished(rung), tmp_path)
+    TASK.draw(*finished(rung), tmp_path)
     assert {path.name for path in (tmp_path / "pictures").iterdir()} == expected
     assert not caplog.records
 
@@ -254,12 +256,12 @@ def test_a_run_shows_the_shortest_review_of_thirty_words(finished, test, tmp_pat
     module, corpus, cfg = finished("base", test=test)
     shown = []
     monkeypatch.setattr(pictures, "write_attention", lambda found, folder: shown.append(found))
-    draw_run(module, corpus, cfg, tmp_path)
+    TASK.draw(module, corpus, cfg, tmp_path)
     split = "test" if test else "validation"
     assert shown[0].text in pq.read_table(corpus.texts(split))["text"].to_pylist()
     assert len(shown[0].words) == min(length for length in corpus.splits[split].lengths.tolist() if length >= 30)
     monkeypatch.setattr(pictures, "WORDS", 1000)
-    assert len(chosen_text(corpus, "test").split()) >= corpus.splits["test"].lengths.max() - 1
+    assert len(short_review(corpus, "test").split()) >= corpus.splits["test"].lengths.max() - 1
 
 
 def test_a_picture_that_fails_is_only_a_warning(finished, tmp_path, monkeypatch, caplog):
@@ -268,14 +270,14 @@ def test_a_picture_that_fails_is_only_a_warning(finished, tmp_path, monkeypatch,
 
     monkeypatch.setattr(pictures, "write_attention", broken)
     with caplog.at_level(logging.WARNING):
-        draw_run(*finished("base"), tmp_path)
+        TASK.draw(*finished("base"), tmp_path)
     assert "no ink" in caplog.text
 
 
-def test_row_names_a_review_of_the_runs_test_set(trained, settings, tmp_path):
+def test_row_names_a_review_of_the_runs_test_set(trained, composed, tmp_path):
     folder, _ = trained("base")
     reviews = pq.read_table(folder / "reviews.parquet").to_pydict()
-    asked = settings(
+    asked = composed(
         f"run={folder}", "picture=attention", f"row={reviews['row'][7]}", f"out={tmp_path}", config="picture"
     )
     by_row = draw(asked)
@@ -285,9 +287,9 @@ def test_row_names_a_review_of_the_runs_test_set(trained, settings, tmp_path):
 @pytest.mark.parametrize(
     ("rung", "changes", "message"),
     [
-        ("base", {"picture": None}, "picture=null must be one of positions, attention, scaling"),
-        ("base", {"words": 0}, "words=0 must be a whole number of at least 1 and at most 200"),
-        ("base", {"row": "first"}, "row=first must be a whole number"),
+        ("base", {"picture": None}, "picture=null must be 'positions', 'attention' or 'scaling'"),
+        ("base", {"words": 0}, "words=0 must be greater than or equal to 1"),
+        ("base", {"row": "first"}, "row=first must be a valid integer"),
         ("base", {}, r"needs text=\.\.\. or row="),
         ("base", {"text": "a", "row": 1}, "one of them"),
         ("base", {"row": 99999}, r"row=99999 is none of the \d+ rows of .*reviews\.parquet"),
@@ -297,16 +299,16 @@ def test_row_names_a_review_of_the_runs_test_set(trained, settings, tmp_path):
         ("base", {"text": "a", "out": "/dev/null/x"}, "choose another folder"),
     ],
 )
-def test_wrong_input_is_named_in_one_line(trained, settings, rung, changes, message):
+def test_wrong_input_is_named_in_one_line(trained, composed, rung, changes, message):
     folder, _ = trained(rung)
     with pytest.raises(UserError, match=message) as error:
-        draw(settings(f"run={folder}", "picture=attention", config="picture") | changes)
+        draw(composed(f"run={folder}", "picture=attention", config="picture") | changes)
     assert "\n" not in str(error.value)
 
 
-def test_the_picture_of_scaling_needs_no_run(settings, tmp_path, monkeypatch):
+def test_the_picture_of_scaling_needs_no_run(composed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (path,) = draw(settings("picture=scaling", config="picture"))
+    (path,) = draw(composed("picture=scaling", config="picture"))
     assert str(path) == "pictures/scaling.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 

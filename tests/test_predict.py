@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn.data.text_lines import read_lines, read_texts
-from imdbattn.runs.score import label_each, label_texts, load_reader
+from imdbattn.data.text_files import open_lines, read_lines
+from imdbattn.runs.score import load_predictor, predict
 from imdbattn.settings.cli import quote, take_argument
 from imdbattn.settings.keys import BEYOND, RUNGS
-from tests.conftest import BAD, FILLER, GOOD
+from tests.world import BAD, FILLER, GOOD
+
+from .commands import label_texts
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
 
@@ -57,22 +59,22 @@ def test_with_and_without_explanation_the_same_is_said(trained, settings, rung):
 def test_a_text_is_labelled_the_same_alone_and_among_others_and_in_its_place(trained, settings, rung):
     folder, _ = trained(rung)
     cfg = settings(f"run={folder}", config="predict")
-    reader, _ = load_reader(cfg)
+    predictor, _ = load_predictor(cfg)
     draw = random.Random(0)
     texts = [" ".join(draw.choices((*FILLER, *GOOD, *BAD), k=draw.choice([0, 3, 40, 600]))) for _ in range(200)]
-    together = list(label_each(reader, cfg, texts))
-    alone = [reader.label([text])[0] for text in texts]
+    together = list(predict(predictor, texts, cfg))
+    alone = [predictor.label([text])[0] for text in texts]
     assert [(found.text, found.output) for found in together] == [(found.text, found.output) for found in alone]
     assert max(abs(a.probability - b.probability) for a, b in zip(together, alone, strict=True)) < 3e-7
 
 
 def test_texts_are_batched_by_length_within_the_budget(trained, settings):
-    reader, _ = load_reader(settings(f"run={trained('mean')[0]}", config="predict"))
-    reader.settings["data"]["eval_batch_tokens"] = 4096
+    predictor, _ = load_predictor(settings(f"run={trained('mean')[0]}", config="predict"))
+    predictor.cfg.data.eval_batch_tokens = 4096
     shapes: list[tuple[int, int]] = []
-    reader.module.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].tokens_BT.shape))
+    predictor.module.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].tokens_BT.shape))
     lengths = [17 * number % 500 for number in range(500)]
-    reader.label(["film " * length for length in lengths])
+    predictor.label(["film " * length for length in lengths])
     assert all(rows * width <= 4096 for rows, width in shapes)
     assert sum(rows * width for rows, width in shapes) < 1.1 * sum(lengths)
 
@@ -87,7 +89,7 @@ def test_of_a_stream_few_texts_are_read_ahead(trained, settings):
             read += 1
             yield f"film {read}"
 
-    for number, found in enumerate(islice(label_each(load_reader(cfg)[0], cfg, stream()), 10_000), 1):
+    for number, found in enumerate(islice(predict(load_predictor(cfg)[0], stream(), cfg), 10_000), 1):
         assert found.text == f"film {number}"
         assert read <= min(2 * number - 1, number + 4095)
 
@@ -175,9 +177,7 @@ def test_of_a_file_with_a_wrong_line_nothing_is_labelled(trained, shell, tmp_pat
     (tmp_path / "r.txt").write_bytes(b"a good film\n" * 5000 + b"caf\xe9\n")
     done = shell("predict", f"run={trained('mean')[0]}", f"file={tmp_path}/r.txt")
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(
-        r"error: file=.*r\.txt is not UTF-8 at byte 60003 \(line 5001\): save it as UTF-8\n", done.stderr
-    )
+    assert re.fullmatch(r"error: file=.*r\.txt is not UTF-8 at byte 60003, line 5001: save it as UTF-8\n", done.stderr)
 
 
 def test_a_pipe_is_labelled_as_it_comes_and_may_be_closed_early(trained):
@@ -202,6 +202,6 @@ def test_a_named_pipe_is_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     thread = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("one\ntwo\n"))
     thread.start()
-    texts = read_texts(f"{tmp_path}/pipe")
+    texts = open_lines(f"{tmp_path}/pipe")
     assert (list(texts.lines), texts.total) == (["one", "two"], None)
     thread.join()

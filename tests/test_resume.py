@@ -21,8 +21,10 @@ from imdbattn.errors import UserError
 from imdbattn.runs import checkpoint, signals
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
-from imdbattn.tasks.learner import ReviewClassifier
+from imdbattn.settings.schema import Settings
+from imdbattn.tasks.reviews import ReviewModule
 
+from .commands import changed
 from .processes import started, wait_for
 from .test_wandb import records
 
@@ -75,7 +77,7 @@ def stops(monkeypatch, kind):
 
 @pytest.fixture
 def stopping(monkeypatch):
-    return stops(monkeypatch, ReviewClassifier)
+    return stops(monkeypatch, ReviewModule)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def whole(small, settings, tmp_path_factory):
     """whole(overrides...): settings, and the folder of a run with them that nothing stopped."""
     runs: dict[tuple, tuple] = {}
 
-    def run(*overrides: str) -> tuple[dict, Path]:
+    def run(*overrides: str) -> tuple[Settings, Path]:
         if overrides not in runs:
             folder = tmp_path_factory.mktemp("whole")
             cfg = settings(*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1", *overrides)
@@ -194,7 +196,7 @@ def test_it_resumes_after_crashes_at_the_same_place_and_soon_after(whole, stoppi
     for number, step in enumerate((2 * STEPS, 2 * STEPS, 2 * STEPS + 5, 2 * STEPS + 5, 2 * STEPS + 8, 3 * STEPS)):
         stopping(step)
         with pytest.raises(RuntimeError):
-            fit(cfg | {"save_minutes": 0 if number > 1 else None}, tmp_path, resume=number > 0)
+            fit(changed(cfg, {"save_minutes": 0 if number > 1 else None}), tmp_path, resume=number > 0)
     stopping(None)
     fit(cfg, tmp_path, resume=True)
     assert differences(reference, tmp_path) == []
@@ -205,7 +207,7 @@ def test_within_an_epoch_it_is_saved_every_few_minutes(whole, stopping, tmp_path
     cfg, reference = whole()
     stopping(31)
     with pytest.raises(RuntimeError):
-        fit(cfg | {"save_minutes": 0}, tmp_path)
+        fit(changed(cfg, {"save_minutes": 0}), tmp_path)
     content = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
     assert content["global_step"] == 31
     stopping(None)
@@ -217,23 +219,23 @@ def test_minutes_between_two_saves_are_minutes(whole, stopping, monkeypatch, tmp
     """Of steps that take ten seconds each, the seventh of an epoch is the first that ends more than a minute later."""
     cfg, _ = whole()
     stopping(STEPS + 10)
-    clock, train = SimpleNamespace(seconds=0), ReviewClassifier.training_step
+    clock, train = SimpleNamespace(seconds=0), ReviewModule.training_step
     monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
 
     def training_step(self, *arguments):
         clock.seconds += 10
         return train(self, *arguments)
 
-    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    monkeypatch.setattr(ReviewModule, "training_step", training_step)
     with pytest.raises(RuntimeError):
-        fit(cfg | {"save_minutes": 1}, tmp_path)
+        fit(changed(cfg, {"save_minutes": 1}), tmp_path)
     assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == STEPS + 7
 
 
 def test_a_second_signal_ends_it_at_once(whole, monkeypatch, tmp_path):
     """The step that it comes in is not finished, and nothing is saved: the last checkpoint is the epoch's first."""
     cfg, reference = whole()
-    train = ReviewClassifier.training_step
+    train = ReviewModule.training_step
 
     def training_step(self, *arguments):
         if self.trainer.global_step == STEPS + 5:
@@ -242,7 +244,7 @@ def test_a_second_signal_ends_it_at_once(whole, monkeypatch, tmp_path):
         return train(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ReviewClassifier, "training_step", training_step)
+        patch.setattr(ReviewModule, "training_step", training_step)
         with pytest.raises(SystemExit) as stopped:
             fit(cfg, tmp_path)
     assert stopped.value.code == 128 + signal.SIGTERM
@@ -307,7 +309,7 @@ def test_a_run_killed_while_it_was_scored_is_scored_again(whole, tmp_path):
 
 def test_a_new_run_into_an_old_folder_takes_nothing_from_it(whole, stopping, tmp_path):
     cfg, reference = whole()
-    other = cfg | {"seed": 7}
+    other = changed(cfg, {"seed": 7})
     stopping(20, signal.SIGTERM)
     with pytest.raises(SystemExit):
         fit(other, tmp_path)
@@ -334,7 +336,7 @@ def stopped(whole, stopping, tmp_path):
     return cfg, tmp_path / "run"
 
 
-def refused(cfg: dict, folder: Path, match: str) -> None:
+def refused(cfg: Settings, folder: Path, match: str) -> None:
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
     with pytest.raises(UserError, match=match) as error:
         fit(cfg, folder, resume=True)
@@ -345,9 +347,9 @@ def refused(cfg: dict, folder: Path, match: str) -> None:
 
 def test_other_reviews_are_refused(stopped, tmp_path):
     cfg, folder = stopped
-    lines = Path(cfg["data"]["path"]).read_text().splitlines(keepends=True)
+    lines = Path(cfg.data.path).read_text().splitlines(keepends=True)
     (tmp_path / "other.csv").write_text("".join([lines[0], *lines[3:]]))
-    refused(cfg | {"data": cfg["data"] | {"path": str(tmp_path / "other.csv")}}, folder, "the reviews are no longer")
+    refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "the reviews are no longer")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "code in it", "of an earlier version"])
@@ -386,22 +388,22 @@ def test_another_number_of_processes_is_refused(stopped):
     refused(cfg, folder, r"the run had 2 processes, not 1: use as many devices again")
 
 
-def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_change(stopped, settings, small):
+def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_change(stopped, composed, small):
     cfg, folder = stopped
     typed = [f"resume={folder}", "logger=none", "threads=2", "data.cache_dir=/elsewhere"]
-    found = resumed(settings(*typed), typed, folder)
+    found = resumed(composed(*typed), typed, folder)
     assert (found["logger"]["name"], found["threads"], found["data"]["cache_dir"]) == ("none", 2, "/elsewhere")
-    assert found["model"] == cfg["model"]
-    assert found["trainer"] == cfg["trainer"]
+    assert found["model"] == cfg.model.model_dump()
+    assert found["trainer"] == cfg.trainer.model_dump()
     again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1"]  # the same words
-    assert resumed(settings(*again), again, folder)["model"] == cfg["model"]
+    assert resumed(composed(*again), again, folder)["model"] == cfg.model.model_dump()
     alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
-    assert resumed(settings(*alone), alone, folder)["trainer"] == cfg["trainer"]
+    assert resumed(composed(*alone), alone, folder)["trainer"] == cfg.trainer.model_dump()
     with pytest.raises(UserError, match="uses that run's own settings"):
-        resumed(settings("debug=fast"), ["debug=fast"], folder)
+        resumed(composed("debug=fast"), ["debug=fast"], folder)
     for more in ("optim.lr=0.5", "model=base", "seed=2"):
         with pytest.raises(UserError, match=rf"uses that run's own settings: {more.split('=')[0]}"):
-            resumed(settings(*again, more), [*again, more], folder)
+            resumed(composed(*again, more), [*again, more], folder)
 
 
 # --- losses that are no numbers --------------------------------------------------------------------------------------
@@ -410,11 +412,11 @@ def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_chang
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_rate_and_rows(whole, monkeypatch, tmp_path, value):
     cfg, _ = whole()
-    lines = Path(cfg["data"]["path"]).read_text().splitlines()
+    lines = Path(cfg.data.path).read_text().splitlines()
     lines[1] = lines[-2]  # its text stands in test, too, so it is dropped: the rows are not the places in the split
     (tmp_path / "double.csv").write_text("\n".join(lines))
-    cfg = cfg | {"data": cfg["data"] | {"path": str(tmp_path / "double.csv")}}
-    train, seen = ReviewClassifier.training_step, []
+    cfg = changed(cfg, {"data.path": str(tmp_path / "double.csv")})
+    train, seen = ReviewModule.training_step, []
 
     def training_step(self, batch, batch_idx):
         loss = train(self, batch, batch_idx)
@@ -423,7 +425,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_rate_and_rows(who
             return loss * value
         return loss
 
-    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    monkeypatch.setattr(ReviewModule, "training_step", training_step)
     with pytest.raises(UserError, match=rf"the loss is {value} in step 31 \(epoch 3, learning rate 0\.000") as error:
         fit(cfg, tmp_path / "run")
     assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
@@ -443,8 +445,8 @@ def test_weights_that_are_not_finite_are_never_kept(whole, monkeypatch, tmp_path
         if self.trainer.global_step == step:
             next(self.parameters()).grad[:] = float("nan")
 
-    monkeypatch.setattr(ReviewClassifier, "on_before_optimizer_step", spoil)
-    cfg = cfg | {"trainer": cfg["trainer"] | {"gradient_clip_val": None}, "save_minutes": 0 if kept else None}
+    monkeypatch.setattr(ReviewModule, "on_before_optimizer_step", spoil)
+    cfg = changed(cfg, {"trainer.gradient_clip_val": None, "save_minutes": 0 if kept else None})
     with pytest.raises(UserError, match=f"weights are not finite after step {step + 1}"):
         fit(cfg, tmp_path)
     files = {file.name: torch.load(file, weights_only=True) for file in tmp_path.rglob("*.ckpt")}
@@ -465,14 +467,14 @@ def test_a_signal_outside_of_training_ends_the_run_too(whole, monkeypatch, tmp_p
     for module in (checkpoint, signals):
         monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
-        hook = getattr(ReviewClassifier, place)
+        hook = getattr(ReviewModule, place)
 
         def then(self, *arguments):
             if place == "on_train_end" or self.trainer.state.fn != "fit":
                 os.kill(os.getpid(), how)
             return hook(self, *arguments)
 
-        patch.setattr(ReviewClassifier, place, then)
+        patch.setattr(ReviewModule, place, then)
         with pytest.raises(SystemExit) as stopped:
             fit(cfg, tmp_path)
     assert stopped.value.code == 128 + how
@@ -496,7 +498,7 @@ def run_of(file: Path):
 
 def test_the_w_and_b_run_is_the_same_in_parts_that_say_so(whole, stopping, tmp_path, settings):
     cfg, _ = whole()
-    cfg = cfg | {"logger": settings("logger=wandb")["logger"]}
+    cfg = changed(cfg, {"logger": settings("logger=wandb").logger.model_dump()})
     stopping(20, signal.SIGTERM)
     with pytest.raises(SystemExit):
         fit(cfg, tmp_path)
@@ -506,7 +508,7 @@ def test_the_w_and_b_run_is_the_same_in_parts_that_say_so(whole, stopping, tmp_p
     files = sorted((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     first, second = map(run_of, files)
     assert first.run_id == second.run_id
-    assert (first.notes, second.notes) == ("", "part 2: goes on where the part before was stopped")
+    assert (first.notes, second.notes) == ("", "part 2: resumes the previous part")
 
 
 # --- from outside ----------------------------------------------------------------------------------------------------

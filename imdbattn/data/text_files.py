@@ -1,26 +1,31 @@
-"""Reading of text files: CSV, TSV, JSON Lines, Parquet, and plain text.
+"""Reading of text files: CSV, TSV, JSON Lines, Parquet, plain text, and lines as they arrive.
 
-Whatever is wrong with a file raises a UserError whose single line names the file, the place in it and a way out.
+Anything wrong with a file raises a UserError whose single line names the file, the place in it and a way out.
 """
 
-import csv
-import io
 import json
+import os
 import re
 import stat
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from imdbattn.errors import UserError
+from imdbattn.files import sha256_of
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
+TABLE = "write a header and one row per review, quoted if it holds the delimiter, quotes or line breaks"
+JSON_LINE = 'write one {"text": "...", "label": "..."} per line, with text or numbers'
+EXPECTED = {
+    **{".csv": TABLE, ".tsv": TABLE, ".jsonl": JSON_LINE, ".json": JSON_LINE},
+    ".parquet": "download or write it again, with text or numbers in these columns",
+}
+SUFFIXES = tuple(EXPECTED)
 COMPRESSED = (b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # zip, gz, bz2, xz, zst
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-TABLE = "write a header and one row per review, quoted if it holds the delimiter, quotes or line breaks"
-EXPECTED = {".csv": TABLE, ".tsv": TABLE, ".parquet": "download or write it again"}
-JSON_LINE = 'write one {"text": "...", "label": "..."} per line'
 ENCODING = "save it as UTF-8, or set data.encoding_errors=replace"
 
 
@@ -43,15 +48,29 @@ def counted(row: int) -> str:
     return f"row {row} (counted from 0)"
 
 
+@contextmanager
+def reading(name: object) -> Iterator[None]:
+    """Turns errors of reading into a UserError that names the file or folder."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{name} cannot be read ({error.strerror}): give another one, or make it readable") from error
+
+
 def state_of(file: Path) -> str:
     """Size and time of change of a regular file. Raises UserError if it is missing or something else, like a pipe."""
-    try:
+    with reading(file):
         state = file.stat()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}): remove it, or make it readable") from error
-    if not stat.S_ISREG(state.st_mode):  # reading a pipe would wait for ever
-        raise UserError(f"{file} cannot be read (it is not a regular file): remove it, or give another path")
+        if not stat.S_ISREG(state.st_mode):  # reading a pipe would wait for ever
+            raise OSError(0, "it is not a regular file")
     return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def checksum(file: Path) -> str:
+    """SHA-256 of a regular file. Raises UserError if it cannot be read."""
+    state_of(file)
+    with reading(file):
+        return sha256_of(file)
 
 
 def text_files_below(folder: Path, pattern: str) -> list[Path]:
@@ -69,21 +88,13 @@ def text_files_below(folder: Path, pattern: str) -> list[Path]:
 
 def read_text(file: Path, encoding_errors: str = "strict") -> str:
     """A whole text file, with line breaks as \\n. Raises UserError if it cannot be read or decoded."""
-    try:
+    with reading(file):
         content = file.read_bytes()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}): remove it, or make it readable") from error
     return decode(content, file, encoding_errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def decode(
-    content: bytes,
-    name: object,
-    encoding_errors: str = "strict",
-    way_out: str = ENCODING,
-    delimiter: str | None = None,
-    byte: int = 0,
-    line: int = 0,
+    content: bytes, name: object, encoding_errors: str = "strict", way_out: str = ENCODING, byte: int = 0, line: int = 0
 ) -> str:
     """The text of UTF-8 bytes, without a byte order mark.
 
@@ -92,7 +103,6 @@ def decode(
     Args:
         name: the file, for the message.
         encoding_errors: `replace` turns invalid bytes and null bytes into U+FFFD instead.
-        delimiter: of a file with columns, whose rows may have several lines: the message gives the row, too.
         byte, line: where in the file `content` starts.
     """
     if byte == 0:
@@ -105,14 +115,8 @@ def decode(
     if encoding_errors == "replace":
         text, start = text.replace("\0", "\ufffd"), -1
     if start >= 0:
-        before = content[:start].decode()
-        place = f"byte {byte + start}, line {line + 1 + before.count(chr(10))}"
-        if delimiter:
-            csv.field_size_limit(max(csv.field_size_limit(), len(before) + 1))
-            rows = csv.reader(io.StringIO(before + "?", newline=""), delimiter=delimiter)
-            row = sum(map(bool, rows)) - 2  # without the header, and this one
-            place += f", in {counted(row) if row >= 0 else 'the header'}"
-        raise UserError(f"{name} {problem} at {place}: {way_out}")
+        line += 1 + content.count(b"\n", 0, start)
+        raise UserError(f"{name} {problem} at byte {byte + start}, line {line}: {way_out}")
     return text if byte else text.removeprefix("\ufeff")
 
 
@@ -124,15 +128,65 @@ def check_start(content: bytes, name: object) -> None:
         raise UserError(f"{name} is UTF-16: save it as UTF-8")
 
 
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+class Lines(NamedTuple):
+    """total: their number. blank: number of the first blank line, from 1. Both are None for a stream."""
+
+    lines: Iterator[str]
+    total: int | None = None
+    blank: int | None = None
+
+
+def open_lines(file: str | None) -> Lines:
+    """The lines of a file, or of standard input if None. A regular file is first read to its end, to check all of it.
+
+    Raises UserError if there is no line, or for what cannot be read.
+    """
+    total = blank = None
+    if file is None and sys.stdin.isatty():
+        print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
+    if file is not None and os.path.isfile(os.path.expanduser(file)):
+        for total, line in enumerate(read_lines(file), 1):
+            blank = blank or (None if line.strip() else total)
+    lines = read_lines(file)
+    first = next(lines, None)
+    if first is None:
+        raise UserError("no review was given: use text=..., file=... or standard input, one review per line")
+    return Lines(chain([first], lines), total, blank)
+
+
+def read_lines(file: str | None) -> Iterator[str]:
+    """The lines of a file or pipe, or of standard input if None, as they arrive, without a byte order mark.
+
+    Only newlines separate lines: \\x85 and similar occur in reviews. Raises UserError for what cannot be read.
+    """
+    name, byte = "standard input" if file is None else f"file={file}", 0
+    with (
+        reading(name),
+        nullcontext(sys.stdin.buffer) if file is None else open(os.path.expanduser(file), "rb") as stream,
+    ):
+        if file is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
+            raise UserError(f"{name} is a device: give a text file, one review per line")
+        for number, line in enumerate(stream):
+            text = decode(line, name, way_out="save it as UTF-8", byte=byte, line=number)
+            if number or text:  # a byte order mark alone is not a line
+                yield text.replace("\r\n", "\n").removesuffix("\n")
+            byte += len(line)
+
+
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 
-def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str) -> list[list[str | None]]:
+def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = "strict") -> list[list[str | None]]:
     """The values of some columns of a file with one of SUFFIXES, as text; None where there is no value.
 
     columns: the setting that names a column -> its name.
     Raises UserError for a file that cannot be read or has no rows, and for a missing column.
     """
+    import pyarrow as pa
+
     suffix = suffix_of(file)
     if suffix not in SUFFIXES:
         raise UserError(f"{file} is none of {', '.join(SUFFIXES)}: write it as one of them")
@@ -140,35 +194,30 @@ def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str) -
         check_start(start := stream.read(8), file)
     if not start:
         raise UserError(f"{file} is empty: it should hold reviews and their labels")
-    as_json = suffix in (".jsonl", ".json")
-    if as_json:
-        rows = read_json_lines(file, encoding_errors)
-        names, size = list(dict.fromkeys(key for row in rows for key in row)), len(rows)
-    else:
-        table = read_table(file, encoding_errors, tuple(columns.values()))
-        names, size = table.column_names, table.num_rows
-    if size == 0:
+    try:
+        table = read_table(file, set(columns.values()), encoding_errors)
+        names = table.column_names
+        found = [table[name].cast("string").to_pylist() for name in columns.values() if names.count(name) == 1]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if suffix != ".parquet":
+            decode(file.read_bytes(), file, encoding_errors)  # its message has the place
+        raise UserError(f"{file} cannot be read ({in_line(error)}): {EXPECTED[suffix]}") from error
+    if not table.num_rows:
         raise UserError(f"{file} has a header and no rows: it should hold reviews and their labels")
-    found = []
     for setting, column in columns.items():
         if (count := names.count(column)) != 1:
             has = f"{count} columns" if count else "no column"
             raise UserError(f"{file} has {has} '{column}'; it has {in_line(', '.join(names))}: set {setting}")
-        try:
-            values = [as_text(row.get(column)) for row in rows] if as_json else table[column].cast("string").to_pylist()
-        except (ValueError, NotImplementedError) as error:  # pyarrow's errors of a cast, and what is not UTF-8
-            check_encoding(file)
-            raise UserError(f"{file}: '{column}' is not text or numbers ({in_line(error)}): flatten it") from error
-        if encoding_errors == "replace":
-            values = [value and value.replace("\0", "\ufffd") for value in values]
-        elif row := next((row for row, value in enumerate(values, 1) if value and "\0" in value), 0):
+    if encoding_errors == "replace":
+        return [[value and value.replace("\0", "\ufffd") for value in values] for values in found]
+    for column, values in zip(columns.values(), found, strict=True):
+        if row := next((row for row, value in enumerate(values, 1) if value and "\0" in value), 0):
             raise UserError(f"{file}: {counted(row - 1)} has a null byte in '{column}': {ENCODING}")
-        found.append(values)
     return found
 
 
-def read_table(file: Path, encoding_errors: str = "strict", text_columns: tuple[str, ...] = ()) -> Any:
-    """A CSV, TSV or Parquet file as a pyarrow table. Raises UserError if it cannot be read.
+def read_table(file: Path, text_columns: set[str], encoding_errors: str) -> Any:
+    """A file as a pyarrow table. Raises pyarrow's errors, OSError or ValueError.
 
     text_columns: columns that stay text, even if all values look like numbers.
     """
@@ -176,47 +225,38 @@ def read_table(file: Path, encoding_errors: str = "strict", text_columns: tuple[
     import pyarrow.csv
     import pyarrow.parquet
 
-    suffix = suffix_of(file)
-    try:
-        if suffix == ".parquet":
-            return pa.parquet.read_table(file)
-        source: Any = file
-        if encoding_errors == "replace":
-            source = pa.BufferReader(decode(file.read_bytes(), file, "replace").encode())
-        table = pa.csv.read_csv(
-            source,
-            pa.csv.ReadOptions(block_size=1 << 26),
-            pa.csv.ParseOptions(delimiter=DELIMITERS[suffix], newlines_in_values=True),
-            pa.csv.ConvertOptions(strings_can_be_null=False, column_types=dict.fromkeys(text_columns, pa.string())),
-        )
-        "".join(table.column_names)  # raises UnicodeDecodeError here rather than later
-        return table
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        check_encoding(file)
-        raise UserError(f"{file} cannot be read ({in_line(error)}): {EXPECTED[suffix]}") from error
+    if (suffix := suffix_of(file)) == ".parquet":
+        return pa.parquet.read_table(file)
+    if suffix in (".jsonl", ".json"):
+        rows = read_json_lines(read_text(file, encoding_errors))
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({n: [as_text(row.get(n)) if n in text_columns else None for row in rows] for n in names})
+    source: Any = file
+    if encoding_errors == "replace":
+        source = pa.BufferReader(decode(file.read_bytes(), file, "replace").encode())
+    return pa.csv.read_csv(
+        source,
+        pa.csv.ReadOptions(block_size=1 << 26),
+        pa.csv.ParseOptions(delimiter="," if suffix == ".csv" else "\t", newlines_in_values=True),
+        pa.csv.ConvertOptions(strings_can_be_null=False, column_types=dict.fromkeys(text_columns, pa.string())),
+    )
 
 
-def check_encoding(file: Path) -> None:
-    """Raises UserError with the place where a text file is not UTF-8; Parquet is no text."""
-    if suffix_of(file) != ".parquet":
-        decode(file.read_bytes(), file, delimiter=DELIMITERS.get(suffix_of(file)))
-
-
-def read_json_lines(file: Path, encoding_errors: str) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file. Raises UserError with the line that is not an object.
+def read_json_lines(text: str) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file. Raises ValueError with the line that is not an object.
 
     pyarrow's reader is not used: some invalid lines, such as `null[`, end the process.
     """
     rows = []
-    for number, line in enumerate(read_text(file, encoding_errors).split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{file} cannot be read (line {number}: {error}): {JSON_LINE}") from error
+            raise ValueError(f"line {number}: {error}") from error
         if not isinstance(row, dict):
-            raise UserError(f"{file} cannot be read (line {number} is a {type(row).__name__}): {JSON_LINE}")
+            raise ValueError(f"line {number} is a {type(row).__name__}")
         rows.append(row)
     return rows
 
@@ -224,7 +264,7 @@ def read_json_lines(file: Path, encoding_errors: str) -> list[dict[str, Any]]:
 def as_text(value: Any) -> str | None:
     """A JSON value as a CSV file has it, lone surrogates as U+FFFD. Raises ValueError for a list or an object."""
     if isinstance(value, (list, dict)):
-        raise ValueError(f"a {type(value).__name__}")
+        raise ValueError(f"a value is a {type(value).__name__}")
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     return None if value is None else str(value).lower()

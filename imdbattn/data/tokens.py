@@ -11,6 +11,7 @@ import unicodedata
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import count, pairwise
 from typing import NamedTuple
 
@@ -26,8 +27,7 @@ from imdbattn.errors import UserError
 
 PAD, UNK, CLS = 0, 1, 2
 FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD
-SEEN = 500_000  # pieces of text whose ids are remembered between calls
-TOKENIZERS = ("ptb", "basic_english", "whitespace", "torchtext")
+CACHED = 500_000  # pieces of text whose ids are cached
 
 # What str.split() splits on; \s is less in the regular expressions of `tokenizers`, which also lack \x85: hence no r"".
 _SPACE = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -50,28 +50,17 @@ class Rules(NamedTuple):
     word: str  # regular expression; anything between two words is dropped
 
 
-class _Seen(dict[str, bytes]):
-    """The results of a function by argument; faster than functools.cache if nearly all arguments repeat."""
-
-    def __init__(self, function: Callable[[str], bytes]) -> None:
-        self.function = function
-
-    def __missing__(self, key: str) -> bytes:
-        self[key] = value = self.function(key)
-        return value
-
-
 class Tokenizer:
     """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. No text yields PAD or CLS.
 
-    Raises UserError if `name` is not one of TOKENIZERS, or is torchtext and torchtext does not load.
+    name: one of RULES. Raises UserError for torchtext if that does not load.
     """
 
     def __init__(self, name: str, words: Sequence[str]) -> None:
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
-        self._across = [(re.compile(pattern), new) for pattern, new in _rules(name).across]
+        self._across = [(re.compile(pattern), new) for pattern, new in RULES[name]().across]
         self._pipeline = _pipeline(name)
-        self._seen = _Seen(self._bytes_of)
+        self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
@@ -82,14 +71,12 @@ class Tokenizer:
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts in it."""
         flat, offsets = bytearray(), [0]
-        if len(seen := self._seen) > SEEN:  # so that a long-lived Tokenizer does not grow
-            seen.clear()
         collects = gc.isenabled()
         gc.disable()  # nothing here is cyclic garbage, and collecting takes a fifth of the time
         try:
             for text in texts:
                 pieces = self._torchtext(_lower(text)) if self._torchtext else self._pieces(text)
-                flat += b"".join(map(seen.__getitem__, pieces))
+                flat += b"".join(map(self._cached_bytes_of, pieces))
                 offsets.append(len(flat) // 4)
         finally:
             if collects:
@@ -125,15 +112,9 @@ def signature(name: str) -> str:
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
 
-def _rules(name: str) -> Rules:
-    if name not in TOKENIZERS:
-        raise UserError(f"data.tokenizer={name} is unknown: choose one of {', '.join(TOKENIZERS)}.")
-    return {"ptb": _ptb, "whitespace": _whitespace}.get(name, _basic_english)()
-
-
 def _pipeline(name: str) -> tokenizers.Tokenizer:
     """The rules of `name` as a pipeline of the library; its model is unused, so it has no words."""
-    across, within, word = _rules(name)
+    across, within, word = RULES[name]()
     pipeline = tokenizers.Tokenizer(WordLevel())
     # _lower leaves İ: here the library records that its lower-case form of two characters comes from one.
     pipeline.normalizer = Rewrites([Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in across), *within])
@@ -185,6 +166,9 @@ def _basic_english() -> Rules:
 def _whitespace() -> Rules:
     """The words of `text.lower().split()`, as in the exercise's hand-out."""
     return Rules([], [], f"[^{_SPACE}]+")
+
+
+RULES = {"ptb": _ptb, "basic_english": _basic_english, "whitespace": _whitespace, "torchtext": _basic_english}
 
 
 def _lower(text: str) -> str:

@@ -61,7 +61,7 @@ def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
         raise UserError(f"data.{min(unknown)} has no meaning for this run: omit it")
     if changes.get("path"):
         changes["source"] = "path"
-    if "source" in changes and (changes["source"] == "reverse") != (recorded["source"] == "reverse"):
+    if "source" in changes and recorded["source"] == "reverse":
         raise UserError(f"data.source={changes['source']} has no meaning for this run: omit it")
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}

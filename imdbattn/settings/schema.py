@@ -5,26 +5,23 @@ To add a task, add a subclass of Training to `Settings`. Imports pydantic, which
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
     Field,
-    GetCoreSchemaHandler,
     Tag,
     ValidationError,
-    field_validator,
+    WrapValidator,
     model_serializer,
     model_validator,
 )
-from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, PydanticCustomError
-from pydantic_core.core_schema import no_info_after_validator_function
+from pydantic_core import PydanticCustomError
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import NAME, WRITERS, as_text, flat
@@ -45,101 +42,51 @@ class Group(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def remember_order(cls, values: Any, handler: Callable[[Any], Self]) -> Self:
+    def build(cls, values: Any, handler: Callable[[Any], Self]) -> Self:
         group = handler(values)
-        group._given = tuple(values) if isinstance(values, Mapping) else group._given
+        group._given = tuple(values)
+        group.check()
         return group
 
     @model_serializer(mode="wrap")
     def in_given_order(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        values = handler(self) | (self.model_extra or {})
+        values = {**(self.model_extra or {}), **handler(self)}  # pydantic omits extra keys where they are forbidden
         return {key: values[key] for key in dict.fromkeys([*self._given, *self.model_fields_set]) if key in values}
-
-    @model_validator(mode="after")
-    def check_all(self) -> Self:
-        self.check()
-        return self
 
     def check(self) -> None:
         """Raises UserError for values that do not fit together."""
 
-    @field_validator("*", mode="wrap")
-    @classmethod
-    def describe_error(cls, value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
-        field = cls.model_fields[info.field_name]
-        try:
-            return handler(value)
-        except ValidationError as error:
-            if holds_groups(field.annotation) and error.errors()[0]["loc"]:
-                raise  # the error is that of a field in the group
-            raise PydanticCustomError("described", "{words}", {"words": describe(field)}) from None
 
+def must_be(description: str, condition: Callable[[Any], Any]) -> AfterValidator:
+    """A condition on a value that is not None. description: the values that meet it, for the error message."""
 
-@dataclass(frozen=True)
-class Must:
-    """A condition on a value that is not None. words: the values that the field accepts."""
-
-    words: str
-    holds: Callable[[Any], Any]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return no_info_after_validator_function(self.check, handler(source))
-
-    def check(self, value: Any) -> Any:
-        if value is not None and not self.holds(value):
-            raise ValueError
+    def check(value: Any) -> Any:
+        if value is not None and not condition(value):
+            raise PydanticCustomError("condition", "must be {description}", {"description": description})
         return value
 
-
-LIMITS = ("gt", "ge", "lt", "le")
-
-
-def holds_groups(annotation: Any) -> bool:
-    is_group = isinstance(annotation, type) and issubclass(annotation, Group)
-    return is_group or any(map(holds_groups, get_args(annotation)))
+    return AfterValidator(check)
 
 
-def describe(field: FieldInfo) -> str:
-    """The values that a field accepts: the words of its condition, or what its type and limits say."""
-    union = get_origin(field.annotation) in (Union, UnionType)
-    kinds = get_args(field.annotation) if union else (field.annotation,)
-    limits = {name: getattr(one, name) for one in field.metadata for name in LIMITS if hasattr(one, name)}
-    low, high = limits.get("ge", limits.get("gt")), limits.get("le", limits.get("lt"))
-    metadata = [*field.metadata, *(one for kind in kinds for one in get_args(kind))]
-    if conditions := [one for one in metadata if isinstance(one, Must)]:
-        words = conditions[0].words
-    elif choices := [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]:
-        words = f"one of {', '.join(choices)}"
-    elif bool in kinds:
-        words = "true or false"
-    elif float in kinds:
-        below = "below " * ("lt" in limits and "ge" in limits)
-        words = f"a number of at least {low}" if high is None else f"a number from {low} to {below}{high}"
-        words += " (exclusive)" * ("gt" in limits)
-    elif int in kinds:
-        words = f"a whole number of at least {low}" + (f" and at most {high}" if high is not None else "")
-    elif str in kinds:
-        words = "text of at least one character"
-    else:
-        part = any(isinstance(kind, type) and issubclass(kind, Part) for kind in kinds)
-        words = "settings of a part, with a _target_" if part else "a group of settings"
-    return words + ", or null" * (NoneType in kinds)
+def unconverted(value: Any, handler: Callable[[Any], Any]) -> Any:
+    """Validates the value, and returns it as given: pydantic would convert 1 to 1.0."""
+    handler(value)
+    return value
 
 
-Text = Annotated[str, Field(pattern=r"\S")]
-OptionalText = Annotated[str | None, Field(pattern=r"\S")]
+UNCONVERTED = WrapValidator(unconverted)
+Text = Annotated[str, must_be("text of at least one character", str.strip)]
 Count = Annotated[int, Field(ge=1)]
-OptionalCount = Annotated[int | None, Field(ge=1)]
-Amount = Annotated[int | float, Field(ge=0)]
-OptionalAmount = Annotated[int | float | None, Field(ge=0)]
-Share = Annotated[int | float, Field(ge=0, le=1)]
-InnerShare = Annotated[int | float, Field(gt=0, lt=1)]
-DropShare = Annotated[int | float, Field(ge=0, lt=1)]
+Natural = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0), UNCONVERTED]
+Share = Annotated[float, Field(ge=0, le=1), UNCONVERTED]
+InnerShare = Annotated[float, Field(gt=0, lt=1), UNCONVERTED]
+DropShare = Annotated[float, Field(ge=0, lt=1), UNCONVERTED]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Errors = Literal["strict", "replace"]
-Trust = Annotated[str | list[str] | None, Must("the name of a package, or a list of names", bool)]
+Trust = str | list[str] | None
 ModelName = Annotated[  # part of a folder's name
-    str, Must("at most 100 letters, digits, _ . and -, the first a letter, digit or _", re.compile(NAME).fullmatch)
+    str, must_be("at most 100 letters, digits, _ . and -, the first a letter, digit or _", re.compile(NAME).fullmatch)
 ]
 
 
@@ -162,39 +109,26 @@ class Trainer(Part):
     precision: Any
     strategy: Annotated[
         Any,
-        Must(
+        must_be(
             "a strategy whose processes are started by commands, such as ddp: not spawn, fork, notebook",
-            lambda name: not (isinstance(name, str) and re.search("spawn|fork|notebook", name)),
+            lambda name: not re.search("spawn|fork|notebook", str(name)),
         ),
     ] = "auto"
     num_nodes: Count = 1
-    max_epochs: OptionalCount = None
-    max_steps: Annotated[int, Must("-1, or a whole number of at least 1", lambda n: n == -1 or n > 0)] = -1
-    val_check_interval: Annotated[
-        int | float | str | None,
-        Must(
-            "a share of an epoch above 0 and at most 1, or a number of batches of at least 1",
-            lambda every: isinstance(every, str) or (every > 0 if isinstance(every, int) else 0 < every <= 1),
-        ),
-    ] = None
-    check_val_every_n_epoch: OptionalCount = 1
+    max_epochs: Count | None = None
+    max_steps: Annotated[int, must_be("-1, or an integer of at least 1", lambda steps: steps == -1 or steps > 0)] = -1
+    check_val_every_n_epoch: Count | None = 1
     accumulate_grad_batches: Count = 1
-    gradient_clip_val: OptionalAmount = None
+    gradient_clip_val: Amount | None = None
     log_every_n_steps: Count = 50
     enable_progress_bar: bool = True
     enable_model_summary: bool = False
     detect_anomaly: bool = False
-    callbacks: Annotated[
-        list[Any] | None,
-        Must(
-            "a list of callbacks, each with a _target_",
-            lambda parts: all(isinstance(part, dict) and isinstance(part.get("_target_"), str) for part in parts),
-        ),
-    ] = None
+    callbacks: list[Part] | None = None
 
     def check(self) -> None:
         for name, value in (self.model_extra or {}).items():
-            if re.fullmatch("limit_(train|val|test)_batches", name) and value == 0:
+            if re.fullmatch("limit_(train|val|test)_batches|val_check_interval", name) and value == 0:
                 raise UserError(f"trainer.{name}=0 leaves no batches; test=false leaves the test split untouched")
 
 
@@ -204,7 +138,7 @@ class TrainerToScore(Trainer):
 
 class Distances(Part):
     waves: Count = 8
-    places: Annotated[list[int | None], Must("a list of whole numbers, or null, such as [null,-1,1]", bool)] = [None]
+    places: Annotated[list[int | None], Field(min_length=1)] = [None]
     strength: Amount = 1.5
 
 
@@ -216,7 +150,7 @@ class Layer(Part):
 
 
 class Convolution(Part):
-    kernel: Annotated[int, Must("an odd number of at least 1", lambda size: size > 0 and size % 2)] = 3
+    kernel: Annotated[int, must_be("an odd number of at least 1", lambda words: words > 0 and words % 2)] = 3
 
 
 class Channel(Part):
@@ -225,7 +159,7 @@ class Channel(Part):
 
 
 class Positions(Part):
-    length: OptionalCount = None
+    length: Count | None = None
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -245,17 +179,17 @@ class Phrases(Group):
 
 class Classifier(Part):
     name: ModelName
-    after: OptionalText = None
+    after: Text | None = None
     word_dropout: DropShare = 0.0
     embedding: Embedding
     phrases: Phrases | None = None
     channels: dict[str, Channel] | None = None
     convolution: Convolution | None = None
     positions: Positions
-    layers: Annotated[int, Field(ge=0, le=1000)]
+    layers: Annotated[Natural, Field(le=1000)]
     layer: Layer
     pooling: Part
-    width: OptionalCount
+    width: Count | None
     dropout: Share
 
     def check(self) -> None:
@@ -272,10 +206,10 @@ class Classifier(Part):
 
 class EncoderDecoder(Part):
     name: ModelName
-    after: OptionalText = None
+    after: Text | None = None
     width: Count
     hidden: Count
-    layers: Annotated[int, Field(ge=1, le=1000)]
+    layers: Annotated[Count, Field(le=1000)]
     cell: Literal["gru", "lstm"]
     dropout: Share
     score: Part | None
@@ -287,7 +221,7 @@ class EncoderDecoder(Part):
 class Glove(Group):
     source: Literal["auto", "wheel", "official", "torchtext"]
     dim: Count
-    path: OptionalText
+    path: Text | None
 
     def check(self) -> None:
         if self.path and self.source != "auto":
@@ -300,15 +234,13 @@ class Glove(Group):
             raise UserError(f"data.glove.dim={self.dim}: choose one of 50, 100, 200, 300, or give data.glove.path")
 
 
-Even = Annotated[  # because reviews come in pairs
-    int, Must("an even number of at least 2", lambda size: size > 0 and size % 2 == 0)
-]
+Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
 
 
 class Probe(Group):
     """A generated corpus whose labels depend on word order alone."""
 
-    seed: Annotated[int, Field(ge=0)]
+    seed: Natural
     train: Even
     validation: Even
     test: Even
@@ -330,27 +262,26 @@ def check_shares(validation: float, test: float) -> None:
 
 class ReviewData(Group):
     source: Literal["auto", "hub", "packaged", "path", "order_probe"]
-    path: OptionalText
+    path: Text | None
     text_column: Text
     label_column: Text
     label_names: Annotated[
         list[Any] | None,
-        Must(
-            "a list of different names, such as [neg,pos]",
-            lambda names: 1 < len(names) == len({str(name) for name in names}),
+        must_be(
+            "a list of different names, such as [neg,pos]", lambda names: 1 < len(names) == len(set(map(str, names)))
         ),
     ]
-    unlabelled: OptionalText = None
+    unlabelled: Text | None = None
     encoding_errors: Errors
-    hub_timeout: Annotated[int | float, Field(ge=0, le=60)] = 3
+    hub_timeout: Annotated[Amount, Field(le=60)] = 3
     validation_share: InnerShare
     test_share: InnerShare
     tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext"]
-    cache_dir: OptionalText = None
+    cache_dir: Text | None = None
     glove: Glove
-    max_tokens: OptionalCount
+    max_tokens: Count | None
     head_share: Share
-    batch_tokens: OptionalCount
+    batch_tokens: Count | None
     eval_batch_tokens: Count
     word_dropout: DropShare
     pad_to: Count = 1
@@ -370,8 +301,8 @@ class ReviewData(Group):
 
 Lengths = Annotated[
     list[int],
-    Must(
-        "the shortest and the longest length, from 1 to 1000, in ascending order, such as [1,20]",
+    must_be(
+        "the shortest and the longest length, from 1 to 1000, such as [1,20]",
         lambda bounds: len(bounds) == 2 and 1 <= bounds[0] <= bounds[1] <= 1000,
     ),
 ]
@@ -380,7 +311,7 @@ Strings = Annotated[int, Field(ge=1, le=10_000_000)]
 
 class Reverse(Group):
     source: Literal["reverse"]
-    seed: Annotated[int, Field(ge=0)]
+    seed: Natural
     letters: Annotated[int, Field(ge=2, le=26)]
     lengths: Lengths
     test_lengths: Lengths | None = None
@@ -389,29 +320,31 @@ class Reverse(Group):
     test: Strings
     batch_tokens: Count
     eval_batch_tokens: Count
+    word_dropout: Annotated[int | float, Field(ge=0, le=0)] = 0  # for debug=overfit, which sets it for all tasks
 
 
 class Translation(Group):
     source: Literal["auto", "path", "hub", "packaged"]
-    path: OptionalText
+    path: Text | None
     hub: Annotated[
         str | None,
-        Must("owner/name of a dataset at the hub", re.compile(r"\w[\w.-]*/\w[\w.-]*").fullmatch),
+        must_be("owner/name of a dataset at the hub", re.compile(r"\w[\w.-]*/\w[\w.-]*").fullmatch),
     ]
-    hub_config: OptionalText
+    hub_config: Text | None
     languages: Annotated[
         list[str],
-        Must("a list of two different names, such as [en,fr]", lambda names: len(names) == len(set(names)) == 2),
+        must_be("a list of two different names, such as [en,fr]", lambda names: len(names) == len(set(names)) == 2),
     ]
     lower: bool
     min_frequency: Count
-    max_tokens: OptionalCount
-    limit: OptionalCount
+    max_tokens: Count | None
+    limit: Count | None
     encoding_errors: Errors
     validation_share: InnerShare
     test_share: InnerShare
     batch_tokens: Count
     eval_batch_tokens: Count
+    word_dropout: Annotated[int | float, Field(ge=0, le=0)] = 0  # for debug=overfit, which sets it for all tasks
 
     def check(self) -> None:
         given = [name for name in ("path", "hub") if getattr(self, name)]
@@ -431,8 +364,8 @@ class Translation(Group):
 
 
 PairData = Annotated[
-    Annotated[Reverse, Tag("Reverse")] | Annotated[Translation, Tag("Translation")],
-    Discriminator(lambda data: "Reverse" if dict(data).get("source") == "reverse" else "Translation"),
+    Annotated[Reverse, Tag("reverse")] | Annotated[Translation, Tag("translation")],
+    Discriminator(lambda data: "reverse" if "letters" in dict(data) else "translation"),
 ]
 
 
@@ -442,8 +375,8 @@ PairData = Annotated[
 class Logger(Group):
     name: Literal["wandb", "tensorboard", "csv", "none"]
     project: Text = "imdbattn"
-    entity: OptionalText = None
-    group: OptionalText = None
+    entity: Text | None = None
+    group: Text | None = None
     mode: Literal["online", "offline", "disabled"] | None = None
     timeout: Amount = 10
     table_rows: Annotated[int, Field(ge=0, le=10_000)] = 200
@@ -453,65 +386,55 @@ class Logger(Group):
 class Training(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
+    task: str
     seed: Seed
     threads: Annotated[int | None, Field(ge=1, le=1024)] = None
     compile: Literal["inductor", "aot_eager"] | None = None
     test: bool = True
     optim: Optimizer
-    embedding_lr: OptionalAmount
+    embedding_lr: Amount | None
     warmup: Share
     decay: Literal["cosine", "linear", "none"]
-    init: OptionalText = None
+    init: Text | None = None
     label_smoothing: Share
     pictures: bool = True
-    resume: OptionalText = None
+    resume: Text | None = None
     trust: Trust = None
-    save_minutes: OptionalAmount = None
-    patience: OptionalCount
+    save_minutes: Amount | None = None
+    patience: Count | None
     trainer: Trainer
     logger: Logger
     position_scale: Any = None  # read by conf/model alone
 
-    @model_validator(mode="before")
-    @classmethod
-    def kinds_fit(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and (has_pairs(values) or is_encoder_decoder(values)):
-            raise UserError("this model or data is for encoder-decoders: add task=seq2seq")
-        return values
+    def check(self) -> None:
+        if self.init and self.task != "reviews":
+            raise UserError(f"init has no effect with task={self.task}: set init=null")
 
 
-def has_pairs(settings: Mapping[str, Any]) -> bool:
-    data = settings.get("data")
-    return isinstance(data, Mapping) and ("letters" in data or "languages" in data)
-
-
-def is_encoder_decoder(settings: Mapping[str, Any]) -> bool:
-    model = settings.get("model")
-    return isinstance(model, Mapping) and "hidden" in model
-
-
-class ReviewSettings(Training):
-    task: Literal["reviews"] = "reviews"
+class ClassifierSettings(Training):
     choose_by: Literal["accuracy", "loss"] = "accuracy"
     data: ReviewData
     model: Classifier
 
     def check(self) -> None:
-        check_positions(self.model.positions, self.data.max_tokens)
+        super().check()
+        positions, max_tokens = self.model.positions, self.data.max_tokens
+        if positions.target.endswith(".Learned"):
+            if positions.length is None:
+                raise UserError("learned positions need a last position: set data.max_tokens or model.positions.length")
+            if max_tokens is None or max_tokens > positions.length:
+                raise UserError(
+                    f"model.positions.length={positions.length} is too short for data.max_tokens={as_text(max_tokens)}"
+                )
+
+
+class ReviewSettings(ClassifierSettings):
+    task: Literal["reviews"] = "reviews"
+
+    def check(self) -> None:
+        super().check()
         if self.data.unlabelled:
             raise UserError("data.unlabelled has no effect without task=masked_words: omit it")
-
-
-def check_positions(positions: Positions, max_tokens: int | None) -> None:
-    """Raises UserError if positions are learned for shorter reviews than those of `max_tokens`."""
-    if not positions.target.endswith(".Learned"):
-        return
-    if positions.length is None:
-        raise UserError("learned positions need a last position: set data.max_tokens or model.positions.length")
-    if max_tokens is None or max_tokens > positions.length:
-        raise UserError(
-            f"model.positions.length={positions.length} is too short for data.max_tokens={as_text(max_tokens)}"
-        )
 
 
 class Masked(Group):
@@ -519,17 +442,9 @@ class Masked(Group):
     words: Annotated[int, Field(ge=2)]
 
 
-class MaskedWordSettings(Training):
+class MaskedWordSettings(ClassifierSettings):
     task: Literal["masked_words"]
-    choose_by: Literal["accuracy", "loss"] = "accuracy"
     masked: Masked
-    data: ReviewData
-    model: Classifier
-
-    def check(self) -> None:
-        check_positions(self.model.positions, self.data.max_tokens)
-        if self.init:
-            raise UserError("init has no effect with task=masked_words: set init=null")
 
 
 class Seq2SeqSettings(Training):
@@ -538,63 +453,62 @@ class Seq2SeqSettings(Training):
     data: PairData
     model: EncoderDecoder
 
-    @model_validator(mode="before")
-    @classmethod
-    def kinds_fit(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and isinstance(values.get("data"), Mapping):
-            source, model = values["data"].get("source"), values.get("model")
-            if isinstance(model, Mapping) and not is_encoder_decoder(values):
-                name = f"model={model.get('name')}"
-            elif not has_pairs(values):
-                name = f"data.source={source}"
-            elif (source == "reverse") != ("letters" in values["data"]):
-                needed = "reverse" if source == "reverse" else "translation"
-                raise UserError(f"data.source={source} needs settings that data={needed} brings")
-            else:
-                return values
-            raise UserError(
-                f"task=seq2seq cannot use {name}: its data are reverse and translation, its models {', '.join(WRITERS)}"
-            )
-        return values
-
     def check(self) -> None:
-        if self.init:
-            raise UserError("init has no effect with task=seq2seq: set init=null")
+        super().check()
         if self.choose_by == "bleu" and isinstance(self.data, Reverse):
             raise UserError("choose_by=bleu needs words: use data=translation")
 
 
 Settings = ReviewSettings | MaskedWordSettings | Seq2SeqSettings
+TASKS: dict[Any, type[Settings]] = {
+    "reviews": ReviewSettings,
+    "masked_words": MaskedWordSettings,
+    "seq2seq": Seq2SeqSettings,
+}
 
 
-# --- the other commands -----------------------------------------------------------------------------------------------
+def check_task(settings: Mapping[str, Any]) -> str:
+    """Returns the task. Raises UserError if it is unknown, or if the data or the model are those of another task."""
+    task = str(settings.get("task", "reviews"))
+    if task not in TASKS:
+        raise UserError(f"task={task} must be one of {', '.join(TASKS)}")
+    data, model = (keys if isinstance(keys := settings.get(group), Mapping) else () for group in ("data", "model"))
+    for_pairs = ("letters" in data or "languages" in data, "hidden" in model)
+    if task == "seq2seq" and not all(for_pairs):
+        raise UserError(f"task=seq2seq needs data=reverse or translation, and one of the models {', '.join(WRITERS)}")
+    if task != "seq2seq" and any(for_pairs):
+        raise UserError("this model or data is for encoder-decoders: add task=seq2seq")
+    return task
 
 
-class GloveHere(Group):
+# --- the other commands; None is the run's own setting ----------------------------------------------------------------
+
+
+class LocalGlove(Group):
     source: Literal["auto", "wheel", "official", "torchtext"] | None = None
-    dim: OptionalCount = None
-    path: OptionalText = None
+    dim: Count | None = None
+    path: Text | None = None
 
 
-class DataHere(Group):
-    """Locations of files on this machine. None is the run's own."""
+class LocalData(Group):
+    """Locations of files on this machine."""
 
-    cache_dir: OptionalText = None
-    glove: GloveHere
+    cache_dir: Text | None = None
+    glove: LocalGlove
 
 
-class OtherData(DataHere):
-    path: OptionalText
+class OtherData(LocalData):
+    path: Text | None
     source: Literal["auto", "hub", "packaged", "path"] | None
-    text_column: OptionalText
-    label_column: OptionalText
+    text_column: Text | None
+    label_column: Text | None
     encoding_errors: Errors | None
-    max_tokens: OptionalCount
+    max_tokens: Count | None
     test_lengths: Lengths | None
 
 
 class Evaluate(Group):
-    run: OptionalText
+    run: Text | None
     split: Literal["train", "validation", "test"]
     trust: Trust
     data: OtherData
@@ -602,14 +516,14 @@ class Evaluate(Group):
 
 
 class Predict(Group):
-    run: OptionalText
+    run: Text | None
     text: Any
-    file: OptionalText
+    file: Text | None
     trust: Trust
     explain: bool
-    beams: Annotated[int, Field(ge=1, le=100)]
-    length_penalty: Annotated[int | float, Field(ge=0, le=10)]
-    data: DataHere
+    beams: Annotated[Count, Field(le=100)]
+    length_penalty: Annotated[Amount, Field(le=10)]
+    data: LocalData
 
     def check(self) -> None:
         if self.text is not None and self.file is not None:
@@ -618,13 +532,13 @@ class Predict(Group):
 
 class Picture(Group):
     picture: Literal["positions", "attention", "scaling"]
-    run: OptionalText
+    run: Text | None
     text: Any
-    row: Annotated[int | None, Field(ge=0)]
-    words: Annotated[int, Field(ge=1, le=200)]
-    out: OptionalText
+    row: Natural | None
+    words: Annotated[Count, Field(le=200)]
+    out: Text | None
     trust: Trust
-    data: DataHere
+    data: LocalData
 
     def check(self) -> None:
         if self.picture == "attention" and (self.text is None) == (self.row is None):
@@ -633,25 +547,22 @@ class Picture(Group):
 
 class Compare(Group):
     runs: Any
-    out: OptionalText
+    out: Text | None
     split: Literal["test", "validation"] | None
-    against: OptionalText
+    against: Text | None
     resamples: Annotated[int, Field(ge=100, le=1_000_000)]
     seed: Seed
-    disagreements: Annotated[int, Field(ge=0)]
+    disagreements: Natural
     words: Annotated[
-        dict[str, list[Text]],
-        Must(
-            "names (other than length) with a list of words each, such as {not: [not, n't]}",
-            lambda words: "length" not in words and all(words.values()),
-        ),
+        dict[str, Annotated[list[Text], Field(min_length=1)]],
+        must_be("lists of words with names other than length", lambda words: "length" not in words),
     ]
 
 
 class Dashboard(Group):
-    entity: OptionalText
+    entity: Text | None
     project: Text
-    group: OptionalText
+    group: Text | None
     by: Text
     timeout: Amount
     dry_run: bool
@@ -672,12 +583,7 @@ def validate(settings: Mapping[str, Any], extra: Literal["allow"] | None = None)
 
     Raises UserError that names the first setting with a wrong value, and what it must be.
     """
-    tasks = {kind.model_fields["task"].annotation: kind for kind in get_args(Settings)}
-    names = {get_args(annotation)[0]: kind for annotation, kind in tasks.items()}
-    task = settings.get("task", "reviews")
-    if not isinstance(task, str) or task not in names:
-        raise UserError(f"task={as_text(task)} must be one of {', '.join(names)}")
-    return validate_as(names[task], settings, extra)
+    return validate_as(TASKS[check_task(settings)], settings, extra)
 
 
 def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any], extra: Literal["allow"] | None = None) -> AnyGroup:
@@ -694,16 +600,18 @@ def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any], extra: Litera
 def in_one_line(errors: ValidationError, settings: Any) -> str:
     """The first error, as `key=value must be ...`."""
     error, keys = errors.errors()[0], []
-    for part in error["loc"]:  # which also names members of unions
-        if isinstance(settings, Mapping) and part in settings:
+    for part in error["loc"]:
+        with suppress(KeyError, IndexError, TypeError):  # the name of a union's member is not a key
             settings = settings[part]
             keys.append(str(part))
+    key = ".".join(keys)
     if error["type"] == "missing":
-        return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
+        return ".".join([*keys, str(error["loc"][-1])]) + " is missing"
     if error["type"] == "extra_forbidden":
-        return f"there is no setting {'.'.join(keys)}"
-    words = error["msg"] if error["type"] == "described" else "a group of settings"
-    return f"{'.'.join(keys)}={as_text(settings)} must be {words}"
+        return f"there is no setting {key}"
+    if error["type"] == "model_type":
+        return f"{key}={as_text(settings)} must be a group of settings"
+    return f"{key}={as_text(settings)} {re.sub(r'^(Input|List) should', 'must', error['msg'])}"
 
 
 def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> Settings:

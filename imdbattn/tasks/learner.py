@@ -32,7 +32,7 @@ TABLES = ("offset_RD", "table_HD")  # parameters of which a batch uses few rows:
 
 
 def parameter_groups(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
-    """Parameter groups of a net: tables of vectors have a group with `lazy`, which LazyAdamW uses, and learning rate lr.
+    """Parameter groups: tables of vectors have a group with `lazy`, which LazyAdamW uses, and learning rate lr.
 
     lr: None is that of the optimizer.
     """

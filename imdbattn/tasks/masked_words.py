@@ -1,7 +1,7 @@
 """The task `masked_words`: pretraining of a classifier's encoder on the words of reviews, without their labels.
 
-Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N reviews of a split, R words whose vectors
-are trained, G words that may be masked.
+Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N reviews of a split, R words whose
+vectors are trained, G words that may be masked.
 """
 
 from dataclasses import dataclass

@@ -1,16 +1,16 @@
 """A W&B workspace with panels for what `imdbattn.tracking` and Lightning log."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from imdbattn.errors import UserError
+from imdbattn.settings.schema import Dashboard
 from imdbattn.tracking.wandb_run import unreachable
 
 CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
 PICTURES = ("learning_curves", "positions", "attention", "page")
 
 
-def workspace(settings: Mapping[str, Any]) -> Any:
+def workspace(settings: Dashboard) -> Any:
     """The workspace, not yet saved. Raises UserError without the extra `dashboard`."""
     try:
         import wandb_workspaces.reports.v2 as wr
@@ -18,7 +18,7 @@ def workspace(settings: Mapping[str, Any]) -> Any:
     except ModuleNotFoundError as error:
         raise UserError("the dashboard needs a package: pip install 'imdbattn[dashboard]'") from error
     grouped: dict[str, Any] = {
-        "groupby": wr.Config(str(settings["by"])),
+        "groupby": wr.Config(settings.by),
         "groupby_aggfunc": "mean",
         "groupby_rangefunc": "stddev",
         "max_runs_to_show": 500,
@@ -65,10 +65,10 @@ def workspace(settings: Mapping[str, Any]) -> Any:
             table("comparison/pairs"),
         ],
     }
-    group = settings["group"]
+    group = settings.group
     return ws.Workspace(
-        entity=str(settings["entity"] or ""),
-        project=str(settings["project"]),
+        entity=settings.entity or "",
+        project=settings.project,
         name="The ladder" if group is None else f"The ladder: {group}",
         sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()],
         settings=ws.WorkspaceSettings(max_runs=100),

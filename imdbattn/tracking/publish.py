@@ -42,14 +42,12 @@ def publish_run(folder: Path, metrics: Mapping[str, Any]) -> None:
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
 
 
-def publish_comparison(
-    comparison: Mapping[str, Any], out: Path, logger_settings: Mapping[str, Any], group: str | None
-) -> None:
+def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings: Any, group: str | None) -> None:
     """Log a comparison as a W&B run named `comparison`, if the logger is W&B.
 
     out: folder of its comparison.html and figures/*.png. group: W&B group; None is that of the settings.
     """
-    if logger_settings["name"] != "wandb":
+    if logger_settings.name != "wandb":
         return
     config = {key: comparison[key] for key in ("split", "test_set", "fingerprint", "reviews", "method")}
     with logged_errors("the comparison's results"):

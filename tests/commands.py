@@ -1,0 +1,24 @@
+"""Commands as functions, for tests that need no process, and settings with other values."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from imdbattn.runs.score import load_predictor, predict
+from imdbattn.settings.schema import Predict, Settings, validate
+
+
+def label_texts(cfg: Predict, texts: Sequence[str]) -> tuple[list[Any], Path]:
+    """The result of `imdbattn.predict` for each text, and the run folder."""
+    predictor, folder = load_predictor(cfg)
+    return list(predict(predictor, texts, cfg)), folder
+
+
+def changed(cfg: Settings, values: Mapping[str, Any]) -> Settings:
+    """The settings of a training run with other values of these dotted keys."""
+    settings = OmegaConf.create(cfg.model_dump())
+    for key, value in values.items():
+        OmegaConf.update(settings, key, value)
+    return validate(OmegaConf.to_container(settings), extra="allow")
