@@ -19,11 +19,7 @@ class Progress(L.Callback):
 
     def __init__(self) -> None:
         self.bar: tqdm | None = None
-        self.ended_epoch = 0  # the epoch whose line is not written yet, counted from 1; 0 for none
-        self.val_scores: dict[str, float] = {}
-
-    def on_train_epoch_start(self, trainer, module) -> None:
-        self.write_line(trainer)
+        self.val_scores: dict[str, float] = {}  # of this epoch; empty before its validation
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps  # reading the loss waits for a GPU
@@ -31,8 +27,8 @@ class Progress(L.Callback):
             return
         if self.bar is None:  # disable=None: without a terminal
             layout = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
-            name, total = epoch_name(trainer, trainer.current_epoch + 1), trainer.num_training_batches
-            self.bar = tqdm(desc=name, total=total, bar_format=layout, leave=False, disable=None)
+            total = trainer.num_training_batches
+            self.bar = tqdm(desc=epoch_name(trainer), total=total, bar_format=layout, leave=False, disable=None)
         loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
         self.bar.update(batch_idx + 1 - self.bar.n)
         self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
@@ -42,10 +38,15 @@ class Progress(L.Callback):
 
     def on_train_epoch_end(self, trainer, module) -> None:
         self.close()
-        self.ended_epoch = trainer.current_epoch + 1
-
-    def on_train_end(self, trainer, module) -> None:
-        self.write_line(trainer)
+        sums_3 = trainer.strategy.reduce(torch.stack(module.epoch_sums).sum(0), reduce_op="sum")
+        loss, _, answers = sums_3.tolist()
+        line = f"{epoch_name(trainer)}  train loss {loss / answers:.4f}"
+        if scores := self.val_scores:
+            line += f"  val loss {scores['loss']:.4f}, accuracy {100 * scores['accuracy']:.2f} %"
+            line += f", BLEU {scores['bleu']:.1f}" if "bleu" in scores else ""
+        if trainer.is_global_zero:
+            log.info(line)
+        self.val_scores = {}
 
     def on_exception(self, trainer, module, exception) -> None:
         self.close()
@@ -55,21 +56,10 @@ class Progress(L.Callback):
             self.bar.close()
         self.bar = None
 
-    def write_line(self, trainer) -> None:
-        """Called when the next epoch begins: the training loss is logged after `on_train_epoch_end`."""
-        if self.ended_epoch and trainer.is_global_zero:
-            train_loss = trainer.callback_metrics["train/loss"]
-            line = f"{epoch_name(trainer, self.ended_epoch)}  train loss {train_loss:.4f}"
-            if scores := self.val_scores:
-                line += f"  val loss {scores['loss']:.4f}, accuracy {100 * scores['accuracy']:.2f} %"
-                line += f", BLEU {scores['bleu']:.1f}" if "bleu" in scores else ""
-            log.info(line)
-        self.ended_epoch, self.val_scores = 0, {}
 
-
-def epoch_name(trainer: L.Trainer, number: int) -> str:
-    last = trainer.max_epochs or -1
-    return f"epoch {number}/{last}" if last > 0 else f"epoch {number}"
+def epoch_name(trainer: L.Trainer) -> str:
+    name, last = f"epoch {trainer.current_epoch + 1}", trainer.max_epochs or -1
+    return f"{name}/{last}" if last > 0 else name
 
 
 class Throughput(L.Callback):

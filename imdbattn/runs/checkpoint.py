@@ -65,7 +65,7 @@ class Stopped(SystemExit):
 
 
 class ResumeCheckpoint(L.Callback):
-    """Saves before each epoch, every `minutes` within an epoch, at the end, and after a signal, which it stops for.
+    """Saves before each epoch, every `minutes` (or None) within an epoch, at the end, and after a signal.
 
     It must be the first callback: a resumed run repeats what the others do when an epoch begins. Raises Stopped after
     a signal, and UserError instead of saving weights that are not finite.
@@ -73,10 +73,8 @@ class ResumeCheckpoint(L.Callback):
     Args:
         folder: the run's.
         fingerprints: of the splits.
-        stop_on_nan: checks the losses before each save.
-        minutes: between two saves within an epoch; None saves between epochs only.
-        begin: called once, when Lightning has accepted everything: writes the run's first files and sets the trainer's
-            loggers. Nothing is written or deleted before.
+        begin: writes the run's first files and sets the trainer's loggers. It is called once Lightning has accepted
+            all settings and the checkpoint; nothing is written or deleted before.
     """
 
     def __init__(
@@ -245,7 +243,7 @@ def not_started(progress: Any) -> Iterator[None]:
 
 
 def strongest(trainer: L.Trainer, request: int) -> int:
-    """The largest request of all processes, so that they do the same."""
+    """The largest request of all processes."""
     if trainer.world_size == 1:
         return request
     largest = torch.tensor(request, device=trainer.strategy.root_device)

@@ -107,7 +107,13 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
             module = task.load(cfg, Path(best.best_model_path), corpus)
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
-        scores = score(trainer, module, data, cfg.test)
+        loggers, trainer.loggers = trainer.loggers, []  # these scores are not a point of the learning curve
+        trainer.validate(module, data, verbose=False)
+        trainer.loggers = loggers
+        scores = {"validation": module.scores}
+        if cfg.test:
+            trainer.test(module, data, verbose=False)
+            scores["test"] = module.scores
         for split, split_scores in scores.items():
             metrics |= score_facts("val" if split == "validation" else split, split_scores)
 
@@ -192,15 +198,3 @@ def training_facts(trainer: L.Trainer, module: Learner, throughput: Throughput, 
         "tokens_per_s": throughput.rate,
         **start,
     }
-
-
-def score(trainer: L.Trainer, module: Learner, data: BatchData, test: bool) -> dict[str, Any]:
-    """The scores of the validation split and, if `test`, of the test split."""
-    loggers, trainer.loggers = trainer.loggers, []  # this is not a point of the learning curve
-    trainer.validate(module, data, verbose=False)
-    trainer.loggers = loggers
-    scores = {"validation": module.scores}
-    if test:
-        trainer.test(module, data, verbose=False)
-        scores["test"] = module.scores
-    return scores
