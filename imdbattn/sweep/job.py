@@ -31,7 +31,7 @@ from imdbattn.settings.schema import Settings, validate
 log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
-STARTED = ("config.yaml", "environment.json")  # files of a run that has started
+START_FILES = ("config.yaml", "environment.json")  # files of a run that has started
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 PATIENCE = 20  # seconds that a job has to save its state; SLURM kills after 30
 
@@ -49,11 +49,11 @@ def run_job(cfg: DictConfig) -> float | None:
             status, metrics = train_or_keep(folder, validate(plain_dict(cfg)))
     except Exception as error:  # any exception: the other jobs have to run
         reason = " ".join(str(error).split()) or type(error).__name__
-        note(folder.name, "failed", reason)
+        record(folder.name, "failed", reason)
         log.error("failed  %s: %s", folder.name, reason)
         return None
     except BaseException:  # Ctrl-C or SIGTERM
-        note(folder.name, "failed", "stopped with its sweep")
+        record(folder.name, "failed", "stopped with its sweep")
         raise
     test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
     log.info("%s    %s: validation %.2f %%%s", status, folder.name, 100 * metrics["val_accuracy"], test)
@@ -63,43 +63,44 @@ def run_job(cfg: DictConfig) -> float | None:
 def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Status and metrics of a job. Raises UserError if it fails."""
     status = "kept"
-    if lacking := missing(folder, settings):
-        note(folder.name, "started")
+    if part := missing(folder, settings):
+        record(folder.name, "started")
         resume = resumable(folder, settings)
-        why = " (resumes from its last checkpoint)" if resume else f" (it has no {lacking})"
-        log.info("run     %s: %s%s", folder.name, " ".join(swept()), why if (folder / "config.yaml").exists() else "")
+        state = "resumes from its last checkpoint" if resume else f"it has no {part}"
+        suffix = f" ({state})" if (folder / "config.yaml").exists() else ""
+        log.info("run     %s: %s%s", folder.name, " ".join(varied_overrides()), suffix)
         train(folder, settings, resume)
-        if not is_debug(settings.model_dump()) and (lacking := missing(folder, settings)):
-            raise UserError(f"it ended without {lacking}")
+        if not is_debug(settings.model_dump()) and (part := missing(folder, settings)):
+            raise UserError(f"it ended without {part}")
         status = "done"
     if status == "done" or folder.name not in jobs_of(sweep_dir()):
-        note(folder.name, status)
+        record(folder.name, status)
     return status, read_json(folder / results_file(settings.model_dump()))
 
 
-def swept() -> list[str]:
+def varied_overrides() -> list[str]:
     """The overrides in which this job differs from the others."""
     common = {o.lower() for o in OmegaConf.load(sweep_dir() / "multirun.yaml").hydra.overrides.task}
     return [override for override in HydraConfig.get().overrides.task if override.lower() not in common]
 
 
 def missing(folder: Path, settings: Settings) -> str:
-    """What `folder` lacks of a finished run with these settings; an empty string if nothing."""
+    """The first part of a finished run with these settings that `folder` does not have; an empty string for none."""
     if not (folder / "metrics.json").exists():
         return "metrics.json"
     splits = ("validation", "test") if settings.test else ("validation",)
     tables = [name for split in splits for name in SPLIT_FILES[split]]
-    return check(folder, settings, "metrics.json", *STARTED, "checkpoints/best.ckpt", *tables)
+    return unusable(folder, settings, "metrics.json", *START_FILES, "checkpoints/best.ckpt", *tables)
 
 
 def resumable(folder: Path, settings: Settings) -> bool:
     """Whether `folder` holds an unfinished run with a readable last checkpoint, on the present data."""
     finished = (folder / "metrics.json").exists()
-    return not finished and not check(folder, settings, *STARTED, "checkpoints/last.ckpt")
+    return not finished and not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
 
 
-def check(folder: Path, settings: Settings, *names: str) -> str:
-    """The first of the files that cannot be read, or that the data differ; an empty string if neither is the case."""
+def unusable(folder: Path, settings: Settings, *names: str) -> str:
+    """Which of the files cannot be read, or that the data have changed; an empty string if all can be used."""
     import pyarrow.parquet as pq
 
     read = {".json": read_json, ".yaml": read_settings, ".ckpt": check_archive, ".parquet": pq.ParquetFile}
@@ -212,7 +213,7 @@ def group_of(sweep: Path) -> str:
     return "-".join(sweep.resolve().parts[-2:])
 
 
-def note(job: str, status: str, reason: str = "") -> None:
+def record(job: str, status: str, reason: str = "") -> None:
     """Append a line about a job to sweep.jsonl; short lines that several processes append do not mix."""
     with (sweep_dir() / LOG).open("a") as file:
         file.write(json.dumps({"job": job, "status": status, "reason": reason}) + "\n")
