@@ -77,9 +77,8 @@ class SweepReport(Callback):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the finally clauses
         with writing_into(sweep, WAY_OUT):
             (sweep / LOG).write_text("")
-            OmegaConf.save(
-                config, sweep / "multirun.yaml"
-            )  # for varied_overrides(); only Hydra's basic sweeper writes it itself
+            # For `varied_overrides`. Of Hydra's sweepers only the basic one writes it.
+            OmegaConf.save(config, sweep / "multirun.yaml")
         if config.task != "seq2seq" and config.data.source == "auto" and not config.data.path:
             from imdbattn.data.reviews import find_source
 
