@@ -645,7 +645,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
     "BLEU of letters": (typed("choose_by=bleu"), "choose_by=bleu needs words: use data=translation"),
     **{
-        value: (typed(*value.split(" ")), re.escape(value.split(" ")[-1].partition("=")[0]) + f"=.* must {words}")
+        value: (typed(*value.split(" ")), re.escape(value.split(" ")[-1].partition("=")[0]) + rf"\S*=.* must {words}")
         for value, words in {
             "choose_by=luck": "be 'accuracy', 'loss' or 'bleu'",
             "model.cell=rnn": "be 'gru' or 'lstm'",
@@ -666,6 +666,10 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
             "data.batch_tokens=0": "be greater than or equal to 1",
             "data.batch_tokens=null": "be a valid integer",
             "data=translation data.min_frequency=0": "be greater than or equal to 1",
+            "data.test=1000000000000": "be less than or equal to 10000000",
+            "data.lengths=[1.5,2]": "be a valid integer",
+            "data=translation data.hub=/etc/passwd": "be owner/name of a dataset at the hub",
+            "data=translation data.hub=../data": "be owner/name of a dataset at the hub",
             "data=translation data.languages=[en]": "be a list of two different names",
             "data=translation data.languages=[en,en]": "be a list of two different names",
             "data=translation data.lower=maybe": "be a valid boolean",
