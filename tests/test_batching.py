@@ -17,7 +17,8 @@ from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, default_b
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
-from imdbattn.tasks.build import build_data
+from imdbattn.settings.schema import validate
+from imdbattn.tasks.reviews import review_loaders
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 
@@ -215,11 +216,11 @@ def test_the_size_of_a_batch_is_decided_once_and_written_down(settings, small, t
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
     corpus = prepare(cfg.data)
-    assert metrics["steps"] == len(build_data(recorded, corpus).train_dataloader())
+    assert metrics["steps"] == len(review_loaders(validate(recorded), corpus).train_dataloader())
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
-    assert build_data(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
+    assert review_loaders(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
-        assert resumed(cfg, [typed], tmp_path) == recorded
+        assert resumed(cfg.model_dump(), [typed], tmp_path) == recorded
     other = settings(*small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")
     with pytest.raises(UserError, match=r"data\.batch_tokens is 512 there and 1024 here"):
-        resumed(other, ["data.batch_tokens=1024"], tmp_path)
+        resumed(other.model_dump(), ["data.batch_tokens=1024"], tmp_path)
