@@ -167,7 +167,9 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     if maps:
         figure.colorbar(image, ax=maps, pad=0.01, shrink=0.5, format="{x:g} %")
         figure.supylabel("query", fontsize=10)
-        figure.supxlabel("key; above each map: effective number of keys, from the mean entropy of the queries", fontsize=10)
+        figure.supxlabel(
+            "key; above each map: effective number of keys, from the mean entropy of the queries", fontsize=10
+        )
     return figure
 
 
