@@ -18,7 +18,7 @@ from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.settings.schema import validate
-from imdbattn.tasks.reviews import review_loaders
+from imdbattn.tasks.reviews import TASK
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 
@@ -216,9 +216,9 @@ def test_the_size_of_a_batch_is_decided_once_and_written_down(settings, small, t
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
     corpus = prepare(cfg.data)
-    assert metrics["steps"] == len(review_loaders(validate(recorded), corpus).train_dataloader())
+    assert metrics["steps"] == len(TASK.loaders(validate(recorded), corpus).train_dataloader())
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
-    assert review_loaders(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
+    assert TASK.loaders(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
         assert resumed(cfg.model_dump(), [typed], tmp_path) == recorded
     other = settings(*small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")

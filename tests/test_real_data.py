@@ -5,7 +5,7 @@ import pytest
 from imdbattn.data.corpus import prepare
 from imdbattn.data.sampling import Batches, TrainBatches
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.reviews import review_loaders
+from imdbattn.tasks.reviews import TASK
 
 pytestmark = pytest.mark.slow
 PACKAGED = ("data.source=packaged", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false")
@@ -15,7 +15,7 @@ def test_real_reviews_pad_less_than_two_percent_and_their_words_are_known(settin
     corpus = prepare(data_settings(*PACKAGED))
     assert corpus.facts["known_tokens"] >= 0.996
     for overrides in ((), ("data.max_tokens=256",), ("data.word_dropout=0.9",)):
-        assert review_loaders(settings(*PACKAGED, *overrides), corpus).batch_tokens == 8192
+        assert TASK.loaders(settings(*PACKAGED, *overrides), corpus).batch_tokens == 8192
     for word_dropout in (0.0, 0.5):
         batches = Batches(corpus.splits["train"], max_tokens=512, head_share=0.75, word_dropout=word_dropout)
         lengths = batches.lengths_N()
