@@ -402,11 +402,11 @@ def test_resume_alone_goes_on_with_a_runs_own_task_and_settings(ran, composed):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["task=reviews"], "task is seq2seq there and reviews here"),
-        (["task=seq2seq", "model.hidden=17"], "model.hidden is 16 there and 17 here"),
-        (["task=seq2seq", "model=seq2seq"], "model.name is seq2seq_attention there and seq2seq here"),
-        (["task=seq2seq", "data=translation"], "data.languages is None there"),
-        (["model=base"], "model.* is .* there and .* here"),
+        (["task=reviews"], "task=seq2seq, not reviews"),
+        (["task=seq2seq", "model.hidden=17"], "model.hidden=16, not 17"),
+        (["task=seq2seq", "model=seq2seq"], "model.name=seq2seq_attention, not seq2seq"),
+        (["task=seq2seq", "data=translation"], "data.languages=None, not"),
+        (["model=base"], "model.*=.*, not .*"),
     ],
 )
 def test_another_task_model_or_data_is_not_gone_on_with(ran, composed, words, named):
@@ -417,7 +417,7 @@ def test_another_task_model_or_data_is_not_gone_on_with(ran, composed, words, na
 
 def test_a_run_on_reviews_does_not_go_on_as_an_encoder_decoder(trained, composed):
     folder, _ = trained("mean")
-    with pytest.raises(UserError, match="task is reviews there and seq2seq here"):
+    with pytest.raises(UserError, match="task=reviews, not seq2seq"):
         resumed(composed("task=seq2seq"), ["task=seq2seq"], folder)
 
 
