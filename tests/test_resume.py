@@ -374,7 +374,7 @@ def test_a_checkpoint_that_cannot_serve_is_named(stopped, damage, capsys):
 
 def test_a_run_that_is_still_active_is_left_alone(stopped, monkeypatch):
     cfg, folder = stopped
-    monkeypatch.setattr("imdbattn.runs.fit.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("imdbattn.runs.start.LOCK_SECONDS", 0.1)
     with FileLock(folder / ".lock"):
         refused(cfg, folder, "another run is active in .*: wait for it")
 
