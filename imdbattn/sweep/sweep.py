@@ -59,7 +59,7 @@ class SweepReport(Callback):
         sweep = Path(str(config.hydra.sweep.dir))
         refuse_credentials(OmegaConf.to_container(config, resolve=False))  # multirun.yaml will hold them
         if config.resume == "":
-            raise UserError("resume= must be text of at least one character, or null")
+            raise UserError("resume= must be text of at least one character")
         if config.resume and not (sweep / LOG).exists():
             raise UserError(f"resume={config.resume}: {sweep} is not a sweep folder, it has no {LOG}")
         self.earlier = {name: (sweep / name).read_bytes() for name in FILES if (sweep / name).is_file()}
