@@ -680,7 +680,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     "a file of strings": (typed("data.source=path"), r"data\.source=path must be 'reverse'"),
     "a score that is none": (
         typed("model.score._target_=torch.nn.Linear"),
-        r"model\.score\._target_=torch\.nn\.Linear compares no query with keys: choose Dot, ScaledDot",
+        r"model\.score\._target_=torch\.nn\.Linear does not compare a query with keys: choose Dot, ScaledDot",
     ),
     "a score that is a function": (
         typed("model.score._target_=imdbattn.nn.scores.masked_softmax"),
