@@ -14,30 +14,31 @@ import ctypes
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.common import settings
-from imdbattn.data.corpus import prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import as_tensor
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically
 from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predictions
-from imdbattn.runs.environment import environment
+from imdbattn.runs.environment import environment, version
 from imdbattn.runs.resume import pinned
-from imdbattn.settings import SPLIT_FILES, quoted
-from imdbattn.tasks.learner import Scores
+from imdbattn.runs.score import run_facts, score_facts
+from imdbattn.settings.cli import quote
+from imdbattn.settings.schema import ReviewData, validate_as
+from imdbattn.tasks.reviews import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
 FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
@@ -46,7 +47,7 @@ FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
 class Task(NamedTuple):
     """The reviews, as ids and as words."""
 
-    data: dict[str, Any]  # settings, as config.yaml has them
+    data: ReviewData
     corpus: ReviewCorpus
     words: dict[str, list[str]]  # of each split; a review is one string with spaces between the words
 
@@ -214,20 +215,21 @@ def read(overrides: Sequence[str]) -> Task:
     """The corpus of a training run with these settings."""
     paths = ("data.path", "data.glove.path", "data.cache_dir")
     try:
-        cfg = settings("data.source=packaged", *(quoted(override, paths) for override in overrides))
+        cfg = settings("data.source=packaged", *(quote(override, paths) for override in overrides))
     except HydraException as error:
         raise UserError(str(error).splitlines()[0]) from error
-    corpus = prepare(cfg["data"])
-    data = pinned({"data": cfg["data"]}, corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
+    corpus = prepare(cfg.data)
+    whole = {"max_tokens": None, "word_dropout": 0.0}
+    data = validate_as(ReviewData, pinned(cfg.model_dump(), corpus.source)["data"] | whole)
     source = find_source(data)
-    shares = {name: data[f"{name}_share"] for name in ("validation", "test")}
+    shares = {"validation": data.validation_share, "test": data.test_share}
     reviews = cut_reviews(source.load(), source.name, shares)
-    tokenizer = Tokenizer(data["tokenizer"], corpus.glove.words)
-    words = {
-        name: [" ".join(word.text for word in tokenizer.words(text)) for text in split.texts]
-        for name, split in reviews.splits.items()
-    }
-    return Task(data, corpus, words)
+    tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
+    return Task(data, corpus, {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()})
+
+
+def words_of(texts: Iterable[str], tokenizer: Tokenizer) -> list[str]:
+    return [" ".join(word.text for word in tokenizer.words(text)) for text in texts]
 
 
 def scores_of(model: Model, features: Features, task: Task, split: str) -> Scores:
@@ -235,19 +237,21 @@ def scores_of(model: Model, features: Features, task: Task, split: str) -> Score
     return Scores(torch.arange(len(ids)), ids.labels, ids.lengths, torch.from_numpy(logits_NC))
 
 
-def run(cfg: Mapping[str, Any], task: Task, folder: Path) -> dict[str, Any]:
+def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
     """Fits a baseline, chooses by validation, scores test once, writes the run folder; returns its metrics."""
-    baseline = BASELINES[cfg["model"]["name"]]
+    baseline = BASELINES[name]
+    described = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
+    cfg = OmegaConf.create({"seed": seed, "model": described, "data": task.data.model_dump()})
     start = time.perf_counter()
     features = baseline.features(task)
     counting = time.perf_counter() - start
     tried = []
     for value in baseline.grid:
         start = time.perf_counter()
-        model = baseline.fit(features, task, value, cfg["seed"])
+        model = baseline.fit(features, task, value, seed)
         seconds = counting + time.perf_counter() - start
         tried.append((value, model, scores_of(model, features, task, "validation"), seconds))
-    value, model, validation, seconds = max(tried, key=lambda found: found[2].accuracy)
+    value, model, validation, seconds = max(tried, key=lambda one: one[2].accuracy)
     scores = {"validation": validation, "test": scores_of(model, features, task, "test")}
     metrics = run_facts(cfg, task.corpus) | {
         "parameters": model.parameters,
@@ -258,15 +262,14 @@ def run(cfg: Mapping[str, Any], task: Task, folder: Path) -> dict[str, Any]:
         **score_facts("val", scores["validation"]),
         **score_facts("test", scores["test"]),
     }
-    corpus = task.corpus
-    scored = {name: (found, corpus.splits[name].rows, corpus.texts(name)) for name, found in scores.items()}
+    scored = {name: (scores[name], task.corpus.splits[name].rows, task.corpus.texts(name)) for name in scores}
     write(folder, cfg, scored, metrics, ("scikit-learn", FASTTEXT))
     return metrics
 
 
 def write(
     folder: Path,
-    cfg: Mapping[str, Any],
+    cfg: DictConfig,
     scored: Mapping[str, tuple[Scores, np.ndarray, Path]],
     metrics: Mapping[str, Any],
     packages: Sequence[str] = (),
@@ -278,7 +281,7 @@ def write(
     """
     make_folder(folder, "choose another --folder")
     (folder / "metrics.json").unlink(missing_ok=True)  # of an earlier run into the same folder
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(cfg))
     facts = environment()
     facts["versions"] |= {package: version(package) for package in packages}
     write_json(folder / "environment.json", facts)
@@ -289,13 +292,6 @@ def write(
     write_json(folder / "metrics.json", metrics)
 
 
-def version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], folder: Path) -> Iterator[dict]:
     """The metrics of each baseline and seed. Raises UserError for wrong settings."""
     if "fasttext" in names and version(FASTTEXT) is None:
@@ -303,10 +299,8 @@ def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]
         names = [name for name in names if name != "fasttext"]
     task = read(overrides)
     for name in names:
-        baseline = BASELINES[name]
-        model = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
         for seed in seeds if name == "fasttext" else seeds[:1]:
-            yield run({"seed": seed, "model": model, "data": task.data}, task, folder / f"{name}-s{seed}")
+            yield run(name, seed, task, folder / f"{name}-s{seed}")
 
 
 def row(metrics: Mapping[str, Any]) -> str:

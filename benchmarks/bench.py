@@ -30,8 +30,10 @@ def rows(part: str) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(PARTS)}")
     parts = parser.parse_args().parts
+    if unknown := set(parts) - PARTS.keys():
+        parser.error(f"there is no part {min(unknown)}: choose from {', '.join(PARTS)}")
     results = []
     for part in parts or PARTS:
         start = time.perf_counter()
@@ -40,8 +42,8 @@ def main() -> None:
     print(markdown(results), end="")
     folder = Path(__file__).parent
     if parts and (folder / "results.json").exists():
-        earlier = {values["name"]: Row(**values) for values in json.loads((folder / "results.json").read_text())}
-        results = list((earlier | {r.name: r for r in results}).values())
+        earlier = [Row(**values) for values in json.loads((folder / "results.json").read_text())]
+        results = list({r.name: r for r in (*earlier, *results)}.values())
     write(results, folder)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
-from imdbattn.settings import checked, conf_dir, plain
+from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.settings.schema import Settings, validate
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -95,7 +96,12 @@ def run(command: Sequence[str | Path], status: int = 0) -> str:
     return done.stdout
 
 
-def settings(*overrides: str) -> dict[str, Any]:
-    """The settings of `python -m imdbattn.train <overrides>`."""
+def composed(command: str, *overrides: str) -> dict[str, Any]:
+    """The settings of `python -m imdbattn.<command> <overrides>`."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return checked(plain(compose("train", overrides=list(overrides))))
+        return plain_dict(compose(command, overrides=list(overrides)))
+
+
+def settings(*overrides: str) -> Settings:
+    """The validated settings of `python -m imdbattn.train <overrides>`."""
+    return validate(composed("train", *overrides))

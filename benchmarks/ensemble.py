@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import OmegaConf
 
 from benchmarks import baselines
-from imdbattn.comparison.runs import REVIEWS, Run, read_run
+from imdbattn.comparison.runs import REVIEWS, Run, display, read_run
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.runs.score import score_facts
-from imdbattn.tasks.learner import Scores
+from imdbattn.tasks.reviews import Scores
 
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())  # keys of metrics.json, equal in all members
 
@@ -47,12 +48,12 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
         raise UserError("a run is named twice: name each once")
     runs = [read_run(folder) for folder in folders]
     if other := [run for run in runs if run.items != REVIEWS]:
-        raise UserError(f"{shown(other[0].folder)} is not a classifier: it has no probabilities to average")
+        raise UserError(f"{display(other[0].folder)} is not a classifier: it has no probabilities to average")
     metrics_of = [run.metrics for run in runs]
     for run in runs[1:]:
         for key in SAME:
             if run.metrics.get(key) != metrics_of[0].get(key):
-                raise UserError(f"{shown(run.folder)} has another {key} than {shown(runs[0].folder)}")
+                raise UserError(f"{display(run.folder)} has another {key} than {display(runs[0].folder)}")
     results = {split: scores_of(runs, split) for split in ("validation", "test")}
     metrics = {
         "model": name,
@@ -66,7 +67,8 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
         **score_facts("test", results["test"][0]),
     }
     models = sorted({one["model"] for one in metrics_of})  # without seeds: ensembles of several seeds are one variant
-    cfg = {"seed": seed, "model": {"name": name, "after": None, "members": models}, "data": runs[0].settings["data"]}
+    model = {"name": name, "after": None, "members": models}
+    cfg = OmegaConf.create({"seed": seed, "model": model, "data": runs[0].settings["data"]})
     scored = {split: (*results[split], runs[0].folder / texts) for split, (_, texts) in SPLIT_FILES.items()}
     baselines.write(out, cfg, scored, metrics)
     return metrics

@@ -34,8 +34,7 @@ SHORT += ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1", "traine
 FEEDING = """
 import json, sys, time
 from benchmarks.common import settings
-from imdbattn.data.corpus import prepare
-from imdbattn.tasks.build import build_data
+from imdbattn.tasks.reviews import TASK
 
 def clock(work):
     start = time.process_time()
@@ -45,7 +44,7 @@ def clock(work):
 loaders = []
 for overrides in json.loads(sys.argv[1]):
     cfg = settings(*overrides)
-    loaders.append(build_data(cfg, prepare(cfg["data"])).train_dataloader())
+    loaders.append(TASK.loaders(cfg, TASK.prepare(cfg.data)).train_dataloader())
 results = {"to plan a review's epoch": [], "to cut a review's batch": []}
 for number in range(6):
     planned, cut = {}, {}

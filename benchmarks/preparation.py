@@ -20,12 +20,11 @@ TORCHTEXT = ROOT / ".venv-torchtext" / "bin" / "python"
 OURS = """
 import sys, time
 from benchmarks.common import settings
-from imdbattn.data.corpus import prepare
-from imdbattn.tasks.build import build_data
+from imdbattn.tasks.reviews import TASK
 
 cfg = settings(*sys.argv[1:])
 start, busy = time.perf_counter(), time.process_time()
-next(iter(build_data(cfg, prepare(cfg["data"])).train_dataloader()))
+next(iter(TASK.loaders(cfg, TASK.prepare(cfg.data)).train_dataloader()))
 print(time.process_time() - busy, time.perf_counter() - start)
 """
 
@@ -56,15 +55,13 @@ def write_glove(file: Path) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    words, blocks = read_wheel()
+    words, vectors_VD = read_wheel()
     with file.open("w", encoding="utf-8") as stream:
-        start = 0
-        for block in blocks:
-            names = pa.array(words[start : start + len(block)])
-            columns = [pa.array(np.ascontiguousarray(column)).cast(pa.string()) for column in block.T]
-            lines = pc.binary_join_element_wise(names, *columns, " ")
+        for start in range(0, len(words), 10_000):
+            part = slice(start, start + 10_000)
+            columns = [pa.array(np.ascontiguousarray(column)).cast(pa.string()) for column in vectors_VD[part].T]
+            lines = pc.binary_join_element_wise(pa.array(words[part]), *columns, " ")
             stream.writelines(f"{line}\n" for line in lines.to_pylist())
-            start += len(block)
 
 
 def rows() -> list[Row]:

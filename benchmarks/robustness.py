@@ -19,19 +19,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from imdbattn.tasks.reader import Reader
 
 from benchmarks import baselines
+from benchmarks.common import composed
 from imdbattn.comparison import statistics
 from imdbattn.comparison.compare import LEVEL, by_set, read_predictions
-from imdbattn.comparison.figures import GREY, canvas, png, rows, signed, wrapped
-from imdbattn.comparison.runs import FINGERPRINT, REVIEWS, Predictions, Run, Skipped, find_runs, shown, variants
+from imdbattn.comparison.figures import GREY, MARKERS, finish, percents, png, row_chart, signed, wrapped
+from imdbattn.comparison.runs import REVIEWS, Predictions, Run, Skipped, display, find_runs, variants
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
-from imdbattn.runs.score import load_reader
+from imdbattn.runs.score import load_predictor
+from imdbattn.settings.cli import quote
 from imdbattn.settings.keys import flat
+from imdbattn.settings.schema import Predict, validate_as
 
 CONTRAST = Path(__file__).with_name("contrast.tsv")
 BATCH = 64  # texts
@@ -46,8 +48,8 @@ FRESH = r"(?<![\w*/$])(?<!\d[.,])"  # not inside a number, date or word
 WHOLE = r"(?![\w/%]|[.,:]\d)"  # the number, date or word ends here
 BEST = r"(?:(?:5|10|20|100|five|ten)(?:\.0)?|(?:4|four)(?! of\b)|\*{3,})"  # 3/4 of the film is not a rating
 POINTS = r"(?:[ -]?(?:stars?|points?))?"
-ASKED = (
-    r"(?P<asked>\b(?:rat(?:e|ed|ing)|graded?|scored?|g[ai]ve|giving)\b"
+BEFORE = (
+    r"(?P<before>\b(?:rat(?:e|ed|ing)|graded?|scored?|g[ai]ve|giving)\b"
     r"(?: (?:it|this|of|is|was|the|film|movie|an?)\b)* ?[:=]? *)"
 )
 THEN = "because|for|and|but|only|just|instead|if|since|as|when|rather|or"  # words after a number that is not a count
@@ -57,7 +59,7 @@ RATINGS = (
     rf"(?:{FRESH}{NUMBER} )?\bthumbs?[ -](?:up|down)\b",
     r"(?<![\w*])(?:\*{2,6}(?: ?1/2|½)?|\*(?: ?1/2|½))(?![\w*])",  # ***1/2
     r"(?<![\w+-])(?-i:[A-DF])[+-](?![\w+-])",  # A+
-    rf"""{ASKED}["“]?(?:{NUMBER}{WHOLE}(?= *(?:[^\s\w/]|$|(?:{THEN})\b))|(?-i:[A-F][+-]?)(?![\w']))""",  # I give it a 9
+    rf"""{BEFORE}["“]?(?:{NUMBER}{WHOLE}(?= *(?:[^\s\w/]|$|(?:{THEN})\b))|(?-i:[A-F][+-]?)(?![\w']))""",  # give it a 9
 )
 RATING = re.compile("|".join(RATINGS), re.IGNORECASE)
 DIGITS = re.compile(r"(?<![\w'-])[\w'-]*\d(?:[\w'/:-]|[.,](?=\d))*")
@@ -76,7 +78,7 @@ def without_ratings(text: str) -> str:
 
     It keeps fractions of 4 before "of", and dates. It also removes "three stars" that are people.
     """
-    return RATING.sub(lambda match: f"{match['asked'] or ''} ", text)
+    return RATING.sub(lambda match: f"{match['before'] or ''} ", text)
 
 
 def without_digits(text: str) -> str:
@@ -88,8 +90,8 @@ def without_names(text: str) -> str:
     """Replaces quoted titles and capitalised words by "it", adjacent ones by a single "it".
 
     A title is a quotation of at most 60 letters that starts with a capital or a digit. A capitalised word is a capital
-    followed by a small letter, not at the start of a sentence: not after . ! ? : … or a line break. A word that was
-    found so, or precedes another capitalised word, is replaced at the start of a sentence, too, unless the review has
+    followed by a small letter, not at the start of a sentence: not after . ! ? : … or a line break. At the start of a
+    sentence a word is replaced if it is replaced elsewhere, or another capitalised word follows, unless the review has
     it in small letters. This includes Hollywood, English, Monday, and Words Stressed Like This.
     """
     text = QUOTED.sub("it", text)
@@ -183,13 +185,11 @@ class Judge(NamedTuple):
 
 def answers_of_run(run: Run, texts: Sequence[str]) -> Answers:
     """The answers of a run's best checkpoint, in batches of similar length."""
-    reader, _ = load_reader({"run": str(run.folder), "data": {}})
-    assert isinstance(reader, Reader)
+    predictor, _ = load_predictor(validate_as(Predict, composed("predict", quote(f"run={run.folder}", ["run"]))))
     ordered = sorted(texts, key=len)
     batches = (ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH))
-    return {
-        one.text: (run.labels.index(one.label), one.probability) for batch in batches for one in reader.label(batch)
-    }
+    results = (one for batch in batches for one in predictor.label(batch))
+    return {one.text: (run.labels.index(one.output), one.probability) for one in results}
 
 
 def check_unchanged(run: Run, answers: Answers, texts: Sequence[str], recorded: Predictions, split: str) -> None:
@@ -198,7 +198,7 @@ def check_unchanged(run: Run, answers: Answers, texts: Sequence[str], recorded: 
     recorded_N = np.where(label_N == recorded.predicted_N, recorded.confidence_N, 1 - recorded.confidence_N)
     if other := int((np.abs(recorded_N - probability_N) > TOLERANCE).sum()):
         raise UserError(
-            f"{shown(run.folder)} labels {other} of {len(texts)} {split} reviews differently from its "
+            f"{display(run.folder)} labels {other} of {len(texts)} {split} reviews differently from its "
             f"{SPLIT_FILES[split][0]}: its checkpoint is not the one that was scored. Copy the run folder again"
         )
 
@@ -209,16 +209,15 @@ def task_of(run: Run, split: str) -> baselines.Task:
     task = baselines.read([f"data.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in data.items()])
     ours, theirs = task.corpus.fingerprints[split], run.metrics[FINGERPRINT[split]]
     if ours != theirs:
-        raise UserError(f"{split} of {shown(run.folder)} has fingerprint {theirs}, but its data now {ours}")
+        raise UserError(f"{split} of {display(run.folder)} has fingerprint {theirs}, but its data now {ours}")
     return task
 
 
 def answers_of_baseline(name: str, task: baselines.Task, texts: Sequence[str]) -> Answers:
     """The answers of the fitted baseline with the best validation accuracy. The texts replace its test split."""
     baseline = baselines.BASELINES[name]
-    tokenizer = Tokenizer(task.data["tokenizer"], task.corpus.glove.words)
-    words = [" ".join(word.text for word in tokenizer.words(text)) for text in texts]
-    features = baseline.features(task._replace(words=task.words | {"test": words}))
+    tokenizer = Tokenizer(task.data.tokenizer, task.corpus.glove.words)
+    features = baseline.features(task._replace(words=task.words | {"test": baselines.words_of(texts, tokenizer)}))
     fitted = [baseline.fit(features, task, value, 1) for value in baseline.grid]
     best = max(fitted, key=lambda model: baselines.scores_of(model, features, task, "validation").accuracy)
     logits_NC = np.asarray(best.logits_NC(features["test"]))
@@ -230,7 +229,7 @@ def answers_of_baseline(name: str, task: baselines.Task, texts: Sequence[str]) -
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+class Results(NamedTuple):
     """The answers of all judges to the changed texts and the pairs."""
 
     test_set: str
@@ -252,9 +251,7 @@ class Found(NamedTuple):
     def kinds(self) -> dict[str, np.ndarray]:
         """Masks of the pairs: those of each kind, and all."""
         kinds = np.array([pair.kind for pair in self.pairs])
-        return {kind: kinds == kind for kind in dict.fromkeys(kinds.tolist())} | {
-            "all": np.ones(len(kinds), dtype=bool)
-        }
+        return {kind: kinds == kind for kind in dict.fromkeys(kinds.tolist())} | {"all": kinds != ""}
 
 
 def classifiers(folders: Iterable[str | Path], split: str) -> tuple[list[Run], dict[Path, Predictions], list[Skipped]]:
@@ -262,11 +259,11 @@ def classifiers(folders: Iterable[str | Path], split: str) -> tuple[list[Run], d
     runs, skipped = find_runs(folders)
     for run in runs:
         if run.items != REVIEWS or len(run.labels) != 2:
-            raise UserError(f"{shown(run.folder)} has {len(run.labels)} labels: give runs that label reviews with two")
+            raise UserError(f"{display(run.folder)} has {len(run.labels)} labels: give runs with two")
         if run.labels[0].lower().startswith("pos"):  # the pairs need the negative label first
-            raise UserError(f"{shown(run.folder)} has {run.labels[0]} first: train with data.label_names=[neg,pos]")
+            raise UserError(f"{display(run.folder)} has {run.labels[0]} first: train with data.label_names=[neg,pos]")
     models = [run for run in runs if (run.folder / "checkpoints" / "best.ckpt").exists()]
-    skipped += [{"folder": shown(r.folder), "reason": "no checkpoints/best.ckpt"} for r in runs if r not in models]
+    skipped += [{"folder": display(r.folder), "reason": "no checkpoints/best.ckpt"} for r in runs if r not in models]
     if not models:
         raise UserError(f"no run has a model: {skipped[-1]['folder']}: {skipped[-1]['reason']}")
     if len(by_set(models, split)) > 1:
@@ -277,15 +274,17 @@ def classifiers(folders: Iterable[str | Path], split: str) -> tuple[list[Run], d
     return [run for run in models if run.folder in predictions], predictions, [*skipped, *more]
 
 
-def measure(folders: Iterable[str | Path], split: str, limit: int | None = None, baseline: str | None = None) -> Found:
+def measure(
+    folders: Iterable[str | Path], split: str, limit: int | None = None, baseline: str | None = None
+) -> Results:
     """Labels the reviews of a split, or `limit` of them, evenly spaced, after each change; and the pairs."""
     if limit is not None and limit < 1:
         raise UserError(f"--limit {limit} must be at least 1")
     runs, predictions, skipped = classifiers(folders, split)
     recorded = predictions[runs[0].folder]
-    everything = next((texts for run in runs if (texts := run.texts(split)) is not None), None)
+    everything = next((own for run in runs if (own := run.texts(split)) is not None), None)
     if everything is None or len(everything) != len(recorded.rows_N):
-        raise UserError(f"{shown(runs[0].folder)} has no readable {SPLIT_FILES[split][1]}: copy it again")
+        raise UserError(f"{display(runs[0].folder)} has no readable {SPLIT_FILES[split][1]}: copy it again")
     count = len(everything)
     chosen_N = np.linspace(0, count - 1, min(limit or count, count)).round().astype(int)
     reviews = [everything[place] for place in chosen_N]
@@ -302,7 +301,7 @@ def measure(folders: Iterable[str | Path], split: str, limit: int | None = None,
         judges.append(Judge(variant.label, answers))
     if baseline:
         judges.append(Judge(baseline, [answers_of_baseline(baseline, task_of(runs[0], split), distinct)]))
-    return Found(runs[0].metrics["test_set"], split, judges, texts, recorded.labels_N[chosen_N], pairs, skipped)
+    return Results(runs[0].metrics["test_set"], split, judges, texts, recorded.labels_N[chosen_N], pairs, skipped)
 
 
 def paired_intervals(gains_VNS: np.ndarray) -> list[tuple[float, float]]:
@@ -327,13 +326,13 @@ def row_name(judge: Judge) -> str:
     return f"`{judge.label}`" + (f" ({len(judge.answers)} seeds)" if len(judge.answers) > 1 else "")
 
 
-def of_changes(found: Found) -> str:
+def of_changes(results: Results) -> str:
     """Accuracy after each change, and its difference from the unchanged reviews with an interval, in points."""
-    before = np.array(found.texts[AS_IT_IS], dtype=object)
-    shares = (np.mean(np.array(found.texts[change], dtype=object) != before) for change in CHANGES)
+    before = np.array(results.texts[AS_IT_IS], dtype=object)
+    shares = (np.mean(np.array(results.texts[change], dtype=object) != before) for change in CHANGES)
     lines = [["*reviews that it changes*", *(f"{100 * share:.0f}" for share in shares)]]
-    for judge in found.judges:
-        before_NS, *after = (found.right_NS(judge, change).astype(float) for change in CHANGES)
+    for judge in results.judges:
+        before_NS, *after = (results.right_NS(judge, change).astype(float) for change in CHANGES)
         gains_VNS = np.stack([right_NS - before_NS for right_NS in after])
         cells = [row_name(judge), f"{100 * before_NS.mean():.1f}"]
         for right_NS, gain_NS, (low, high) in zip(after, gains_VNS, paired_intervals(gains_VNS), strict=True):
@@ -343,47 +342,47 @@ def of_changes(found: Found) -> str:
     return table(["model", *CHANGES], lines)
 
 
-def of_lengths(found: Found) -> str:
+def of_lengths(results: Results) -> str:
     """Accuracy on the unchanged reviews, in five equal parts by length."""
-    lengths_N = np.array([len(text.split()) for text in found.texts[AS_IT_IS]])
+    lengths_N = np.array([len(text.split()) for text in results.texts[AS_IT_IS]])
     masks, lines = statistics.length_slices(lengths_N, "words"), []
-    for judge in found.judges:
-        right_NS = found.right_NS(judge, AS_IT_IS)
+    for judge in results.judges:
+        right_NS = results.right_NS(judge, AS_IT_IS)
         lines.append([row_name(judge), *(f"{100 * right_NS[mask].mean():.1f}" for mask in masks.values())])
     return table(["model", *(f"{name} ({mask.sum():,})" for name, mask in masks.items())], lines)
 
 
-def of_pairs(found: Found) -> str:
+def of_pairs(results: Results) -> str:
     """Share of right texts, and of pairs with both right."""
-    masks, lines = found.kinds(), []
-    for judge in found.judges:
-        parts = [found.pairs_K2S(judge)[mask] for mask in masks.values()]
+    masks, lines = results.kinds(), []
+    for judge in results.judges:
+        parts = [results.pairs_K2S(judge)[mask] for mask in masks.values()]
         lines.append([row_name(judge), *(f"{100 * one.mean():.0f} / {100 * one.all(1).mean():.0f}" for one in parts)])
     return table(["model", *(f"{kind} ({mask.sum()})" for kind, mask in masks.items())], lines)
 
 
-def markdown(found: Found) -> str:
+def markdown(results: Results) -> str:
     return (
-        f"Accuracy (%) on {len(found.labels_N):,} {found.split} reviews of {found.test_set}, unchanged and after each "
-        f"change, with the difference in points and its paired {100 * LEVEL:g} % interval.\n"
+        f"Accuracy (%) on {len(results.labels_N):,} {results.split} reviews of {results.test_set}, unchanged and "
+        f"after each change, with the difference in points and its paired {100 * LEVEL:g} % interval.\n"
         "Removed: ratings such as 10/10 or three stars; words with a digit; names and quoted titles, each of which "
         'becomes "it"; 10 % of the words. Shuffled: all words in random order.\n\n'
-        f"{of_changes(found)}\n"
-        f"Accuracy (%) on unchanged reviews by length (reviews):\n\n{of_lengths(found)}\n"
+        f"{of_changes(results)}\n"
+        f"Accuracy (%) on unchanged reviews by length (reviews):\n\n{of_lengths(results)}\n"
         f"Contrast pairs: right texts / pairs with both right (%), by the kind of the edit (pairs):\n\n"
-        f"{of_pairs(found)}"
+        f"{of_pairs(results)}"
     )
 
 
-def picture(found: Found) -> Any:
+def picture(results: Results) -> Any:
     """A row per change and model: the accuracy, and a line from the accuracy on the unchanged reviews."""
     import matplotlib
 
-    count, changes = len(found.judges), list(CHANGES)
+    count, changes = len(results.judges), list(CHANGES)
     styles = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, count))
-    figure, (axes,) = canvas(1, 1.4 + 0.25 * count + len(changes) * (0.16 + 0.14 * count))
-    for number, judge in enumerate(found.judges):
-        accuracies = percents(float(found.right_NS(judge, change).mean()) for change in changes)
+    figure, axes = row_chart(changes, extra=0.9 + 0.25 * count + 0.14 * count * len(changes))
+    for number, judge in enumerate(results.judges):
+        accuracies = percents(float(results.right_NS(judge, change).mean()) for change in changes)
         offset = 0.7 * ((number + 0.5) / count - 0.5)
         marker, color = MARKERS[number % len(MARKERS)], styles[number]
         for place, accuracy in enumerate(accuracies):
@@ -391,12 +390,11 @@ def picture(found: Found) -> Any:
             axes.plot(accuracy, place + offset, marker, color=color, ms=4.5)
         axes.plot([], [], marker, color=color, ms=4.5, label=wrapped(row_name(judge).replace("`", ""), 40))
     axes.plot([], [], color=GREY, lw=1.2, alpha=0.5, label="from the unchanged reviews")
-    rows(axes, changes)
     axes.set_ylim(len(changes) - 0.5, -0.5)
     for place in range(1, len(changes)):
         axes.axhline(place - 0.5, color="black", lw=0.4, alpha=0.3)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel(f"{found.split} accuracy (%)", fontsize=9)
+    axes.set_xlabel(f"{results.split} accuracy (%)", fontsize=9)
     return finish(figure, "Accuracy on changed reviews", legend=2)
 
 
@@ -409,13 +407,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder for robustness.md and robustness.png")
     options = parser.parse_args(arguments)
     with baselines.one_line_errors(OSError):
-        found = measure(options.runs, options.split, options.limit, options.baseline)
-        for one in found.skipped:
+        results = measure(options.runs, options.split, options.limit, options.baseline)
+        for one in results.skipped:
             print(f"skipped: {one['folder']} ({one['reason']})", file=sys.stderr)
-        print(markdown(found), end="")
+        print(markdown(results), end="")
         if options.out:
-            write_atomically(options.out / "robustness.md", markdown(found))
-            write_atomically(options.out / "robustness.png", png(picture(found)))
+            write_atomically(options.out / "robustness.md", markdown(results))
+            write_atomically(options.out / "robustness.png", png(picture(results)))
 
 
 if __name__ == "__main__":

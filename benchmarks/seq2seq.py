@@ -21,8 +21,9 @@ from benchmarks.common import Row, in_turn, own_process, row, seconds
 from imdbattn.data.pairs import PairCorpus, prepare
 from imdbattn.data.vocabulary import BOS, PAD
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.fit import quiet
-from imdbattn.tasks.build import build_pair_data, build_trainer, new_writer
+from imdbattn.runs.trainer import build_trainer, quiet
+from imdbattn.settings.schema import Settings
+from imdbattn.tasks.seq2seq import TASK
 
 BATCH = 64  # strings
 LETTERS = 20
@@ -34,7 +35,7 @@ TEXTBOOKS = {  # model of ours -> the textbook's score, and its layers
 }
 
 
-def settings(model: str, hidden: int, strings: int, one_length: bool) -> dict:
+def settings(model: str, hidden: int, strings: int, one_length: bool) -> Settings:
     lengths, tokens = ([LETTERS, LETTERS], BATCH * (2 * LETTERS + 1)) if one_length else ([1, LETTERS], 4096)
     overrides = [f"model={model}", f"model.hidden={hidden}", f"model.width={hidden}", f"data.lengths={lengths}"]
     overrides += [f"data.train={strings}", "data.validation=10", "data.test=10", f"data.batch_tokens={tokens}"]
@@ -44,14 +45,14 @@ def settings(model: str, hidden: int, strings: int, one_length: bool) -> dict:
 
 @cache
 def strings_of(count: int, one_length: bool) -> PairCorpus:
-    return prepare(settings("seq2seq", 8, count, one_length)["data"])
+    return prepare(settings("seq2seq", 8, count, one_length).data)
 
 
 def ours(model: str, hidden: int, count: int, one_length: bool) -> float:
     """Seconds of an epoch."""
     cfg, corpus, throughput = settings(model, hidden, count, one_length), strings_of(count, one_length), Throughput()
-    trainer = build_trainer(cfg["trainer"], [throughput], enable_checkpointing=False, limit_val_batches=0)
-    trainer.fit(new_writer(cfg, corpus), build_pair_data(cfg, corpus))
+    trainer = build_trainer(cfg.trainer, [throughput], enable_checkpointing=False, limit_val_batches=0)
+    trainer.fit(TASK.new(cfg, corpus), TASK.loaders(cfg, corpus))
     return throughput.seconds
 
 

@@ -1,6 +1,6 @@
 """A small data set with four classes, made of the packaged reviews: which word about the film was removed.
 
-    python benchmarks/short_reviews.py short_reviews.csv
+    python -m benchmarks.short_reviews short_reviews.csv
     python -m imdbattn.train data.path=short_reviews.csv
     python -m benchmarks.baselines data.source=path data.path=short_reviews.csv --only tfidf --folder runs/short
 

@@ -42,14 +42,14 @@ def results(folder: Path) -> str:
 
 def processes_of(folder: Path) -> list[int]:
     """Processes that were started for the job in `folder`, directly or not."""
-    found = []
+    numbers = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARK}={folder}\0".encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
+                numbers.append(int(entry.name))
         except OSError:  # it has ended
             continue
-    return found
+    return numbers
 
 
 class Killer:
@@ -127,18 +127,18 @@ def stay(folder: Path, minutes: float) -> None:
     import logging
 
     from imdbattn.runs.fit import fit
-    from imdbattn.tasks.learner import ReviewClassifier
+    from imdbattn.tasks.reviews import ReviewModule
 
     logging.disable(logging.WARNING)
     end, jobs, stop_at = time.monotonic() + 60 * minutes, 0, -1
-    train, draw = ReviewClassifier.training_step, random.Random(0)
+    train, draw = ReviewModule.training_step, random.Random(0)
 
     def training_step(self, batch, batch_idx):
         if self.trainer.global_step == stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
         return train(self, batch, batch_idx)
 
-    ReviewClassifier.training_step = training_step  # type: ignore[method-assign]
+    ReviewModule.training_step = training_step  # type: ignore[method-assign]
     while time.monotonic() < end:
         model, run = draw.choice(("mean", "residual_pe", "residual_cls")), folder / f"stay-{jobs}"
         cfg = settings(*SMALL, f"model={model}", "logger=csv", "pictures=true")

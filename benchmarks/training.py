@@ -14,17 +14,18 @@ from lightning import Callback, Trainer
 
 from benchmarks import common, textbook
 from benchmarks.common import Row, in_turn, own_process, row, seconds
-from imdbattn.data.corpus import Corpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import Ragged, as_tensor
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.fit import quiet
-from imdbattn.tasks.build import build_data, build_trainer, new_module
-from imdbattn.tasks.learner import ReviewClassifier
+from imdbattn.runs.trainer import build_trainer, quiet
+from imdbattn.settings.schema import Settings
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.reviews import TASK, ReviewModule
 
 REVIEWS = 1200
 
 
-def settings(*overrides: str) -> dict:
+def settings(*overrides: str) -> Settings:
     """The settings of `python -m imdbattn.train <overrides>`, without logger, progress bar and download."""
     return common.settings("data.source=packaged", "logger=none", "trainer.enable_progress_bar=false", *overrides)
 
@@ -51,15 +52,15 @@ class Ours:
     def __init__(self, corpus: ReviewCorpus, *overrides: str):
         self.cfg, self.corpus = settings(*overrides), corpus
 
-    def build(self, *callbacks: Callback, **changes: int) -> tuple[Trainer, ReviewClassifier, ReviewData]:
-        """A trainer, an untrained module, and the data. changes: of the trainer's settings."""
-        trainer = build_trainer({**self.cfg["trainer"], **changes}, callbacks, enable_checkpointing=False)
-        return trainer, new_module(self.cfg, self.corpus), build_data(self.cfg, self.corpus)
+    def build(self, *callbacks: Callback) -> tuple[Trainer, ReviewModule, BatchData]:
+        """A trainer of one epoch, an untrained module, and the data."""
+        trainer = build_trainer(self.cfg.trainer, callbacks, enable_checkpointing=False, max_epochs=1)
+        return trainer, TASK.new(self.cfg, self.corpus), TASK.loaders(self.cfg, self.corpus)
 
     def train(self) -> float:
         """Seconds of one epoch, Lightning's share included."""
         throughput = Throughput()
-        trainer, module, data = self.build(throughput, max_epochs=1)
+        trainer, module, data = self.build(throughput)
         trainer.fit(module, data)
         return throughput.seconds
 
@@ -69,16 +70,16 @@ class Ours:
         return seconds(lambda: trainer.test(module, data, verbose=False))
 
 
-def table_VD(corpus: Corpus) -> torch.Tensor:
+def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
     """The vectors as our net reads them: standardised, 0 for padding and unknown words."""
     table_VD = (as_tensor(corpus.glove.vectors) - torch.tensor(corpus.glove.mean_D)) / torch.tensor(corpus.glove.std_D)
     table_VD[:3] = 0
     return table_VD
 
 
-def corpora(reviews: int) -> Corpus:
+def corpora(reviews: int) -> ReviewCorpus:
     """The packaged corpus with `reviews` training reviews, which are its test reviews, too."""
-    whole = prepare(settings()["data"])
+    whole = prepare(settings().data)
     train = part(whole.splits["train"], reviews)
     return replace(whole, splits={"train": train, "validation": part(whole.splits["validation"], 16), "test": train})
 

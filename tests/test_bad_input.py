@@ -415,8 +415,11 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         r"data\.tokenizer=scissors must be 'ptb', 'basic_english'",
     ),
     # reviews
-    "a missing file": (typed("data.path=nowhere.csv"), r"nowhere\.csv does not exist: give a file, or a folder"),
-    "a name too long": (typed(f"data.path={'x' * 5000}"), "does not exist"),
+    "a missing file": (
+        typed("data.path=nowhere.csv"),
+        r"nowhere\.csv cannot be read \(No such file or directory\): give",
+    ),
+    "a name too long": (typed(f"data.path={'x' * 5000}"), r"cannot be read \(File name too long\)"),
     "an empty file": (reviews(""), r"r\.csv is empty: it should hold reviews and their labels"),
     "header only": (reviews("text,label\n"), r"r\.csv has a header and no rows"),
     "blank lines only": (reviews("\n\n\n"), r"r\.csv cannot be read .*: write a header and one row"),
@@ -464,7 +467,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         reviews(lines().encode() + b'{"text": "caf\xe9", "label": "neg"}\n', "r.jsonl"),
         r"r\.jsonl is not UTF-8 at byte \d+, line 41: .*data\.encoding_errors=replace",
     ),
-    "a label not UTF-8": (reviews(csv_text().encode().replace(b",pos", b",p\xf6s")), "at byte 35, line 3: save"),
+    "a label not UTF-8": (reviews(csv_text().encode().replace(b",pos", b",p\xf6s")), "at byte 52, line 3: save"),
     "a header not UTF-8": (reviews(b"text,label,caf\xe9\nx,pos,1\n"), "not UTF-8 at byte 14, line 1: save"),
     "UTF-16": (reviews(csv_text().encode("utf-16")), r"r\.csv is UTF-16: save it as UTF-8"),
     "a null byte": (
@@ -689,12 +692,12 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     # pairs
     "a missing file": (
         pairs(None),
-        r"nowhere\.tsv cannot be read \(No such file or directory\): make",
+        r"nowhere\.tsv cannot be read \(No such file or directory\): give",
     ),
     "a folder": (typed("data=translation", "data.path=/"), r"/ cannot be read \(it is not a regular file\)"),
     "a pipe for pairs": (
         pipe("p.tsv", "data=translation", "data.path={path}"),
-        r"p\.tsv cannot be read \(it is not a regular file\): make it readable, or give another file",
+        r"p\.tsv cannot be read \(it is not a regular file\): give another one, or make it readable",
     ),
     "an empty file": (pairs(""), r"p\.tsv is empty: it should hold source TAB target on each line"),
     "blank lines": (pairs(" \n\n"), r"p\.tsv is empty"),
@@ -790,7 +793,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "phrases that are not in the checkpoint": (
         "predict",
         broken(repack(without_phrases), "text=good", rung="log_counts_mean"),
-        r"best\.ckpt cannot be loaded: .*net\.phrases\.keys_P.*; train again",
+        r"best\.ckpt cannot be loaded: .*net\.context\.phrases\.keys_P.*; train again",
     ),
     "phrases that only the checkpoint knows": (
         "predict",
@@ -857,12 +860,12 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "a missing file": (
         "predict",
         typed("run=.", "file=nowhere.txt"),
-        r"file=nowhere\.txt cannot be read .*: give a text",
+        r"file=nowhere\.txt cannot be read .*: give another",
     ),
     "a folder for a file": (
         "predict",
         typed("run=.", "file=/"),
-        r"file=/ cannot be read \(Is a directory\): give a text",
+        r"file=/ cannot be read \(Is a directory\): give another",
     ),
     "a device for a file": ("predict", typed("run=.", "file=/dev/zero"), "file=/dev/zero is a device: give a text"),
     "a path too long": ("predict", typed("run=.", f"file={'x' * 5000}"), r"cannot be read \(File name too long\)"),

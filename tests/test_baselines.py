@@ -53,8 +53,7 @@ def test_a_run_folder_has_the_rows_labels_and_texts_of_a_rungs(folders, trained,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_probabilities(folders, task, tmp_path, name):
-    cfg = OmegaConf.to_container(OmegaConf.load(folders / f"{name}-s1" / "config.yaml"))
-    baselines.run(cfg, task, tmp_path)
+    baselines.run(name, 1, task, tmp_path)
     again, first = (pq.read_table(place / "predictions.parquet") for place in (tmp_path, folders / f"{name}-s1"))
     assert again == first
 
@@ -64,12 +63,12 @@ def test_only_fasttext_runs_with_several_seeds(folders):
     assert {folder.name for folder in folders.iterdir() if folder.name.endswith("s2")} == {"fasttext-s2"}
 
 
-def test_the_choice_is_validations_and_test_is_scored_once(task, tmp_path, monkeypatch):
-    asked = []
+def test_the_value_is_chosen_by_validation_and_test_is_scored_once(task, tmp_path, monkeypatch):
+    scored = []
 
     def fit(features, task, value, seed):
         def logits_NC(split):
-            asked.append((value, split))
+            scored.append((value, split))
             labels_N = task.labels_N(split).copy()
             wrong = {"validation": [3, 1, 2], "test": [0, 5, 0]}[split][value]
             labels_N[:wrong] = 1 - labels_N[:wrong]
@@ -79,9 +78,9 @@ def test_the_choice_is_validations_and_test_is_scored_once(task, tmp_path, monke
 
     splits = {split: split for split in task.words}
     monkeypatch.setitem(baselines.BASELINES, "stub", baselines.Baseline(lambda task: splits, fit, "value", (0, 1, 2)))
-    metrics = baselines.run({"seed": 1, "model": {"name": "stub"}, "data": {}}, task, tmp_path)
+    metrics = baselines.run("stub", 1, task, tmp_path)
     assert metrics["chosen"] == {"value": 1}
-    assert asked == [(0, "validation"), (1, "validation"), (2, "validation"), (1, "test")]
+    assert scored == [(0, "validation"), (1, "validation"), (2, "validation"), (1, "test")]
     assert metrics["test_accuracy"] == pytest.approx(1 - 5 / metrics["test_reviews"])
     assert metrics["val_accuracy"] == pytest.approx(1 - 1 / metrics["val_reviews"])
 
@@ -134,13 +133,13 @@ def test_fasttexts_logits_are_its_own_probabilities(task, monkeypatch):
     model = baselines.fasttext(task.words, task, 5, seed=1)
     logits_NC = model.logits_NC(task.words["test"])
     for words, logits_C in zip(task.words["test"][:20], logits_NC, strict=False):
-        told = {label: probability for probability, label in fitted[0].f.predict(f"{words}\n", 2, 0.0, "strict")}
+        theirs = {label: probability for probability, label in fitted[0].f.predict(f"{words}\n", 2, 0.0, "strict")}
         ours_C = np.exp(logits_C) / np.exp(logits_C).sum()
-        assert np.allclose(ours_C, [told["__label__0"], told["__label__1"]], atol=1e-4)
+        assert np.allclose(ours_C, [theirs["__label__0"], theirs["__label__1"]], atol=1e-4)
 
 
 def test_fasttext_is_given_the_reviews_in_mixed_order(task, monkeypatch):
-    """It reads them in the order of its file, and IMDB comes one label after the other: half right in the end."""
+    """It reads them in the order of its file, and IMDB is sorted by label."""
 
     class Seen(Exception):
         pass

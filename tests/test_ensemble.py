@@ -17,7 +17,7 @@ def probabilities(folder, split):
     return np.array(table["probabilities"].to_pylist()), table["label"].to_numpy()
 
 
-def test_it_says_the_geometric_mean_of_what_its_members_say(trained, tmp_path):
+def test_probabilities_are_the_geometric_mean_of_the_members(trained, tmp_path):
     members = [trained(rung)[0] for rung in ("mean", "residual")]
     metrics = ensemble(members, tmp_path / "both", "both", seed=3)
     assert metrics == json.loads((tmp_path / "both" / "metrics.json").read_text())
@@ -38,7 +38,7 @@ def test_comparisons_read_it_with_its_reviews(trained, tmp_path):
         assert pq.read_table(tmp_path / "both" / texts) == pq.read_table(members[0] / texts)
 
 
-def test_what_does_not_fit_together_is_refused_and_nothing_written(trained, tmp_path):
+def test_runs_that_do_not_fit_together_are_refused_and_nothing_is_written(trained, tmp_path):
     mean, residual = (trained(rung)[0] for rung in ("mean", "residual"))
     other = trained("mean", "data.test_share=0.3")[0]
     cases = [([mean, mean], "is named twice"), ([mean, other], "has another test_set than")]

@@ -10,11 +10,12 @@ import pytest
 from .processes import ROOT
 
 PACKAGE = ROOT / "imdbattn"
-BASE = {"settings", "run_folder", "files", "network", "errors"}
+BASE = {"settings", "run_folder", "files", "network", "pages", "errors"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
     "network": {"errors"},
+    "pages": {"settings"},
     "run_folder": {"errors", "files", "settings"},
     "settings": {"errors", "files"},
     "nn": set(),

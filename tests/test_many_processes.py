@@ -21,7 +21,7 @@ from imdbattn.tasks.learner import Learner
 kept = Learner.on_train_epoch_end
 
 def told(self):
-    sums_S3 = self.trainer.strategy.reduce(torch.stack(self.trained), reduce_op="sum")
+    sums_S3 = self.trainer.strategy.reduce(torch.stack(self.epoch_sums), reduce_op="sum")
     if self.trainer.is_global_zero:
         with open("losses.jsonl", "a") as file:
             file.write(json.dumps((sums_S3[:, 0] / sums_S3[:, 2]).tolist()) + "\\n")

@@ -136,17 +136,23 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["init=nowhere"], "nowhere is no folder with a pretrained encoder: train one, task=masked_words"),
-        ([f"init={'x' * 5000}"], "x is no folder with a pretrained encoder"),
+        (["init=nowhere"], "nowhere is not a folder with a pretrained encoder: train one, task=masked_words"),
+        ([f"init={'x' * 5000}"], "x is not a folder with a pretrained encoder"),
         (["init={mean}"], "is a run of task=reviews: train one, task=masked_words"),
-        (["init={pretrained}", "model.width=12"], "has model.width=100, and this model 12: train both alike"),
-        (["init={pretrained}", "model.layers=3"], "has model.layers=1, and this model 3: train both alike"),
+        (
+            ["init={pretrained}", "model.width=12"],
+            "has model.width=100, and this model 12: train both with the same encoder",
+        ),
+        (
+            ["init={pretrained}", "model.layers=3"],
+            "has model.layers=1, and this model 3: train both with the same encoder",
+        ),
         (["init={pretrained}", "model.layer.heads=1"], "has model.layer.heads=4, and this model 1"),
         (
             ["init={pretrained}", "data.validation_share=0.4"],
-            "was trained beside another validation split, and may",
+            "was trained with another validation split, and may",
         ),
-        (["init={unfinished}"], "is no folder with a pretrained encoder"),
+        (["init={unfinished}"], "is not a folder with a pretrained encoder"),
         (
             ["init={pretrained}", "model.embedding.trainable=false"],
             "has model.embedding.trainable=True, and this",
@@ -257,7 +263,7 @@ def test_label_smoothing_is_of_the_training_loss_alone(settings, small, tmp_path
 
 
 def test_masks_that_hide_nothing_are_refused(settings, small, tmp_path):
-    with pytest.raises(UserError, match=r"masked\.share=1e-09 masks no word of these reviews: raise it"):
+    with pytest.raises(UserError, match=r"masked\.share=1e-09 masks no word of these reviews: use a larger share"):
         fit(settings(*small, "task=masked_words", "masked.share=0.000000001"), tmp_path)
 
 
@@ -287,5 +293,5 @@ def test_seeds_of_one_pretraining_are_one_row_wherever_it_lies(settings, small, 
 
 
 def test_pretraining_has_no_place_in_a_comparison(pretrained):
-    with pytest.raises(UserError, match="pretraining: it guesses words"):
+    with pytest.raises(UserError, match="pretraining: it predicts masked words"):
         find_runs([pretrained[0]])

@@ -28,18 +28,18 @@ FILM = "<br /><br />"
 
 
 def words(text: str) -> str:
-    """Without what the tokenizers take no notice of."""
+    """With single spaces, as tokenizers read it."""
     return " ".join(text.split())
 
 
 @pytest.fixture(scope="module")
 def seeds(trained):
-    """Two runs that differ in their seed alone."""
+    """Two runs that differ only in their seed."""
     return [trained("mean", f"seed={seed}")[0] for seed in (1, 2)]
 
 
 @pytest.fixture(scope="module")
-def found(seeds):
+def results(seeds):
     return measure(seeds, "test")
 
 
@@ -60,7 +60,7 @@ def found(seeds):
         ("two thumbs up, with thumbs-down for my two thumbs", ", with for my two thumbs"),
     ],
 )
-def test_ratings_are_taken_out(text, left):
+def test_ratings_are_removed(text, left):
     assert words(CHANGES["ratings"](text)) == left
 
 
@@ -74,17 +74,17 @@ def test_ratings_are_taken_out(text, left):
         "f***ing, ***SPOILERS***, an A-list cast, a B movie, parts a- and b-",
     ],
 )
-def test_what_is_no_rating_stays(text):
+def test_text_without_ratings_stays(text):
     assert CHANGES["ratings"](text) == text
 
 
-def test_words_that_hold_a_digit_are_taken_out():
+def test_words_with_a_digit_are_removed():
     text = "In 1980s a 9-year-old, No.1 at 10/10, saw 1,000.5 films on mp3."
     assert words(CHANGES["digits"](text)) == "In a , No. at , saw films on ."
 
 
 @given(st.text())
-def test_no_digit_is_left_and_every_other_word_is(text):
+def test_digits_are_removed_and_every_other_word_stays(text):
     left = CHANGES["digits"](text)
     assert not any(letter.isdecimal() for letter in left)
     assert [word for word in text.split() if word.isalpha()] == [
@@ -133,7 +133,7 @@ def test_shuffling_changes_the_order():
 
 @pytest.mark.parametrize("change", CHANGES)
 @given(text=st.text(alphabet=st.characters() | st.sampled_from("aA1/10*. '\"-")))
-def test_a_change_says_the_same_of_the_same_text(change, text):
+def test_a_change_is_deterministic(change, text):
     assert CHANGES[change](text) == CHANGES[change](text)
 
 
@@ -164,15 +164,15 @@ def test_the_words_of_a_pair_of_word_order_are_the_same():
 # --- labelling -------------------------------------------------------------------------------------------------------
 
 
-def test_reviews_as_they_are_are_labelled_as_in_the_run_folder(found, seeds):
-    (judge,) = found.judges
-    right_NS = found.right_NS(judge, "as it is")
+def test_reviews_as_they_are_are_labelled_as_in_the_run_folder(results, seeds):
+    (judge,) = results.judges
+    right_NS = results.right_NS(judge, "as it is")
     for place, folder in enumerate(seeds):
         recorded = read_run(folder).predictions("test")
         assert (right_NS[:, place] == recorded.right_N).all()
 
 
-def test_a_run_that_says_something_else_than_its_folder_is_refused(seeds, tmp_path):
+def test_a_run_that_does_not_reproduce_its_predictions_is_refused(seeds, tmp_path):
     shutil.copytree(seeds[0], tmp_path / "run")
     file = tmp_path / "run" / "predictions.parquet"
     table = pq.read_table(file)
@@ -187,12 +187,12 @@ def test_a_run_that_says_something_else_than_its_folder_is_refused(seeds, tmp_pa
         measure([tmp_path / "run"], "test")
 
 
-def test_a_review_on_the_fence_may_fall_either_way(seeds):
+def test_a_review_near_one_half_may_get_either_label(seeds):
     run = read_run(seeds[0])
     recorded = run.predictions("test")
     texts = [str(number) for number in range(len(recorded.rows_N))]
-    said = zip(recorded.predicted_N.tolist(), recorded.confidence_N.tolist(), strict=True)
-    answers = dict(zip(texts, said, strict=True))
+    recorded_answers = zip(recorded.predicted_N.tolist(), recorded.confidence_N.tolist(), strict=True)
+    answers = dict(zip(texts, recorded_answers, strict=True))
     recorded.confidence_N[0] = 0.501
     answers["0"] = (1 - answers["0"][0], 0.501)
     check_unchanged(run, answers, texts, recorded, "test")
@@ -201,21 +201,21 @@ def test_a_review_on_the_fence_may_fall_either_way(seeds):
         check_unchanged(run, answers, texts, recorded, "test")
 
 
-def test_a_mean_of_vectors_is_blind_to_order(found):
-    (judge,) = found.judges
-    assert (found.right_NS(judge, "shuffled") == found.right_NS(judge, "as it is")).all()
-    right_K2S = found.pairs_K2S(judge)[found.kinds()["word order"]]
+def test_a_mean_of_vectors_does_not_depend_on_order(results):
+    (judge,) = results.judges
+    assert (results.right_NS(judge, "shuffled") == results.right_NS(judge, "as it is")).all()
+    right_K2S = results.pairs_K2S(judge)[results.kinds()["word order"]]
     assert (right_K2S.sum(1) == 1).all()  # of the two texts of a pair one is right, whichever label it gives both
 
 
-def test_a_baseline_says_what_its_run_folder_says(seeds, small, tmp_path):
+def test_a_baseline_has_the_predictions_of_its_run_folder(seeds, small, tmp_path):
     pytest.importorskip("sklearn")
     list(baselines.run_all(["nb_svm"], [1], ["data.source=auto", *small], tmp_path))
     recorded = read_run(tmp_path / "nb_svm-s1").predictions("test")
-    found = measure(seeds[:1], "test", baseline="nb_svm")
-    assert [judge.label for judge in found.judges] == ["mean", "nb_svm"]
-    assert (found.right_NS(found.judges[1], "as it is")[:, 0] == recorded.right_N).all()
-    sure = [found.judges[1].answers[0][text][1] for text in found.texts["as it is"]]
+    results = measure(seeds[:1], "test", baseline="nb_svm")
+    assert [judge.label for judge in results.judges] == ["mean", "nb_svm"]
+    assert (results.right_NS(results.judges[1], "as it is")[:, 0] == recorded.right_N).all()
+    sure = [results.judges[1].answers[0][text][1] for text in results.texts["as it is"]]
     assert np.allclose(sure, recorded.confidence_N)
 
 
@@ -241,11 +241,11 @@ def test_a_baseline_of_other_data_is_refused(seeds, tmp_path):
         robustness.task_of(read_run(tmp_path / "run"), "test")
 
 
-def test_a_limit_takes_reviews_from_all_over_the_split(found, seeds):
+def test_a_limit_takes_reviews_from_all_over_the_split(results, seeds):
     few = measure(seeds[:1], "test", limit=5)
-    everything = found.texts["as it is"]
+    everything = results.texts["as it is"]
     assert few.texts["as it is"] == [everything[place] for place in (0, 12, 24, 35, 47)]
-    assert few.labels_N.tolist() == found.labels_N[[0, 12, 24, 35, 47]].tolist()
+    assert few.labels_N.tolist() == results.labels_N[[0, 12, 24, 35, 47]].tolist()
 
 
 # --- showing ---------------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_an_interval_of_a_few_seeds_is_as_wide_as_students_t():
     assert high - low == pytest.approx(normal * 4.303 / 1.960, rel=0.01)
 
 
-def test_the_command_prints_and_writes_the_tables(seeds, found, tmp_path, capsys):
+def test_the_command_prints_and_writes_the_tables(seeds, results, tmp_path, capsys):
     main([*map(str, seeds), "--out", str(tmp_path / "out")])
     printed = capsys.readouterr().out
     assert (tmp_path / "out" / "robustness.md").read_text() == printed
@@ -279,10 +279,10 @@ def test_the_command_prints_and_writes_the_tables(seeds, found, tmp_path, capsys
     assert cells[:2] == ["`mean` (2 seeds)", f"{100 * accuracy:.1f}"]
     assert cells[-1] == f"{100 * accuracy:.1f}, +0.0 (+0.0 to +0.0)"
     assert len(cells) == 1 + len(CHANGES)
-    (judge,) = found.judges
-    right_NS, right_K2S = found.right_NS(judge, "as it is"), found.pairs_K2S(judge)
+    (judge,) = results.judges
+    right_NS, right_K2S = results.right_NS(judge, "as it is"), results.pairs_K2S(judge)
     longest, count = map(int, re.findall(r"up to (\d+) words \((\d+)\)", printed)[0])
-    shortest = [len(text.split()) <= longest for text in found.texts["as it is"]]
+    shortest = [len(text.split()) <= longest for text in results.texts["as it is"]]
     assert count == sum(shortest) >= 9
     assert lengths.strip("| ").split(" | ")[1] == f"{100 * right_NS[shortest].mean():.1f}"
     both = (right_K2S[:, 0] & right_K2S[:, 1]).mean()

@@ -281,7 +281,7 @@ def test_a_file_takes_the_place_of_the_dataset_that_a_run_was_trained_on(setting
         ("reverse", "data.test_lengths=[0,3]", r"data\.test_lengths=\[0, 3\] must be the shortest and the longest"),
         ("reverse", "data.test_lengths=3", r"data\.test_lengths=3 must be the shortest and the longest"),
         ("translation", "data.test_lengths=[1,2]", r"data\.test_lengths has no meaning for this run"),
-        ("translation", "data.source=reverse", r"data\.source=reverse has no meaning for this run"),
+        ("translation", "data.source=reverse", r"data\.source=reverse must be one of auto, hub, packaged, path"),
         ("translation", "data.path=nowhere.tsv", r"data\.path=nowhere\.tsv does not exist: give a text file"),
         ("translation", "data.text_column=x", r"data\.text_column has no meaning for this run"),
         ("translation", "data.glove.dim=8", r"data\.glove has no meaning for this run"),

@@ -21,6 +21,7 @@ from imdbattn.data.text_files import (
     printable,
     read_columns,
     read_text,
+    reading,
     state_of,
     suffix_of,
     text_files_below,
@@ -47,11 +48,8 @@ def find_source(cfg: Any) -> Source:
     if cfg.source == "order_probe":
         return order_probe_source(cfg.probe)
     if cfg.path:
-        try:
+        with reading(f"data.path={cfg.path}"):
             return path_source(Path(os.path.expanduser(cfg.path)), cfg)
-        except OSError as error:
-            reason = f"{error.strerror}: {error.filename}"
-            raise UserError(f"data.path={cfg.path} cannot be read ({reason}): make it readable") from error
     if cfg.source == "auto":
         return hub_or_packaged(cfg.hub_timeout)
     return hub_source() if cfg.source == "hub" else packaged_source()
@@ -143,8 +141,6 @@ def hub_is_near(timeout: float) -> bool:
 
 def path_source(path: Path, cfg: Any) -> Source:
     """A folder like aclImdb, a folder with one file per split, or one file that will be cut."""
-    if not os.path.exists(path):  # False as well for a name that is too long, where Path.exists raises
-        raise UserError(f"data.path={path} does not exist: give a file, or a folder like aclImdb")
     label_names = [str(name) for name in cfg.label_names] if cfg.label_names else None
     files = {"": path}
     if path.is_dir():

@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,6 @@ SUFFIXES = tuple(EXPECTED)
 COMPRESSED = (b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # zip, gz, bz2, xz, zst
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 ENCODING = "save it as UTF-8, or set data.encoding_errors=replace"
-LINES = "give a text file, one review per line"
 
 
 def suffix_of(path: Path) -> str:
@@ -49,24 +48,29 @@ def counted(row: int) -> str:
     return f"row {row} (counted from 0)"
 
 
+@contextmanager
+def reading(name: object) -> Iterator[None]:
+    """Turns errors of reading into a UserError that names the file or folder."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{name} cannot be read ({error.strerror}): give another one, or make it readable") from error
+
+
 def state_of(file: Path) -> str:
     """Size and time of change of a regular file. Raises UserError if it is missing or something else, like a pipe."""
-    try:
+    with reading(file):
         state = file.stat()
         if not stat.S_ISREG(state.st_mode):  # reading a pipe would wait for ever
             raise OSError(0, "it is not a regular file")
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}): make it readable, or give another file") from error
     return f"{state.st_size} {state.st_mtime_ns}"
 
 
 def checksum(file: Path) -> str:
     """SHA-256 of a regular file. Raises UserError if it cannot be read."""
     state_of(file)
-    try:
+    with reading(file):
         return sha256_of(file)
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}): make it readable, or give another file") from error
 
 
 def text_files_below(folder: Path, pattern: str) -> list[Path]:
@@ -84,10 +88,8 @@ def text_files_below(folder: Path, pattern: str) -> list[Path]:
 
 def read_text(file: Path, encoding_errors: str = "strict") -> str:
     """A whole text file, with line breaks as \\n. Raises UserError if it cannot be read or decoded."""
-    try:
+    with reading(file):
         content = file.read_bytes()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}): make it readable, or remove it") from error
     return decode(content, file, encoding_errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -161,17 +163,17 @@ def read_lines(file: str | None) -> Iterator[str]:
     Only newlines separate lines: \\x85 and similar occur in reviews. Raises UserError for what cannot be read.
     """
     name, byte = "standard input" if file is None else f"file={file}", 0
-    try:
-        with nullcontext(sys.stdin.buffer) if file is None else open(os.path.expanduser(file), "rb") as stream:
-            if file is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
-                raise UserError(f"{name} is a device: {LINES}")
-            for number, line in enumerate(stream):
-                text = decode(line, name, way_out="save it as UTF-8", byte=byte, line=number)
-                if number or text:  # a byte order mark alone is not a line
-                    yield text.replace("\r\n", "\n").removesuffix("\n")
-                byte += len(line)
-    except OSError as error:
-        raise UserError(f"{name} cannot be read ({error.strerror}): {LINES}") from error
+    with (
+        reading(name),
+        nullcontext(sys.stdin.buffer) if file is None else open(os.path.expanduser(file), "rb") as stream,
+    ):
+        if file is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
+            raise UserError(f"{name} is a device: give a text file, one review per line")
+        for number, line in enumerate(stream):
+            text = decode(line, name, way_out="save it as UTF-8", byte=byte, line=number)
+            if number or text:  # a byte order mark alone is not a line
+                yield text.replace("\r\n", "\n").removesuffix("\n")
+            byte += len(line)
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------

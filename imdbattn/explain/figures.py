@@ -1,13 +1,11 @@
-"""Figures of one trained model, made without pyplot: learning curves, positions, and attention to a text.
+"""Figures of one trained model: learning curves, positions, and attention to a text.
 
 Shape suffixes: T positions or output symbols, D width, H heads, Q queries, K keys, R distances, S source symbols.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,30 +16,17 @@ import torch
 from imdbattn.explain.reading import AttentionWeights, LabelledReview, Reading, WrittenSequence
 from imdbattn.files import write_atomically
 from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
+from imdbattn.pages import integer_ticks, png, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
-    """The figure as PNG. bbox_inches: "tight" fits the size to what is drawn."""
-    buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # characters of reviews that the font lacks
-        figure.savefig(buffer, format="png", dpi=150, bbox_inches=bbox_inches)
-    return buffer.getvalue()
+    from matplotlib.image import AxesImage
 
 
 def write_png(figure: Figure, path: Path) -> Path:
     write_atomically(path, png(figure))
     return path
-
-
-def style(axes: Axes) -> None:
-    """A faint grid, and no frame at the top and on the right."""
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def learning_curves(
@@ -52,7 +37,6 @@ def learning_curves(
     curves: (epochs, values) by name, such as "train/loss" and "val/accuracy". training, validation: names of the lines.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, quantity, factor in zip(figure.subplots(1, 2), ("loss", "accuracy"), (1, 100), strict=True):
@@ -60,7 +44,7 @@ def learning_curves(
             epochs, values = curves.get(f"{split}/{quantity}", ([], []))
             axes.plot(epochs, [factor * value for value in values], "o-", ms=3.5, label=label, color=color)
         axes.set(xlabel="epoch", ylabel="cross-entropy" if quantity == "loss" else "accuracy (%)", title=quantity)
-        axes.xaxis.set_major_locator(MaxNLocator(9, integer=True, min_n_ticks=1))
+        integer_ticks(axes)
         style(axes)
     axes.legend(frameon=False)
     return figure
@@ -114,7 +98,7 @@ def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
         figure.colorbar(image, ax=map_axes, fraction=0.046, pad=0.03, label="$pe_i \\cdot pe_j$")
         map_axes.set(title=name, xlabel="position j", ylabel="position i")
         # Up to half the length: few pairs are further apart.
-        line_axes.plot([np.diagonal(products_TT, apart).mean() for apart in range(size // 2 + 1)], color="tab:blue")
+        line_axes.plot([np.diagonal(products_TT, apart).mean() for apart in range(size // 2 + 1)])
         line_axes.set(xlabel="distance j − i", ylabel="mean of $pe_i \\cdot pe_j$")
         style(line_axes)
     return figure
@@ -133,93 +117,101 @@ def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
         axes.set(title=name, ylabel="added to the score")
         style(axes)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-    panels[-1].set(xlabel="distance j − i from the query, words")
+    axes.set_xlabel("distance j − i from query i to key j (words)")
     return figure
 
 
 def attention_png(reading: Reading, words: int = 40) -> bytes | None:
     """The attention to a text as PNG; None for a model without attention, or if the weights were not recorded."""
     if isinstance(reading, LabelledReview) and reading.attention and reading.attention.received():
-        return png(review_attention(reading.attention, words))
+        return png(review_attention(reading.attention, words), "tight")
     if isinstance(reading, WrittenSequence) and reading.weights_TS is not None:
         return png(sequence_attention(reading), "tight")  # names may be long
     return None
 
 
 def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
-    """What each word received, one row per layer, and below it the weights of each layer and head, query by key.
+    """The weight that each word receives, one row per layer, and below it a map per layer and head, query by key.
 
-    words: a longer review is cut to its first words, which the title says; rows then omit the rest.
+    words: number of the first words in the figure. Weights to later words are omitted. The size is such that
+    a dozen words and five heads are legible at a width of 800 pixels.
     """
+    from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
-    received, entropies = weights.received(), weights.entropies()
-    size = min(len(weights.keys), words + weights.cls)
+    received, entropies, total = weights.received(), weights.entropies(), len(weights.keys)
+    size = min(total, words + weights.cls)
     names = [axis_label(key) for key in weights.keys[:size]]
-    heads = len(weights.layers[0]) if weights.layers else 1
-    side, strip = max(0.17 * size, 2.5) + 1.6, 0.3 * len(received) + 1.4  # inches
-    height = strip + side * len(weights.layers)
-    figure = Figure(figsize=(max(side, 6) * heads + 0.8, height + 0.5), layout="constrained")
-    grid = figure.add_gridspec(1 + len(weights.layers), heads, height_ratios=[strip, *([side] * len(weights.layers))])
+    layers, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
+    side = max(0.125 * size, 1.2)  # inches
+    strip = 0.25 * len(received) + 0.7
+    figure = Figure(figsize=(max(side * heads, 5) + 1.6, strip + (side + 0.5) * layers + 0.9), layout="constrained")
+    grid = figure.add_gridspec(1 + layers, heads, height_ratios=[strip, *[side + 0.5] * layers])
     axes = figure.add_subplot(grid[0, :])
-    heat_map(figure, axes, np.stack(list(received.values()))[:, :size], names, list(received))
-    total = len(weights.keys) - weights.cls
-    cut = f"the first {words} of {total} words" if size < len(weights.keys) else f"{total} words"
-    figure.suptitle(f"Attention to {cut}")
-    for row, weights_HQK in enumerate(weights.layers, 1):
+    image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
+    figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
+    count = total - weights.cls
+    shown = f"the first {words} of {count} words" if size < total else f"{count} words"
+    figure.suptitle(f"Attention to {shown}")
+    maps = []
+    for layer, weights_HQK in enumerate(weights.layers, 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
-            axes = figure.add_subplot(grid[row, head - 1])
-            heat_map(figure, axes, weights_QK[:size, :size], names, names)
-            nats, keys = entropies[f"layer {row}, head {head}"], len(weights.keys)
-            axes.set(
-                title=f"layer {row}, head {head}: entropy {nats:.2f} of at most {math.log(keys):.2f} nats,\n"
-                f"mean over queries: {math.exp(nats):.1f} of {keys} keys effectively attended to",
-                xlabel="key",
-                ylabel="query",
-            )
+            axes = figure.add_subplot(grid[layer, head - 1])
+            image = heat_map(axes, weights_QK[:size, :size], names, names)
+            image.set_norm(PowerNorm(0.5, 0, 100))  # small weights stay visible
+            axes.set_aspect("equal")
+            axes.tick_params(labelbottom=layer == layers, labelleft=head == 1)
+            keys = math.exp(entropies[f"layer {layer}, head {head}"])
+            axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
+            maps.append(axes)
+    if maps:
+        figure.colorbar(image, ax=maps, pad=0.01, shrink=0.5, format="{x:g} %")
+        figure.supylabel("query", fontsize=10)
+        figure.supxlabel(
+            "key; above each map: effective number of keys, from the mean entropy of the queries", fontsize=10
+        )
     return figure
 
 
 def sequence_attention(sequence: WrittenSequence, most: int = 100) -> Figure:
     """Heat map of the weights in square cells: source symbols along the top, output symbols downwards.
 
-    most: a longer source or output is cut to its first symbols, which the title says.
+    most: number of the first symbols in the figure.
     """
     from matplotlib.figure import Figure
 
     assert sequence.weights_TS is not None
     rows, keys = ([axis_label(name) for name in names[:most]] for names in (sequence.row_names, sequence.source))
-    cell, points = (0.32, 9) if max(len(rows), len(keys)) <= 12 else (0.2, 7)  # inches of a cell, font size
-    margins = [0.011 * points * max(map(len, names), default=1) for names in (rows, keys)]  # inches
-    size = max(cell * len(keys) + margins[0] + 1.4, 3.2), max(cell * len(rows) + margins[1] + 1.0, 2.2)
+    cell = 0.32 if max(len(rows), len(keys)) <= 12 else 0.2  # inches
+    margins = [0.1 * max(map(len, names), default=1) for names in (rows, keys)]  # inches, of the names
+    size = max(cell * len(keys) + margins[0] + 1.6, 3.2), cell * len(rows) + margins[1] + 1
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
-    heat_map(figure, axes, sequence.weights_TS[:most, :most], keys, rows)
+    image = heat_map(axes, sequence.weights_TS[:most, :most], keys, rows)
     axes.set_aspect("equal")
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    axes.tick_params(labelsize=points)
-    axes.tick_params("x", rotation=0 if max(map(len, keys), default=1) == 1 else 90)
-    axes.set_xlabel("source", fontsize=8)
-    axes.set_ylabel("output", fontsize=8)
+    if max(map(len, keys), default=1) == 1:
+        axes.tick_params("x", rotation=0)
+    axes.set(xlabel="source", ylabel="output")
+    figure.colorbar(image, ax=axes, format="{x:g} %", label="weight")
     longest = max(len(sequence.row_names), len(sequence.source))
     cut = f": the first {most} symbols of {longest}" if longest > most else ""
-    figure.suptitle(f"{sequence.model}{cut}", fontsize=9, parse_math=False)
+    figure.suptitle(f"{sequence.model}{cut}", fontsize=10, parse_math=False)
     return figure
+
+
+def heat_map(axes: Axes, weights: np.ndarray, keys: Sequence[str], rows: Sequence[str]) -> AxesImage:
+    """Draws the weights in percent under the names of their keys (columns) and rows."""
+    image = axes.imshow(100 * weights, cmap="Oranges", vmin=0, aspect="auto", interpolation="nearest")
+    # Words with dollar signs are not formulas.
+    axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8, parse_math=False)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8, parse_math=False)
+    axes.tick_params(length=0)
+    return image
 
 
 def axis_label(word: str) -> str:
     """The word, shortened, without lone surrogates."""
-    word = word if len(word) <= 16 else word[:15] + "…"
+    word = word if len(word) <= 20 else word[:19] + "…"
     return word.encode("utf-8", "replace").decode()
-
-
-def heat_map(figure: Figure, axes: Axes, weights: np.ndarray, keys: list[str], rows: list[str]) -> None:
-    image = axes.imshow(
-        100 * weights, cmap="Oranges", vmin=0, aspect="equal" if rows == keys else "auto", interpolation="nearest"
-    )
-    # Words with dollar signs are not formulas.
-    axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=7, parse_math=False)
-    axes.set_yticks(range(len(rows)), rows, fontsize=7, parse_math=False)
-    axes.tick_params(length=0)
-    figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02, format="{x:g} %", label="weight")

@@ -11,7 +11,8 @@ from pathlib import Path
 from imdbattn.explain.figures import attention_png
 from imdbattn.explain.reading import LabelledReview, Reading, WrittenSequence
 from imdbattn.files import write_atomically
-from imdbattn.settings.safety import PAGE_POLICY, visible
+from imdbattn.pages import render
+from imdbattn.settings.safety import visible
 
 DETAILED = 5  # reviews of a page with all layers and a figure, each of which takes most of a second and up to 1 MB
 
@@ -61,20 +62,11 @@ def write_page(readings: Sequence[Reading], path: Path, images: Iterable[bytes |
 
 
 def page(readings: Sequence[Reading], images: Iterable[bytes | None]) -> str:
-    """One HTML page of at least one reading; all texts are escaped. images: PNG of each reading, or None."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """One HTML page of at least one reading. images: PNG of each reading, or None."""
     encoded = [image and base64.b64encode(image).decode() for image in images]
-    return environment.get_template("page.html.jinja").render(
+    return render(
+        Path(__file__).with_name("page.html.jinja"),
         readings=list(zip(readings, encoded, strict=True)),
-        policy=PAGE_POLICY,
         detailed=DETAILED,
         log=math.log,
         exp=math.exp,

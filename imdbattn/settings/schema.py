@@ -320,6 +320,7 @@ class Reverse(Group):
     test: Strings
     batch_tokens: Count
     eval_batch_tokens: Count
+    word_dropout: Annotated[int | float, Field(ge=0, le=0)] = 0  # for debug=overfit, which sets it for all tasks
 
 
 class Translation(Group):
@@ -343,6 +344,7 @@ class Translation(Group):
     test_share: InnerShare
     batch_tokens: Count
     eval_batch_tokens: Count
+    word_dropout: Annotated[int | float, Field(ge=0, le=0)] = 0  # for debug=overfit, which sets it for all tasks
 
     def check(self) -> None:
         given = [name for name in ("path", "hub") if getattr(self, name)]

@@ -213,7 +213,7 @@ class ReviewTask(Task):
         return make_learner(ReviewModule, cfg, net, facts | ({"start": start} if start else {}), folds_N=folds_N)
 
     def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
-        return load_module(cfg, checkpoint, corpus.glove if corpus else load_vectors(cfg.data))
+        return load_classifier(cfg, checkpoint, corpus.glove if corpus else load_vectors(cfg.data))
 
     def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
         link_texts(corpus.texts(split), path)
@@ -228,10 +228,10 @@ class ReviewTask(Task):
 
     def predictor(self, cfg: Any, checkpoint: Path) -> Predictor | None:
         glove = load_vectors(cfg.data)
-        return ReviewPredictor(cfg, load_module(cfg, checkpoint, glove), glove, batch_options(cfg))
+        return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove, batch_options(cfg))
 
 
-def load_module(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewModule:
+def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewModule:
     """The module of a checkpoint, which needs the vectors, but no reviews. Raises UserError."""
 
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewModule:

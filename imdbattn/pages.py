@@ -1,0 +1,61 @@
+"""Figures as PNG and SVG, and pages from Jinja templates. Figures are made without pyplot."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from imdbattn.settings.safety import PAGE_POLICY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def style(axes: Axes) -> None:
+    """A faint grid behind the data, and no frame at the top and on the right."""
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def integer_ticks(axes: Axes, most: int = 9) -> None:
+    """Ticks of x at integers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+
+
+def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
+    """bbox_inches: "tight" fits the size of the image to its content."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # characters of reviews that the font lacks
+        figure.savefig(buffer, format="png", dpi=150, bbox_inches=bbox_inches)
+    return buffer.getvalue()
+
+
+def svg(figure: Figure) -> bytes:
+    """The figure as SVG with letters as shapes; the same figure gives the same bytes."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "imdbattn", "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def render(template: Path, **values: Any) -> str:
+    """The template filled with values; in HTML every value is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(template.parent),
+        autoescape=template.name.endswith(".html.jinja"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template.name).render(values, policy=PAGE_POLICY)
