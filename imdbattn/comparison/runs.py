@@ -349,9 +349,9 @@ def rank(value: Any) -> tuple[int, list[float], str]:
 def neighbours(ladder: Sequence[Variant], against: str | None = None) -> list[tuple[int, int]]:
     """Indices (from, to) of the variants to compare: those that differ in one thing.
 
-    For `to` these are the variants of its parent (`model.after`) with the same varied settings, and for each setting the
-    variant of its model with the next lower value. Without any: the variant of the parent that differs in the fewest
-    settings, else the variant before it in the ladder; a model without a parent then has no neighbour.
+    For `to` these are the variants of its parent (`model.after`) with the same varied settings, and for each setting
+    the variant of its model with the next lower value. Without any: the variant of the parent that differs in the
+    fewest settings, else the variant before it in the ladder; a model without a parent then has no neighbour.
     against: the label of a variant that all others are compared with instead, if it is in the ladder.
     """
     labels = [one.label for one in ladder]
