@@ -55,15 +55,13 @@ def write_glove(file: Path) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    words, blocks = read_wheel()
+    words, vectors_VD = read_wheel()
     with file.open("w", encoding="utf-8") as stream:
-        start = 0
-        for block in blocks:
-            names = pa.array(words[start : start + len(block)])
-            columns = [pa.array(np.ascontiguousarray(column)).cast(pa.string()) for column in block.T]
-            lines = pc.binary_join_element_wise(names, *columns, " ")
+        for start in range(0, len(words), 10_000):
+            part = slice(start, start + 10_000)
+            columns = [pa.array(np.ascontiguousarray(column)).cast(pa.string()) for column in vectors_VD[part].T]
+            lines = pc.binary_join_element_wise(pa.array(words[part]), *columns, " ")
             stream.writelines(f"{line}\n" for line in lines.to_pylist())
-            start += len(block)
 
 
 def rows() -> list[Row]:

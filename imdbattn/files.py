@@ -70,7 +70,7 @@ def writing_into(folder: Path, way_out: str) -> Iterator[None]:
         if error.errno not in NOT_WRITABLE or not related:  # such as a source that cannot be read
             raise
         reason = os.strerror(error.errno)
-        raise UserError(f"{folder} cannot be written ({reason}): make room, or {way_out}") from error
+        raise UserError(f"{folder} cannot be written ({reason}): free some space, or {way_out}") from error
 
 
 def cache_root(setting: str | None) -> Path:

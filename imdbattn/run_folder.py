@@ -28,7 +28,7 @@ SPLIT_FILES = {  # of each split: predictions, and the texts they belong to
 }
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
 DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings of runs whose numbers are not results
-OWN_KEYS = {"model.name", "data.source", "optim._target_", "trainer._target_", "warmup", "decay", "seed"}
+RUN_KEYS = {"model.name", "data.source", "optim._target_", "trainer._target_", "warmup", "decay", "seed"}
 
 
 def is_debug(settings: Mapping[str, Any]) -> bool:
@@ -59,11 +59,11 @@ def check_folder(folder: Path) -> None:
         return
     files = set(folder.iterdir())
     if folder / "config.yaml" in files:
-        own = flat(read_settings(folder / "config.yaml")).keys() >= OWN_KEYS
+        is_run = flat(read_settings(folder / "config.yaml")).keys() >= RUN_KEYS
     else:
         others = files - {*temporary_files(folder)}
-        own = all(file.suffix in (".log", ".lock") or file.name == ".lock" for file in others)
-    if not own:
+        is_run = all(file.suffix in (".log", ".lock") or file.name == ".lock" for file in others)
+    if not is_run:
         raise UserError(f"{os.path.relpath(folder)} holds files that are not a run's: choose another hydra.run.dir")
 
 

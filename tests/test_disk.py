@@ -69,7 +69,7 @@ def test_an_old_file_stays_whole(disk, tmp_path, writer, options, reason):
     if options == "ro":
         subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
     with pytest.raises(
-        UserError, match=rf"{place} cannot be written \({reason}.*\): make room, or choose another"
+        UserError, match=rf"{place} cannot be written \({reason}.*\): free some space, or choose another"
     ) as e:
         WRITERS[writer](place)
     assert "\n" not in str(e.value)
@@ -93,7 +93,9 @@ def test_a_comparison_that_does_not_fit_leaves_the_old_one_readable(disk, monkey
 @pytest.mark.parametrize("size", ["4k", "28k", "48k"])  # the vectors do not fit, the tokens, the texts
 def test_a_cache_that_does_not_fit_is_absent_and_its_setting_named(disk, settings, small, tmp_path, size):
     place = disk(f"size={size}")
-    with pytest.raises(UserError, match=r"cannot be written \(No space left.*make room, or set data\.cache_dir to"):
+    with pytest.raises(
+        UserError, match=r"cannot be written \(No space left.*free some space, or set data\.cache_dir to"
+    ):
         fit(settings(*small, *TINY, f"data.cache_dir={place}/cache"), tmp_path / "run")
     assert not [path for path in place.rglob("*") if "tmp" in path.name]
     assert not list(place.glob("cache/tokens/*/*"))
@@ -102,7 +104,9 @@ def test_a_cache_that_does_not_fit_is_absent_and_its_setting_named(disk, setting
 @pytest.mark.parametrize("size", ["4k", "12k", "24k", "40k"])  # from the first file to the last results
 def test_a_run_that_does_not_fit_ends_in_one_line_and_does_not_look_finished(disk, settings, small, size):
     place = disk(f"size={size}")
-    with pytest.raises(UserError, match=rf"{place}/run.* cannot be written \(No space left.*\): make room, or") as e:
+    with pytest.raises(
+        UserError, match=rf"{place}/run.* cannot be written \(No space left.*\): free some space, or"
+    ) as e:
         fit(settings(*small, *TINY), place / "run")
     assert "\n" not in str(e.value)
     assert not (place / "run" / "metrics.json").exists()

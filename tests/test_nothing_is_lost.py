@@ -151,7 +151,7 @@ def test_an_empty_resume_is_an_error_and_starts_nothing(shell, small, tmp_path):
     for more in ([], ["-m", "seed=1,2"]):
         done = shell("train", *small, "model=mean", "resume=", *more, cwd=tmp_path)
         assert done.returncode == 2
-        assert done.stderr == "error: resume= must be text of at least one character\n"
+        assert done.stderr == "error: resume= must be text of at least one character, or null\n"
         assert not any(tmp_path.iterdir())
 
 

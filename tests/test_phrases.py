@@ -32,7 +32,7 @@ from imdbattn.nn.beyond.phrases import (
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import open_settings, score_run
 from imdbattn.settings import schema
-from imdbattn.tasks.reviews import TASK, ReviewModule, load_module, phrases_of
+from imdbattn.tasks.reviews import TASK, ReviewModule, load_classifier, phrases_of
 
 from .commands import label_texts
 from .nets import WORDS, learner, net, reviews
@@ -376,7 +376,7 @@ def test_a_loaded_checkpoint_reads_with_the_whole_sets_ratios(trained, settings,
     assert score_run(cfg)["loss"] == metrics["test_loss"]
 
     theirs, checkpoint = open_settings(cfg)
-    loaded = load_module(theirs, checkpoint, load_vectors(theirs.data))
+    loaded = load_classifier(theirs, checkpoint, load_vectors(theirs.data))
     fresh = TASK.new(theirs, corpus := prepare(theirs.data))
     assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)

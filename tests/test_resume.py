@@ -374,7 +374,7 @@ def test_a_checkpoint_that_cannot_serve_is_named(stopped, damage, capsys):
 
 def test_a_run_that_is_still_active_is_left_alone(stopped, monkeypatch):
     cfg, folder = stopped
-    monkeypatch.setattr("imdbattn.runs.fit.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("imdbattn.runs.start.LOCK_SECONDS", 0.1)
     with FileLock(folder / ".lock"):
         refused(cfg, folder, "another run is active in .*: wait for it")
 
@@ -385,7 +385,7 @@ def test_another_number_of_processes_is_refused(stopped):
     content = torch.load(file, weights_only=True)
     content["keeper"]["ranks"] *= 2
     torch.save(content, file)
-    refused(cfg, folder, r"the run had 2 processes, and now there are 1: give it as many devices")
+    refused(cfg, folder, r"the run had 2 processes, not 1: use as many devices again")
 
 
 def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_change(stopped, composed, small):

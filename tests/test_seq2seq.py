@@ -24,7 +24,7 @@ VOCABULARY = 12
 def net(score: str = "additive", cell: str = "gru", layers: int = 2, seed: int = 0, sharp: float = 1.0):
     """An untrained model in evaluation mode; `sharp` makes its distributions less alike."""
     torch.manual_seed(seed)
-    built = EncoderDecoder(VOCABULARY, VOCABULARY, 6, 8, layers, cell, 0.3, SCORES[score]).eval()
+    built = EncoderDecoder(VOCABULARY, VOCABULARY, 6, 8, 0.3, SCORES[score], layers=layers, cell=cell).eval()
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5 * sharp)
     return built
@@ -54,10 +54,10 @@ def test_the_markers_are_those_of_the_vocabulary():
 def test_the_worked_shapes(score, cell):
     """Vocabulary 10, embedding 8, hidden 16, two layers, zeros (4, 7)."""
     zeros_BS = torch.zeros(4, 7, dtype=torch.long)
-    outputs_SBH, recurrent = Encoder(10, 8, 16, 2, cell)(zeros_BS)
+    outputs_SBH, recurrent = Encoder(10, 8, 16, layers=2, cell=cell)(zeros_BS)
     assert outputs_SBH.shape == (7, 4, 16)
     assert [part.shape for part in recurrent] == [(2, 4, 16)] * (2 if cell == "lstm" else 1)  # hidden, and memory
-    decoder = Decoder(10, 8, 16, 2, cell, score=SCORES[score])
+    decoder = Decoder(10, 8, 16, score=SCORES[score], layers=2, cell=cell)
     with watch(decoder) as weights:
         logits_BTV, state = decoder(zeros_BS, decoder.start(outputs_SBH, recurrent))
     assert logits_BTV.shape == (4, 7, 10)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
 from imdbattn.nn.beyond.distances import Distances
-from imdbattn.nn.ladder import Learned, Sinusoidal, Words, sinusoids
+from imdbattn.nn.ladder import Sinusoidal, Words, sinusoids
 from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .conftest import POSITIONAL
@@ -71,12 +71,8 @@ def test_kept_words_keep_their_positions_when_others_are_dropped():
 
 
 def test_positions_behind_the_table():
-    far, three = Words(torch.ones(1, 1).bool(), torch.tensor([[10**7]])), torch.arange(3)[None]
+    far = Words(torch.ones(1, 1).bool(), torch.tensor([[10**7]]))
     assert Sinusoidal(4)(torch.zeros(1, 1, 4), far).isfinite().all()
-    with pytest.raises(ValueError, match="a review of 3 tokens, but only 2 positions were learned"):
-        Learned(4, 2)(torch.zeros(1, 3, 4), Words(three >= 0, three))
-    with pytest.raises(ValueError, match=r"data\.max_tokens"):
-        Learned(4, None)
 
 
 def added(distances: Distances, positions: list[int]) -> torch.Tensor:

@@ -4,7 +4,7 @@ Shape suffixes: B sequences, S source positions, T target positions, E width of 
 K width of projected keys, V vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from imdbattn.nn.scores import MakeScore, masked_softmax, padding_mask
 
 PAD, BOS, EOS = 0, 1, 2  # ids behind the end, before the first symbol, at the end; as in data/vocabulary
-CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 Recurrent = tuple[Tensor, ...]  # hidden_LBH, and of an LSTM memory_LBH
 
 
@@ -32,20 +31,20 @@ class State(NamedTuple):
         return State(self.outputs_BSH.repeat_interleave(times, 0), recurrent, keys, mask)
 
 
-def recurrent_net(cell: str, width: int, hidden: int, layers: int, dropout: float) -> nn.GRU | nn.LSTM:
-    return CELLS[cell](width, hidden, layers, dropout=dropout if layers > 1 else 0.0)
+def recurrent_net(width: int, hidden: int, dropout: float, layers: int = 1, cell: str = "gru") -> nn.GRU | nn.LSTM:
+    """cell: gru (Cho et al. 2014) or lstm (Hochreiter & Schmidhuber 1997). dropout: of outputs between layers."""
+    kind = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
+    return kind(width, hidden, layers, dropout=dropout if layers > 1 else 0.0)
 
 
 class Encoder(nn.Module):
     """Embeds the source and reads it by a GRU or an LSTM (Cho et al. 2014, section 2.2; Sutskever et al. 2014)."""
 
-    def __init__(
-        self, vocabulary: int, width: int, hidden: int, layers: int = 1, cell: str = "gru", dropout: float = 0.0
-    ):
+    def __init__(self, vocabulary: int, width: int, hidden: int, dropout: float = 0.0, **recurrent: Any):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=PAD)
         self.dropout = nn.Dropout(dropout)
-        self.net = recurrent_net(cell, width, hidden, layers, dropout)
+        self.net = recurrent_net(width, hidden, dropout, **recurrent)
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> tuple[Tensor, Recurrent]:
         """Ids (B, S) -> outputs (S, B, H), 0 behind the end of a sequence, and the state (L, B, H) at its end.
@@ -71,25 +70,22 @@ class Decoder(nn.Module):
         embedded symbol (Bahdanau et al. 2015, section 3.1; scores of Luong et al. 2015, section 3.1).
     """
 
-    record: list[Tensor] | None = (
-        None  # explain.watch sets a list, to which the weights (B, 1, S) of a step are appended
-    )
+    record: list[Tensor] | None = None  # explain.watch sets a list; the weights (B, 1, S) of each step are appended
 
     def __init__(
         self,
         vocabulary: int,
         width: int,
         hidden: int,
-        layers: int = 1,
-        cell: str = "gru",
         dropout: float = 0.0,
         score: MakeScore | None = None,
+        **recurrent: Any,
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=PAD)
         self.dropout = nn.Dropout(dropout)
         self.score = None if score is None else score(hidden, hidden)
-        self.net = recurrent_net(cell, width if score is None else width + hidden, hidden, layers, dropout)
+        self.net = recurrent_net(width if score is None else width + hidden, hidden, dropout, **recurrent)
         self.output = nn.Linear(hidden, vocabulary)
 
     def start(self, outputs_SBH: Tensor, recurrent: Recurrent, lengths_B: Tensor | None = None) -> State:
@@ -136,9 +132,9 @@ class Decoder(nn.Module):
 class EncoderDecoder(nn.Module):
     """Encoder and decoder.
 
-    source_vocabulary, target_vocabulary: their sizes with markers. width: of the embeddings. hidden, layers: of both.
-    cell: gru (Cho et al. 2014) or lstm (Hochreiter & Schmidhuber 1997).
+    source_vocabulary, target_vocabulary: their sizes with markers. width: of the embeddings. hidden: of the states.
     dropout: share of embeddings, and of outputs between layers, set to zero in training. score: see Decoder.
+    recurrent: layers and cell of `recurrent_net`.
     """
 
     def __init__(
@@ -147,14 +143,13 @@ class EncoderDecoder(nn.Module):
         target_vocabulary: int,
         width: int,
         hidden: int,
-        layers: int = 1,
-        cell: str = "gru",
         dropout: float = 0.0,
         score: MakeScore | None = None,
+        **recurrent: Any,
     ):
         super().__init__()
-        self.encoder = Encoder(source_vocabulary, width, hidden, layers, cell, dropout)
-        self.decoder = Decoder(target_vocabulary, width, hidden, layers, cell, dropout, score)
+        self.encoder = Encoder(source_vocabulary, width, hidden, dropout, **recurrent)
+        self.decoder = Decoder(target_vocabulary, width, hidden, dropout, score, **recurrent)
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> State:
         """The decoder's state before the first symbol."""

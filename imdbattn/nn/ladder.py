@@ -149,20 +149,15 @@ class Sinusoidal(nn.Module):
 class Learned(nn.Module):
     """x + a learned vector per position (Gehring et al. 2017, section 3.1), initialised from N(0, std^2).
 
-    length: number of positions, at least data.max_tokens. A longer review raises ValueError.
+    length: number of positions, at least data.max_tokens.
     """
 
-    def __init__(self, width: int, length: int | None, std: float = 0.2):
+    def __init__(self, width: int, length: int, std: float = 0.2):
         super().__init__()
-        if length is None:
-            raise ValueError("learned positions need a last position: set data.max_tokens or model.positions.length")
         self.table = nn.Embedding(length, width)
         nn.init.normal_(self.table.weight, std=std)
 
     def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
-        length = self.table.num_embeddings
-        if x_BTD.shape[1] > length:
-            raise ValueError(f"a review of {x_BTD.shape[1]} tokens, but only {length} positions were learned")
         return x_BTD + self.table(words.positions_BT)
 
 

@@ -14,7 +14,7 @@ NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 
 
 @dataclass(frozen=True)
-class Written:
+class Decoded:
     """The output for each source of a batch."""
 
     tokens_BT: Tensor  # up to EOS, or without it at the limit, then PAD
@@ -27,7 +27,7 @@ def limits(lengths_B: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def greedy(net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor) -> Written:
+def greedy(net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor) -> Decoded:
     """The most probable symbol at each step, until every sequence has ended or reached its limit."""
     state, limit_B = net.encode(source_BS, lengths_B), limits(lengths_B)
     token_B1 = torch.full_like(source_BS[:, :1], BOS)
@@ -43,13 +43,13 @@ def greedy(net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor) -> Written
         token_B1 = chosen_B.masked_fill(ended_B, PAD)[:, None]
         tokens.append(token_B1)
         ended_B = ended_B | (chosen_B == EOS) | (len(tokens) >= limit_B)
-    return Written(torch.cat(tokens, dim=1), total_B)
+    return Decoded(torch.cat(tokens, dim=1), total_B)
 
 
 @torch.no_grad()
 def beam_search(
     net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int, length_penalty: float = 1.0
-) -> Written:
+) -> Decoded:
     """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2), and returns the best.
 
     They are ranked by log probability / symbols ** length_penalty (Wu et al. 2016, section 7, without their constant);
@@ -86,4 +86,4 @@ def beam_search(
         ended_BK = ended_BK | (chosen_BK == EOS) | (tokens_BKT.shape[2] >= limit_B1)
         token_N1 = chosen_BK.view(-1, 1)
     best_B = (total_BK / size_BK**length_penalty).argmax(1)
-    return Written(tokens_BKT[first_B, best_B], total_BK[first_B, best_B])
+    return Decoded(tokens_BKT[first_B, best_B], total_BK[first_B, best_B])

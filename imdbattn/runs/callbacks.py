@@ -2,7 +2,6 @@
 
 import logging
 import time
-from pathlib import Path
 
 import lightning as L
 import numpy as np
@@ -16,79 +15,51 @@ log = logging.getLogger(__name__)
 
 
 class Progress(L.Callback):
-    """A bar in a terminal, which counts batches, and a line in the log for each epoch."""
+    """A progress bar over the batches of an epoch, in a terminal only, and a line in the log for each epoch."""
 
     def __init__(self) -> None:
         self.bar: tqdm | None = None
-        self.ended_epoch = 0  # the epoch whose line is not written yet, counted from 1; 0 for none
-        self.val_scores: dict[str, float] = {}
+        self.val_scores: dict[str, float] = {}  # of this epoch; empty before its validation
 
-    def update(self, trainer, name: str, total: float, batch_idx: int, loss: str = "") -> None:
-        if not trainer.is_global_zero:
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+        every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps  # reading the loss waits for a GPU
+        if batch_idx % every or not trainer.is_global_zero:
             return
-        if self.bar is None:
+        if self.bar is None:  # disable=None: without a terminal
             layout = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
-            self.bar = tqdm(desc=name, total=total, bar_format=layout, leave=False, disable=None)  # None: in a terminal
+            total = trainer.num_training_batches
+            self.bar = tqdm(desc=epoch_name(trainer), total=total, bar_format=layout, leave=False, disable=None)
+        loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
         self.bar.update(batch_idx + 1 - self.bar.n)
-        if loss:
-            self.bar.set_postfix_str(loss)  # shown at once
+        self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
+
+    def on_validation_end(self, trainer, module) -> None:
+        self.val_scores = module.scores.values()
+
+    def on_train_epoch_end(self, trainer, module) -> None:
+        self.close()
+        sums_3 = trainer.strategy.reduce(torch.stack(module.epoch_sums).sum(0), reduce_op="sum")
+        loss, _, answers = sums_3.tolist()
+        line = f"{epoch_name(trainer)}  train loss {loss / answers:.4f}"
+        if scores := self.val_scores:
+            line += f"  val loss {scores['loss']:.4f}, accuracy {100 * scores['accuracy']:.2f} %"
+            line += f", BLEU {scores['bleu']:.1f}" if "bleu" in scores else ""
+        if trainer.is_global_zero:
+            log.info(line)
+        self.val_scores = {}
+
+    def on_exception(self, trainer, module, exception) -> None:
+        self.close()
 
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
         self.bar = None
 
-    def on_train_epoch_start(self, trainer, module) -> None:
-        self.write_line(trainer)
 
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps  # reading the loss waits for a GPU
-        if batch_idx % every == 0:
-            loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
-            epoch = epoch_name(trainer, trainer.current_epoch + 1)
-            self.update(trainer, epoch, trainer.num_training_batches, batch_idx, f"loss {loss / answers:.4f}")
-
-    def on_train_epoch_end(self, trainer, module) -> None:
-        self.close()
-        self.ended_epoch = trainer.current_epoch + 1
-
-    def on_train_end(self, trainer, module) -> None:
-        self.write_line(trainer)
-
-    def on_validation_start(self, trainer, module) -> None:
-        self.close()
-
-    def on_validation_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0) -> None:
-        self.update(trainer, "validation", sum(trainer.num_val_batches), batch_idx)
-
-    def on_validation_end(self, trainer, module) -> None:
-        self.close()
-        self.val_scores = module.scores.values()
-
-    def on_test_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0) -> None:
-        self.update(trainer, "test", sum(trainer.num_test_batches), batch_idx)
-
-    def on_test_end(self, trainer, module) -> None:
-        self.close()
-
-    def on_exception(self, trainer, module, exception) -> None:
-        self.close()
-
-    def write_line(self, trainer) -> None:
-        """Called when the next epoch begins: the training loss is logged after `on_train_epoch_end`."""
-        if self.ended_epoch and trainer.is_global_zero:
-            train_loss = trainer.callback_metrics["train/loss"]
-            line = f"{epoch_name(trainer, self.ended_epoch)}  train loss {train_loss:.4f}"
-            if scores := self.val_scores:
-                line += f"  val loss {scores['loss']:.4f}, accuracy {100 * scores['accuracy']:.2f} %"
-                line += f", BLEU {scores['bleu']:.1f}" if "bleu" in scores else ""
-            log.info(line)
-        self.ended_epoch, self.val_scores = 0, {}
-
-
-def epoch_name(trainer: L.Trainer, number: int) -> str:
-    last = trainer.max_epochs or -1
-    return f"epoch {number}/{last}" if last > 0 else f"epoch {number}"
+def epoch_name(trainer: L.Trainer) -> str:
+    name, last = f"epoch {trainer.current_epoch + 1}", trainer.max_epochs or -1
+    return f"{name}/{last}" if last > 0 else name
 
 
 class Throughput(L.Callback):
@@ -98,33 +69,27 @@ class Throughput(L.Callback):
         self.seconds = 0.0  # of all epochs
         self.epoch_seconds = 0.0
         self.rate = 0.0  # tokens/s of the last epoch
-        self.tokens: list[torch.Tensor] = []  # of this epoch, in this process
+        self.tokens = torch.tensor(0)  # of this epoch, in this process
         self.since = 0.0
 
     def on_train_start(self, trainer, module) -> None:
         self.since = time.perf_counter()  # when training resumes within an epoch, `on_train_epoch_start` is not called
 
     def on_train_epoch_start(self, trainer, module) -> None:
-        self.epoch_seconds, self.tokens, self.since = 0.0, [], time.perf_counter()
+        self.epoch_seconds, self.tokens, self.since = 0.0, torch.tensor(0), time.perf_counter()
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        self.tokens.append(batch.lengths_B.sum())
-
-    def count_tokens(self) -> float:
-        """Tokens of this epoch. Waits for the device, so call it before reading the clock."""
-        self.tokens = [torch.stack(self.tokens).sum()]
-        return self.tokens[0].item()
+        self.tokens = self.tokens + batch.lengths_B.sum()
 
     def on_validation_start(self, trainer, module) -> None:
-        if self.tokens:
-            self.count_tokens()  # work that the device has not finished yet is training
+        self.tokens.item()  # waits for the device: work that it has not finished yet is training
         self.epoch_seconds += time.perf_counter() - self.since
 
     def on_validation_end(self, trainer, module) -> None:
         self.since = time.perf_counter()
 
     def on_train_epoch_end(self, trainer, module) -> None:
-        tokens = self.count_tokens() * trainer.world_size
+        tokens = self.tokens.item() * trainer.world_size
         self.epoch_seconds += time.perf_counter() - self.since
         self.seconds += self.epoch_seconds
         self.rate = tokens / self.epoch_seconds
@@ -132,20 +97,20 @@ class Throughput(L.Callback):
         module.log_dict(rates, rank_zero_only=False)
 
     def state_dict(self) -> dict:
-        tokens = [self.count_tokens()] if self.tokens else []
+        tokens = [self.tokens.item()] if self.tokens else []
         epoch_seconds = self.epoch_seconds + time.perf_counter() - self.since
         return {"seconds": self.seconds, "epoch_seconds": epoch_seconds, "rate": self.rate, "tokens": tokens}
 
     def load_state_dict(self, state: dict) -> None:
         self.seconds, self.epoch_seconds, self.rate = (state[name] for name in ("seconds", "epoch_seconds", "rate"))
-        self.tokens = [torch.tensor(int(tokens)) for tokens in state["tokens"]]
+        self.tokens = torch.tensor(sum(state["tokens"]))
 
 
 class StopOnNaN(L.Callback):
     """Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning rate and reviews.
 
-    One process on a CPU checks every loss. Elsewhere, where reading a loss means waiting, losses are checked every
-    `log_every_n_steps` and before each checkpoint. rows_N: of the training reviews in their source.
+    Losses are checked every `log_every_n_steps`, because reading one waits for the device, and before each checkpoint.
+    rows_N: of the training reviews in their source.
     """
 
     def __init__(self, rows_N: np.ndarray):
@@ -157,9 +122,9 @@ class StopOnNaN(L.Callback):
         self.lr = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        self.unchecked.append((trainer.global_step, trainer.current_epoch, self.lr, outputs["loss"], batch.rows_B))
-        waits = module.device.type != "cpu" or trainer.world_size > 1
-        if not waits or (batch_idx + 1) % trainer.log_every_n_steps == 0:
+        epoch = trainer.current_epoch + 1
+        self.unchecked.append((trainer.global_step, epoch, self.lr, outputs["loss"], batch.rows_B))
+        if (batch_idx + 1) % trainer.log_every_n_steps == 0:
             self.check_losses(trainer)
 
     def on_validation_start(self, trainer, module) -> None:
@@ -172,27 +137,23 @@ class StopOnNaN(L.Callback):
         if not all(bool(weight.isfinite().all()) for weight in module.parameters()):  # after such a gradient
             raise UserError(
                 f"weights are not finite after step {trainer.global_step} (epoch {trainer.current_epoch + 1}, "
-                f"learning rate {self.lr:.3g}): try a lower optim.lr{saved_before(trainer)}"
+                f"learning rate {self.lr:.3g}): try a lower optim.lr"
             )
 
     def check_losses(self, trainer: L.Trainer) -> None:
-        finite_S = torch.tensor([], dtype=torch.bool)
+        message = None
         if self.unchecked:
             finite_S = torch.stack([loss for *_, loss, _ in self.unchecked]).isfinite()
-        if not trainer.strategy.reduce_boolean_decision(bool(finite_S.all()), all=True):
-            mine = None if finite_S.all() else self.message(*self.unchecked[int(finite_S.int().argmin())])
-            raise UserError(next(filter(None, from_all(trainer, mine))) + saved_before(trainer))
+            if not finite_S.all():
+                message = self.message(*self.unchecked[int(finite_S.int().argmin())])
+        if messages := [text for text in from_all(trainer, message) if text]:
+            raise UserError(messages[0])
         self.unchecked.clear()
 
     def message(self, step: int, epoch: int, lr: float, loss: torch.Tensor, rows_B: torch.Tensor) -> str:
         rows = np.sort(self.rows_N[rows_B.cpu().numpy()])
         more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
         return (
-            f"the loss is {loss.item()} in step {step} (epoch {epoch + 1}, learning rate {lr:.3g}) for the reviews in "
+            f"the loss is {loss.item()} in step {step} (epoch {epoch}, learning rate {lr:.3g}) for the reviews in "
             f"rows {', '.join(map(str, rows[:10]))}{more} of the source: try a lower optim.lr, or check these reviews"
         )
-
-
-def saved_before(trainer: L.Trainer) -> str:
-    exists = Path(trainer.default_root_dir, "checkpoints", "last.ckpt").exists()
-    return "; checkpoints/last.ckpt is from before" if exists else ""

@@ -1,8 +1,8 @@
 """checkpoints/last.ckpt holds the complete state of a run, so that it resumes wherever it was stopped.
 
-On a CPU a resumed run ends with the same bits as an uninterrupted one. Lightning's checkpoint has weights, optimiser,
-schedule, loops and callbacks. Added here: the random state and the epoch's sums of every process, the learning curve,
-whether early stopping has ended training, and saving between two steps.
+On a CPU a resumed run ends with the same bits as an uninterrupted one. Lightning's checkpoint has weights, optimizer,
+schedule, loops and callbacks. This module adds the random state and the epoch's sums of every process, the learning
+curve, whether early stopping has ended training, and saving between two steps.
 """
 
 import io
@@ -20,7 +20,6 @@ import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
 
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
@@ -43,15 +42,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Raises UserError if the folder cannot be written, or the state of a callback could not be read again."""
-        states = io.BytesIO()
-        torch.save(checkpoint.get("callbacks"), states)
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
         try:
-            torch.load(io.BytesIO(states.getvalue()), weights_only=True)
+            torch.load(io.BytesIO(buffer.getbuffer()), weights_only=True)
         except Exception as error:
             way_out = "return only those from its state_dict()"
             raise UserError(f"a callback's state is not made of tensors and plain values: {way_out}") from error
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
         write_atomically(Path(path), buffer.getvalue())
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
@@ -68,7 +65,7 @@ class Stopped(SystemExit):
 
 
 class ResumeCheckpoint(L.Callback):
-    """Saves before each epoch, every `minutes` within an epoch, at the end, and after a signal, which it stops for.
+    """Saves before each epoch, every `minutes` (or None) within an epoch, at the end, and after a signal.
 
     It must be the first callback: a resumed run repeats what the others do when an epoch begins. Raises Stopped after
     a signal, and UserError instead of saving weights that are not finite.
@@ -76,10 +73,8 @@ class ResumeCheckpoint(L.Callback):
     Args:
         folder: the run's.
         fingerprints: of the splits.
-        stop_on_nan: checks the losses before each save.
-        minutes: between two saves within an epoch; None saves between epochs only.
-        begin: called once, when Lightning has accepted everything: writes the run's first files and sets the trainer's
-            loggers. Nothing is written or deleted before.
+        begin: writes the run's first files and sets the trainer's loggers. It is called once Lightning has accepted
+            all settings and the checkpoint; nothing is written or deleted before.
     """
 
     def __init__(
@@ -90,14 +85,10 @@ class ResumeCheckpoint(L.Callback):
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
     ):
-        self.folder, self.fingerprints, self.stop_on_nan, self.minutes = (
-            folder,
-            dict(fingerprints),
-            stop_on_nan,
-            minutes,
-        )
+        self.folder, self.stop_on_nan, self.minutes = folder, stop_on_nan, minutes
+        self.fingerprints = dict(fingerprints)
         self.begin, self.begun = begin, False
-        self.file = folder / "checkpoints" / "last.ckpt"
+        self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signal = 0  # number of the signal that this process has received
         self.saved_at = time.monotonic()
         self.steps_since_sync = 0  # steps since the processes last exchanged their requests
@@ -111,9 +102,9 @@ class ResumeCheckpoint(L.Callback):
             return
         self.begun = True
         self.begin(trainer)
-        for logger in csv_loggers(trainer) if self.loaded_curve else ():
-            writer = logger.experiment  # which removes the file
-            write_atomically(Path(writer.metrics_file_path), self.loaded_curve)
+        if self.loaded_curve and trainer.is_global_zero:
+            writer: Any = trainer.loggers[0].experiment  # type: ignore[attr-defined] # CSVLogger's, which removes the file
+            write_atomically(self.curve, self.loaded_curve)
             writer.metrics_keys = self.loaded_curve.splitlines()[0].split(",")
 
     # --- when to save ------------------------------------------------------------------------------------------------
@@ -123,7 +114,7 @@ class ResumeCheckpoint(L.Callback):
         if self.loaded_state:
             loop = trainer.fit_loop.epoch_loop
             if loop.batch_progress.current.completed == 0:
-                loop.restarting = False  # with max_steps Lightning takes an epoch that begins for a half one
+                loop.restarting = False  # with max_steps Lightning would treat the epoch as begun
             # As late as possible: other parts draw random numbers during their setup.
             torch.set_rng_state(self.loaded_state["random"])
             if "cuda" in self.loaded_state and module.device.type == "cuda":
@@ -185,7 +176,7 @@ class ResumeCheckpoint(L.Callback):
         epoch = trainer.current_epoch + 1
         if trainer.max_epochs is not None and trainer.max_epochs > 0:
             epoch = min(epoch, trainer.max_epochs)  # after the last one
-        saved = "everything is saved" if self.file.exists() else "nothing is saved"  # as with debug=fast
+        saved = "the state is saved" if self.file.exists() else "nothing is saved"  # as with debug=fast
         folder = shlex.quote(os.path.relpath(self.folder)) + trust_option(self.folder / "config.yaml")
         if request == signal.SIGUSR1:
             requeue()
@@ -210,32 +201,24 @@ class ResumeCheckpoint(L.Callback):
         self.saved_at = time.monotonic()
 
     def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        for logger in trainer.loggers[:1]:  # CSVLogger; none before `begin`
+            logger.save()
         checkpoint["keeper"] = {  # this callback's name in earlier versions
             "ranks": self.rank_states,
             "fingerprints": self.fingerprints,
             "stopped": trainer.should_stop,
-            "curve": "",
+            "curve": self.curve.read_text() if self.curve.exists() else "",
         }
-        for logger in csv_loggers(trainer):
-            logger.save()
-            file = Path(logger.experiment.metrics_file_path)
-            checkpoint["keeper"]["curve"] = file.read_text() if file.exists() else ""
 
     def check(self, content: Mapping[str, Any], trainer: L.Trainer) -> None:
-        """Raises UserError for a checkpoint of an earlier version, of other reviews or another number of processes."""
-        saved = content.get("keeper")
-        if saved is None:
-            raise UserError(f"{self.file} is of an earlier version, which saved too little to resume: start a new run")
-        if saved["fingerprints"] != self.fingerprints:
-            raise UserError(
-                f"the reviews are no longer those that {os.path.relpath(self.folder)} was trained on: restore them, or "
-                "start a new run"
-            )
-        if (before := len(saved["ranks"])) != trainer.world_size:
-            raise UserError(
-                f"the run had {before} processes, and now there are {trainer.world_size}: give it as many devices "
-                "again, or start a new run"
-            )
+        """Raises UserError for a checkpoint of other reviews or of another number of processes."""
+        if "keeper" not in content:
+            raise UserError(f"{self.file} is of an earlier version and cannot be resumed: start a new run")
+        if content["keeper"]["fingerprints"] != self.fingerprints:
+            run = f"those that {os.path.relpath(self.folder)} was trained on"
+            raise UserError(f"the reviews are no longer {run}: restore them, or start a new run")
+        if (before := len(content["keeper"]["ranks"])) != trainer.world_size:
+            raise UserError(f"the run had {before} processes, not {trainer.world_size}: use as many devices again")
 
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
         saved = checkpoint["keeper"]
@@ -260,13 +243,9 @@ def not_started(progress: Any) -> Iterator[None]:
 
 
 def strongest(trainer: L.Trainer, request: int) -> int:
-    """The largest request of all processes, so that they do the same."""
+    """The largest request of all processes."""
     if trainer.world_size == 1:
         return request
     largest = torch.tensor(request, device=trainer.strategy.root_device)
     torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
     return int(largest)
-
-
-def csv_loggers(trainer: L.Trainer) -> list[CSVLogger]:
-    return [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)] if trainer.is_global_zero else []

@@ -3,6 +3,7 @@
 import functools
 import os
 import platform
+import shutil
 import subprocess
 from importlib import metadata
 from typing import Any
@@ -35,18 +36,15 @@ def environment() -> dict[str, Any]:
 
 @functools.cache
 def git_commit() -> str | None:
-    """The commit, with + if files were changed; None where there is no git or the package is not in a checkout."""
+    """The commit of this checkout, with + if files were changed; None in an installed package or without git."""
+    if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
+        return None
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
+        command = ["git", "-C", str(PACKAGE), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
-    try:
-        if git("rev-parse", "--show-toplevel") != str(PACKAGE.parent):  # such as a wheel inside another project
-            return None
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else "") or None
-    except OSError:
-        return None
+    return git("rev-parse", "HEAD") + "+" * bool(git("status", "--porcelain")) or None
 
 
 def version(package: str) -> str | None:

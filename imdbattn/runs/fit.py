@@ -50,11 +50,10 @@ def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
     """
     quiet()
     check_folder(folder)
-    if not (resume and finished(folder)):
-        make_folder(folder, WAY_OUT)
-        with writing_into(folder, WAY_OUT), locked(folder), exiting_on_signals():
-            if not (resume and finished(folder)):  # another process may have finished it meanwhile
-                return train(cfg, folder, resume)
+    make_folder(folder, WAY_OUT)
+    with writing_into(folder, WAY_OUT), locked(folder), exiting_on_signals():
+        if not (resume and finished(folder)):
+            return train(cfg, folder, resume)
     metrics, lines = read_results(folder)
     for line in ("This run was finished before:", *lines):
         log.info(line)
@@ -108,10 +107,15 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
             module = task.load(cfg, Path(best.best_model_path), corpus)
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
-        scores = score(trainer, module, data, cfg.test)
-        metrics |= score_facts("val", scores["validation"])
-        if "test" in scores:
-            metrics |= score_facts("test", scores["test"])
+        loggers, trainer.loggers = trainer.loggers, []  # these scores are not a point of the learning curve
+        trainer.validate(module, data, verbose=False)
+        trainer.loggers = loggers
+        scores = {"validation": module.scores}
+        if cfg.test:
+            trainer.test(module, data, verbose=False)
+            scores["test"] = module.scores
+        for split, split_scores in scores.items():
+            metrics |= score_facts("val" if split == "validation" else split, split_scores)
 
         # Write
         if trainer.is_global_zero:
@@ -183,7 +187,8 @@ def run_trainer(
 
 def training_facts(trainer: L.Trainer, module: Learner, throughput: Throughput, reviews: int) -> dict[str, Any]:
     """The part of metrics.json that describes training."""
-    facts = {
+    start = {"start": module.hparams["start"]} if "start" in module.hparams else {}
+    return {
         "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
         "train_reviews": reviews,
         "epochs": trainer.current_epoch,
@@ -191,17 +196,5 @@ def training_facts(trainer: L.Trainer, module: Learner, throughput: Throughput, 
         "train_seconds": throughput.seconds,
         "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
         "tokens_per_s": throughput.rate,
+        **start,
     }
-    return facts | ({"start": module.hparams["start"]} if "start" in module.hparams else {})
-
-
-def score(trainer: L.Trainer, module: Learner, data: BatchData, test: bool) -> dict[str, Any]:
-    """The scores of the validation split and, if `test`, of the test split."""
-    loggers, trainer.loggers = trainer.loggers, []  # this is not a point of the learning curve
-    trainer.validate(module, data, verbose=False)
-    trainer.loggers = loggers
-    scores = {"validation": module.scores}
-    if test:
-        trainer.test(module, data, verbose=False)
-        scores["test"] = module.scores
-    return scores

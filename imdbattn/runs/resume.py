@@ -24,7 +24,7 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
     """The settings of the run in `folder`, with those typed ones that cannot change a result.
 
     typed: the words of the command line, as Hydra has them. Settings that can change a result may be repeated with the
-    same value. Raises UserError if one differs, or if `folder` holds no run or one of another version.
+    same value. Raises UserError if one differs, or if `folder` holds no run or one that cannot be read.
     """
     file = folder / "config.yaml"
     if not file.exists():
@@ -32,41 +32,32 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
             f"resume={os.path.relpath(folder)} is not a run to resume, it has no config.yaml: start it again; or, if "
             "it is a sweep's folder, repeat the command that started the sweep"
         )
-    theirs = read_run(file, settings.get("trust"), settings).model_dump()
-    own_keys = ["data"] if kind(theirs) != kind(settings) else []
-    current = without(settings, *NO_EFFECT, "model", "optim", *own_keys)
-    if missing := [key for key in current if key not in flat(theirs)]:
-        raise UserError(f"{file} has no {missing[0]}, it is of another version of imdbattn: start a new run")
+    recorded = read_run(file, settings.get("trust"), settings).model_dump()
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in typed]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
-    if effective := [key for key in keys if not within(key, *NO_EFFECT)]:
-        check_unchanged(settings, theirs, effective, folder)
-    changed = OmegaConf.create(theirs | {"trust": settings.get("trust")})  # never the folder's own value
+    if compared := [key for key in keys if not within(key, *NO_EFFECT)]:
+        check_unchanged(settings, recorded, compared, folder)
+    merged = OmegaConf.create(recorded | {"trust": settings.get("trust")})  # never the folder's own value
     for key, value in flat(settings).items():
         if within(key, *keys) and within(key, *NO_EFFECT):
-            OmegaConf.update(changed, key, value, force_add=True)
-    return OmegaConf.to_container(changed)  # type: ignore[return-value]
+            OmegaConf.update(merged, key, value, force_add=True)
+    return OmegaConf.to_container(merged)  # type: ignore[return-value]
 
 
-def check_unchanged(settings: Mapping[str, Any], theirs: Mapping[str, Any], typed: list[str], folder: Path) -> None:
-    """Raises UserError for the first setting among the typed keys that differs from the run's."""
-    if not all(within(key, *settings) for key in typed):  # such as debug=fast, which sets other keys
-        typed = list(settings)
-    data, recorded = settings["data"], theirs.get("data", {})
-    source = recorded.get("source") if data["source"] == "auto" else data["source"]
-    current = pinned(settings, source, data["batch_tokens"] or recorded.get("batch_tokens"))
-    here, there = without(current, *NO_EFFECT), without(theirs, *NO_EFFECT)
-    for key in dict.fromkeys([*here, *there]):
-        if within(key, *typed) and here.get(key) != there.get(key):
+def check_unchanged(settings: Mapping[str, Any], recorded: Mapping[str, Any], keys: list[str], folder: Path) -> None:
+    """Raises UserError for the first setting among `keys` that differs from the run's."""
+    if not all(within(key, *settings) for key in keys):  # such as debug=fast, which sets other keys
+        keys = list(settings)
+    data, recorded_data = settings["data"], recorded["data"]
+    source = recorded_data.get("source") if data["source"] == "auto" else data["source"]
+    current = pinned(settings, source, data["batch_tokens"] or recorded_data.get("batch_tokens"))
+    values, recorded_values = without(current, *NO_EFFECT), without(recorded, *NO_EFFECT)
+    for key in dict.fromkeys([*values, *recorded_values]):
+        if within(key, *keys) and values.get(key) != recorded_values.get(key):
             raise UserError(
-                f"resume={os.path.relpath(folder)} uses that run's own settings: {key} is {there.get(key)} there and "
-                f"{here.get(key)} here. Give resume= alone, or start a new run"
+                f"resume={os.path.relpath(folder)} uses that run's own settings: {key}={recorded_values.get(key)}, "
+                f"not {values.get(key)}. Give resume= alone, or start a new run"
             )
-
-
-def kind(settings: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What determines the keys of the `data` settings: the task, and a key that only data of one kind have."""
-    return settings.get("task"), *({"letters", "languages"} & settings.get("data", {}).keys())
 
 
 def pinned(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:

@@ -47,35 +47,33 @@ def open_settings(cfg: Evaluate | Predict | Picture) -> tuple[Settings, Path]:
     settings, checkpoint = open_run(cfg.run, cfg.trust)
     if settings.task == "masked_words":
         raise UserError(
-            f"run={cfg.run} is a run of task=masked_words, which labels no reviews: train a classifier that starts "
-            f"from it, model=pretrained init={cfg.run}"
+            f"run={cfg.run} is a run of task=masked_words, which labels no reviews: train a classifier from it, "
+            f"model=pretrained init={cfg.run}"
         )
     return with_changes(settings, cfg.data.model_dump()), checkpoint
 
 
 def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
     """A run's settings with the `data` settings of this call. Raises UserError for one that the run does not have."""
-    theirs = settings.model_dump()["data"]
+    recorded = settings.model_dump()["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
-    if strange := changes.keys() - theirs.keys():
-        raise UserError(f"data.{min(strange)} has no meaning for this run: omit it")
+    if unknown := changes.keys() - recorded.keys():
+        raise UserError(f"data.{min(unknown)} has no meaning for this run: omit it")
     if changes.get("path"):
         changes["source"] = "path"
-    if "source" in changes and theirs["source"] == "reverse":
+    if "source" in changes and recorded["source"] == "reverse":
         raise UserError(f"data.source={changes['source']} has no meaning for this run: omit it")
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
-    if lengths := changes.get("test_lengths"):
-        longest = theirs["lengths"][1]
-        if lengths[0] <= longest:
-            raise UserError(
-                f"data.test_lengths={lengths} are among the lengths {theirs['lengths']} that the run was trained on, "
-                f"and so may the strings be: choose lengths above {longest}, or train with data.test_lengths"
-            )
+    if (lengths := changes.get("test_lengths")) and lengths[0] <= recorded["lengths"][1]:
+        raise UserError(
+            f"data.test_lengths={lengths} are among the lengths {recorded['lengths']} that the run was trained on: "
+            "choose greater lengths, or train with data.test_lengths"
+        )
     changed = overlay(settings.model_dump(), {"data": changes})
     changed["data"]["cache_dir"] = changes.get("cache_dir")  # never the one that a foreign run folder names
     if "source" in changes:  # replaces the run's own file or dataset, and is read completely
-        changed["data"] |= dict.fromkeys({"path", "hub", "limit"} & (theirs.keys() - changes.keys()))
+        changed["data"] |= dict.fromkeys({"path", "hub", "limit"} & (recorded.keys() - changes.keys()))
     return validate(changed, extra="allow")
 
 
@@ -83,7 +81,7 @@ def score_run(cfg: Evaluate) -> dict[str, Any]:
     """Scores a finished run's best checkpoint on a split of its own or of other data.
 
     Writes the result into evaluations/ of the run folder, and returns it. Raises UserError for wrong input, or if the
-    run's own data are no longer those it was scored on.
+    run's data have changed.
     """
     quiet()
     settings, checkpoint = open_settings(cfg)
@@ -94,7 +92,7 @@ def score_run(cfg: Evaluate) -> dict[str, Any]:
     corpus = task.prepare(settings.data, module, uncut=other_data)
     if split not in corpus.splits:
         raise UserError(f"split={split} does not exist: choose one of {', '.join(corpus.splits)}")
-    selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # long pairs are left out
+    selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # longer pairs are omitted
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
     precision = cfg.trainer.precision or settings.trainer.precision
@@ -128,22 +126,20 @@ def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
     use_onednn()  # as in training, for the same bits
     keep_memory()
     settings, checkpoint = open_settings(cfg)
-    return task_of(settings).predictor(settings, checkpoint), checkpoint.parents[1]
+    if (predictor := task_of(settings).predictor(settings, checkpoint)) is None:
+        raise UserError(f"run={cfg.run} is a run of task={settings.task}, which cannot be applied to new texts")
+    return predictor, checkpoint.parents[1]
 
 
 def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Reading]:
-    """A prediction for each text, in order; `texts` may be an endless stream."""
-    done = 0
-    for chunk in chunks(texts):
-        yield from predictor.predict(chunk, options, done)
-        done += len(chunk)
+    """A prediction for each text, in order; `texts` may be an endless stream.
+
+    Chunks double in length: the first result is available at once, and later texts batch well.
+    """
+    texts, size, first = iter(texts), 1, 0
+    while chunk := list(islice(texts, size)):
+        yield from predictor.predict(chunk, options, first)
+        first += len(chunk)
+        size = min(2 * size, 4096)
     for line in predictor.warnings():
         log.warning(line)
-
-
-def chunks(texts: Iterable[str], most: int = 4096) -> Iterator[list[str]]:
-    """Lists of texts that double in length: the first result is available at once, and later texts batch well."""
-    texts, size = iter(texts), 1
-    while chunk := list(islice(texts, size)):
-        yield chunk
-        size = min(2 * size, most)

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: Ctrl-C, `kill`, and what SLURM sends before a job's time is over."""
+"""Signals that stop a run: Ctrl-C, `kill`, and those that SLURM sends before a job's time limit."""
 
 import logging
 import os
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # the last two: sbatch's and submitit's
 
 
-def set_handlers(handler: Any) -> None:
-    """Sets the handler of all SIGNALS. Python allows it in the main thread only; elsewhere nothing happens."""
+def set_handlers(handlers: Any) -> None:
+    """Sets one handler for all SIGNALS, or a dict of them. Only the main thread may; elsewhere nothing is done."""
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
-            signal.signal(number, handler)
+            signal.signal(number, handlers[number] if isinstance(handlers, dict) else handlers)
 
 
 def exit_now(number: int, frame: Any) -> None:
@@ -34,14 +34,12 @@ def exit_now(number: int, frame: Any) -> None:
 @contextmanager
 def exiting_on_signals() -> Iterator[None]:
     """Signals exit the process, except during training, which handles them itself."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
     set_handlers(exit_now)
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        set_handlers(previous)
 
 
 def requeue() -> None:
@@ -49,13 +47,8 @@ def requeue() -> None:
     job = os.environ.get("SLURM_JOB_ID")
     if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
         job = f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-    if job is None:
-        return
-    if shutil.which("scontrol") is None:
-        log.warning("SLURM job %s is not requeued: there is no scontrol here", job)
+    if job is None or shutil.which("scontrol") is None:
         return
     done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
-    if done.returncode:
-        log.warning("scontrol requeue %s: %s", job, " ".join(done.stderr.split()) or f"exit status {done.returncode}")
-    else:
-        log.warning("SLURM job %s is requeued", job)
+    outcome = "is requeued" if done.returncode == 0 else f"is not requeued: {' '.join(done.stderr.split())}"
+    log.warning("SLURM job %s %s", job, outcome)

@@ -15,7 +15,7 @@ from imdbattn.files import write_atomically
 from imdbattn.run_folder import SPLIT_FILES, is_debug, temporary_files, write_json
 from imdbattn.runs.environment import environment
 
-LOCK_SECONDS = 20.0  # that a run waits for another one in its folder, which may be about to stop
+LOCK_SECONDS = 20.0  # how long a run waits for another one in its folder, which may be about to stop
 WAY_OUT = "choose another hydra.run.dir"
 
 

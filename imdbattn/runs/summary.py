@@ -27,11 +27,11 @@ def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     training = "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f} tokens/s"
     lines = ["", training.format(s="s" * (metrics["epochs"] != 1), **metrics)]
     items = metrics.get("items", "reviews")
-    for split, name in (("val", "validation"), ("test", "test")):
-        if (accuracy := metrics.get(f"{split}_accuracy")) is not None:
+    for split, name in (("val", "validation accuracy"), ("test", "test accuracy")):
+        if f"{split}_accuracy" in metrics:
+            accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_reviews"]
             bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
-            count = metrics[f"{split}_reviews"]
-            lines.append(f"{name + ' accuracy':20} {100 * accuracy:6.2f} %  of {count:d} {items}{bleu}")
+            lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{bleu}")
     if "test_accuracy" in metrics:
         lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
     lines.append(f"run folder           {os.path.relpath(folder)}")
@@ -43,12 +43,9 @@ def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
 def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     """Commands to use a finished run with."""
     run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
+    upload = [line] if (line := upload_command(folder)) else []
     if metrics.get("items") == "masked words":
-        commands = [f"python -m imdbattn.train model=pretrained init={run}"]
-    else:
-        runs = "runs" if Path("runs").resolve() in folder.resolve().parents else os.path.relpath(folder.parent)
-        commands = [
-            f'python -m imdbattn.predict run={run} text="..."',
-            f"python -m imdbattn.compare runs={shlex.quote(runs)}",
-        ]
-    return [*commands, *filter(None, [upload_command(folder)])]
+        return [f"python -m imdbattn.train model=pretrained init={run}", *upload]
+    runs = "runs" if Path("runs").resolve() in folder.resolve().parents else os.path.relpath(folder.parent)
+    compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
+    return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

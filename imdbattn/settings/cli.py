@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, PACKAGE, digest, flat, within
+from imdbattn.settings.keys import NAME, conf_dir, digest, flat, within
 from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import refuse_credentials, visible
 
@@ -35,21 +35,6 @@ RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of 
 PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the process of ours that started this one
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
-ALIASES = {  # names of settings in other programs -> the last part of their key here
-    "learning_rate": "lr",
-    "wd": "weight_decay",
-    "epochs": "max_epochs",
-    "num_epochs": "max_epochs",
-    "batch_size": "batch_tokens",
-    "max_length": "max_tokens",
-    "gpus": "devices",
-    "optimizer": "optim",
-}
-
-
-def conf_dir() -> Path:
-    """conf/ inside the installed package, or beside it in a checkout."""
-    return next(folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if (folder / "train.yaml").exists())
 
 
 def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], Any]]:
@@ -246,16 +231,16 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> str
 
 def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
     """States that there is no such setting, and which one is the nearest by its last part."""
-    keys = keys_of(config_name, arguments)
+    parts = {known: known.rpartition(".")[2] for known in keys_of(config_name, arguments)}
     parent, _, last = key.rpartition(".")
-    parts = {one: one.rpartition(".")[2] for one in keys}
-    open_group = within(key, "model", "optim", "trainer")
-    cutoff = 0.8 if open_group else 0.6  # in these groups the key may be right, for another class
-    similar = difflib.get_close_matches(ALIASES.get(last, last), parts.values(), 1, cutoff)
-    near = difflib.get_close_matches(key, [one for one in keys if parts[one] in similar], 1, cutoff=0)
-    near = near or [one for one in keys if one == parent and not open_group]
-    way_out = f"+{key}=... passes it to the class" if open_group else "--help lists them all"
-    return f"there is no setting {key}; {f'the nearest is {near[0]}' if near else way_out}"
+    open_group = within(key, "model", "optim", "trainer")  # the key may be right, for another class
+    similar = difflib.get_close_matches(last, parts.values(), 1, cutoff=0.8 if open_group else 0.6)
+    near = difflib.get_close_matches(key, [known for known in parts if parts[known] in similar], 1, cutoff=0)
+    if near or (parent in parts and not open_group):
+        return f"there is no setting {key}; the nearest is {near[0] if near else parent}"
+    return (
+        f"there is no setting {key}; {f'+{key}=... passes it to the class' if open_group else '--help lists them all'}"
+    )
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:

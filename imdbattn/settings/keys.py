@@ -2,41 +2,27 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parents[1]
-RUNGS = (  # models in conf/model that form the ladder, in the order in which it is built
-    "mean",
-    "learned_query",
-    "text_query",
-    "base",
-    "base_pe",
-    "residual",
-    "residual_pe",
-    "residual_learned",
-    "residual_cls",
-    "residual_pe_cls",
-)
-BEYOND = (  # models in conf/model with trained vectors or counts of phrases
-    "tuned_mean",
-    "log_counts_mean",
-    "tuned",
-    "convolved",
-    "bigrams",
-    "log_counts",
-    "wide",
-    "pretrained",
-)
-WRITERS = (  # encoder-decoders in conf/model
-    "seq2seq",
-    "seq2seq_attention",
-    "seq2seq_attention_dot",
-    "seq2seq_attention_scaled",
-    "seq2seq_attention_additive",
-    "seq2seq_bahdanau",
-)
+
+
+def conf_dir() -> Path:
+    """conf/ inside the installed package, or beside it in a checkout."""
+    return next(folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if (folder / "train.yaml").exists())
+
+
+def models_of(experiment: str) -> tuple[str, ...]:
+    """The models of a sweep in conf/experiment, in its order. Without a YAML parser, which `--help` would wait for."""
+    text = (conf_dir() / "experiment" / f"{experiment}.yaml").read_text()
+    return tuple(re.findall(r"^ +model: (\S+)", text, re.MULTILINE)[0].split(","))
+
+
+RUNGS, BEYOND = models_of("ladder"), models_of("beyond")  # the ladder, and models with trained vectors or phrases
+WRITERS = models_of("seq2seq_reverse")  # encoder-decoders
 NO_EFFECT = (  # settings that do not change the numbers of a result
     "hydra",
     "logger",

@@ -54,7 +54,7 @@ def refuse_credentials(settings: Any) -> None:
     if name := next(credentials(settings), None):
         raise UserError(
             f"{name} looks like a credential, and settings are written into each run folder: omit it. W&B and the "
-            "hub read theirs from `wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
+            "hub read their own from `wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
         )
 
 
@@ -110,27 +110,17 @@ def read_settings(file: Path) -> dict[str, Any]:
     return renamed(settings)
 
 
-RENAMED = {  # classes in the config.yaml of earlier versions -> their present names
-    "imdbattn.seq2seq.model.EncoderDecoder": "imdbattn.nn.encoder_decoder.EncoderDecoder",
-    "imdbattn.training.optim.LazyAdamW": "imdbattn.tasks.optim.LazyAdamW",
-    "imdbattn.nn.phrases.PhraseVectors": "imdbattn.nn.beyond.phrases.PhraseVectors",
-    "imdbattn.nn.phrases.LogCounts": "imdbattn.nn.beyond.phrases.LogCounts",
-    "imdbattn.nn.classifier.Classifier": "imdbattn.nn.ladder.Classifier",
+RENAMED = {  # beginnings of names of classes in earlier versions -> in this one; the first that matches counts
     "imdbattn.nn.layers.Convolution": "imdbattn.nn.beyond.context.Convolution",
     "imdbattn.nn.positions.Distances": "imdbattn.nn.beyond.distances.Distances",
-    **{f"imdbattn.nn.layers.{name}": f"imdbattn.nn.ladder.{name}" for name in ("PlainLayer", "ResidualLayer")},
-    **{
-        f"imdbattn.nn.positions.{name}": f"imdbattn.nn.ladder.{name}"
-        for name in ("NoPositions", "Sinusoidal", "Learned")
-    },
-    **{
-        f"imdbattn.nn.pooling.{name}Pooling": f"imdbattn.nn.ladder.{name}Pooling"
-        for name in ("Mean", "Cls", "LearnedQuery", "TextQuery")
-    },
-    **{
-        f"imdbattn.nn.attention.{name}": f"imdbattn.nn.scores.{name}"
-        for name in ("Dot", "ScaledDot", "Bilinear", "Additive")
-    },
+    "imdbattn.nn.phrases.": "imdbattn.nn.beyond.phrases.",
+    "imdbattn.nn.attention.": "imdbattn.nn.scores.",
+    "imdbattn.nn.classifier.": "imdbattn.nn.ladder.",
+    "imdbattn.nn.layers.": "imdbattn.nn.ladder.",
+    "imdbattn.nn.pooling.": "imdbattn.nn.ladder.",
+    "imdbattn.nn.positions.": "imdbattn.nn.ladder.",
+    "imdbattn.seq2seq.model.": "imdbattn.nn.encoder_decoder.",
+    "imdbattn.training.optim.": "imdbattn.tasks.optim.",
 }
 
 
@@ -138,12 +128,16 @@ def renamed(node: Any) -> Any:
     """Settings with the present names of classes that have moved."""
     if isinstance(node, list):
         return [renamed(value) for value in node]
-    if not isinstance(node, dict):
-        return node
-    return {
-        key: RENAMED.get(value, value) if key == "_target_" and isinstance(value, str) else renamed(value)
-        for key, value in node.items()
-    }
+    if isinstance(node, dict):
+        return {key: present_name(value) if key == "_target_" else renamed(value) for key, value in node.items()}
+    return node
+
+
+def present_name(target: Any) -> Any:
+    for old, new in RENAMED.items():
+        if isinstance(target, str) and target.startswith(old):
+            return new + target.removeprefix(old)
+    return target
 
 
 def check_archive(file: Path) -> None:

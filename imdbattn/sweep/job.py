@@ -31,7 +31,7 @@ from imdbattn.settings.schema import Settings, validate
 log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
-STARTED = ("config.yaml", "environment.json")  # files of a run that has started
+START_FILES = ("config.yaml", "environment.json")  # files of a run that has started
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 PATIENCE = 20  # seconds that a job has to save its state; SLURM kills after 30
 
@@ -39,22 +39,21 @@ PATIENCE = 20  # seconds that a job has to save its state; SLURM kills after 30
 def run_job(cfg: DictConfig) -> float | None:
     """Run one job of a multirun, unless its folder already holds its results.
 
-    Returns the best validation accuracy, or None for a failed job, as Optuna expects. Optuna may also try the same
-    settings twice.
+    Returns the best validation accuracy, or None for a failed job, as Optuna expects.
     """
     if os.environ.get(SWEEP_PID) == str(os.getppid()):
         end_with(os.getppid())  # joblib's workers would continue without their sweep
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
-        with FileLock(folder / ".job.lock"):  # a job with the same settings waits, and keeps the results of the first
+        with FileLock(folder / ".job.lock"):  # Optuna may try the same settings twice: the second job waits
             status, metrics = train_or_keep(folder, validate(plain_dict(cfg)))
     except Exception as error:  # any exception: the other jobs have to run
         reason = " ".join(str(error).split()) or type(error).__name__
-        note(folder.name, "failed", reason)
+        record(folder.name, "failed", reason)
         log.error("failed  %s: %s", folder.name, reason)
         return None
     except BaseException:  # Ctrl-C or SIGTERM
-        note(folder.name, "failed", "stopped with its sweep")
+        record(folder.name, "failed", "stopped with its sweep")
         raise
     test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
     log.info("%s    %s: validation %.2f %%%s", status, folder.name, 100 * metrics["val_accuracy"], test)
@@ -64,43 +63,44 @@ def run_job(cfg: DictConfig) -> float | None:
 def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Status and metrics of a job. Raises UserError if it fails."""
     status = "kept"
-    if lacking := missing(folder, settings):
-        note(folder.name, "started")
+    if part := missing(folder, settings):
+        record(folder.name, "started")
         resume = resumable(folder, settings)
-        why = " (resumes from its last checkpoint)" if resume else f" (it has no {lacking})"
-        log.info("run     %s: %s%s", folder.name, " ".join(swept()), why if (folder / "config.yaml").exists() else "")
+        state = "resumes from its last checkpoint" if resume else f"it has no {part}"
+        suffix = f" ({state})" if (folder / "config.yaml").exists() else ""
+        log.info("run     %s: %s%s", folder.name, " ".join(varied_overrides()), suffix)
         train(folder, settings, resume)
-        if not is_debug(settings.model_dump()) and (lacking := missing(folder, settings)):
-            raise UserError(f"it ended without {lacking}")
+        if not is_debug(settings.model_dump()) and (part := missing(folder, settings)):
+            raise UserError(f"it ended without {part}")
         status = "done"
     if status == "done" or folder.name not in jobs_of(sweep_dir()):
-        note(folder.name, status)
+        record(folder.name, status)
     return status, read_json(folder / results_file(settings.model_dump()))
 
 
-def swept() -> list[str]:
+def varied_overrides() -> list[str]:
     """The overrides in which this job differs from the others."""
     common = {o.lower() for o in OmegaConf.load(sweep_dir() / "multirun.yaml").hydra.overrides.task}
     return [override for override in HydraConfig.get().overrides.task if override.lower() not in common]
 
 
 def missing(folder: Path, settings: Settings) -> str:
-    """What `folder` lacks of a finished run with these settings; an empty string if nothing."""
+    """The first part of a finished run with these settings that `folder` does not have; an empty string for none."""
     if not (folder / "metrics.json").exists():
         return "metrics.json"
     splits = ("validation", "test") if settings.test else ("validation",)
     tables = [name for split in splits for name in SPLIT_FILES[split]]
-    return check(folder, settings, "metrics.json", *STARTED, "checkpoints/best.ckpt", *tables)
+    return unusable(folder, settings, "metrics.json", *START_FILES, "checkpoints/best.ckpt", *tables)
 
 
 def resumable(folder: Path, settings: Settings) -> bool:
     """Whether `folder` holds an unfinished run with a readable last checkpoint, on the present data."""
     finished = (folder / "metrics.json").exists()
-    return not finished and not check(folder, settings, *STARTED, "checkpoints/last.ckpt")
+    return not finished and not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
 
 
-def check(folder: Path, settings: Settings, *names: str) -> str:
-    """The first of the files that cannot be read, or that the data differ; an empty string if neither is the case."""
+def unusable(folder: Path, settings: Settings, *names: str) -> str:
+    """Which of the files cannot be read, or that the data have changed; an empty string if all can be used."""
     import pyarrow.parquet as pq
 
     read = {".json": read_json, ".yaml": read_settings, ".ckpt": check_archive, ".parquet": pq.ParquetFile}
@@ -119,10 +119,9 @@ def same_data(settings: Settings, source: str, key: str | None) -> bool:
     from imdbattn.data import pairs, reviews
 
     data: Any = settings.data
-    if settings.task == "seq2seq":
-        return pairs.find_source(data).checksum == key
-    if data.path:
-        return reviews.find_source(data).checksum == key
+    if settings.task == "seq2seq" or data.path:
+        module = pairs if settings.task == "seq2seq" else reviews
+        return module.find_source(data).checksum == key
     return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
 
 
@@ -138,12 +137,12 @@ def train(folder: Path, settings: Settings, resume: bool) -> None:
     threads = settings.threads or (None if alone else threads_of(hydra.launcher))
     overrides += [f"threads={threads or 'null'}", "hydra.mode=RUN"]
     overrides += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
-    places = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
-    if places:  # from --config-dir and hydra.searchpath
-        urls = (json.dumps(place if "://" in place else f"file://{place}") for place in places)
+    folders = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
+    if folders:  # from --config-dir and hydra.searchpath
+        urls = (json.dumps(path if "://" in path else f"file://{path}") for path in folders)
         overrides.append(f"hydra.searchpath=[{','.join(urls)}]")
-    own = str(os.getpid())
-    env = {SWEEP_PID: own, **os.environ, PARENT_PID: own, "WANDB_RUN_GROUP": group_of(sweep_dir())}
+    pid = str(os.getpid())
+    env = {SWEEP_PID: pid, **os.environ, PARENT_PID: pid, "WANDB_RUN_GROUP": group_of(sweep_dir())}
     env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
     errors = folder / "stderr.log"
     console = nullcontext() if alone else (folder / "console.log").open("w")
@@ -214,7 +213,7 @@ def group_of(sweep: Path) -> str:
     return "-".join(sweep.resolve().parts[-2:])
 
 
-def note(job: str, status: str, reason: str = "") -> None:
+def record(job: str, status: str, reason: str = "") -> None:
     """Append a line about a job to sweep.jsonl; short lines that several processes append do not mix."""
     with (sweep_dir() / LOG).open("a") as file:
         file.write(json.dumps({"job": job, "status": status, "reason": reason}) + "\n")

@@ -17,23 +17,25 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically, writing_into
-from imdbattn.settings.cli import SWEEP_PID, conf_dir, print_error, remove_empty
+from imdbattn.settings.cli import SWEEP_PID, print_error, remove_empty
+from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.safety import refuse_credentials
 from imdbattn.sweep.job import LOG, group_of, jobs_of
 
 log = logging.getLogger(__name__)
 
-FILES = (LOG, "multirun.yaml")  # that a sweep writes into its own folder
+FILES = (LOG, "multirun.yaml")  # files of a sweep in its folder
+WAY_OUT = "choose another hydra.sweep.dir"
 
 
 class SweepReport(Callback):
-    """Hydra's callback. It ends the process by sys.exit, because Hydra turns an Exception of a callback into a warning.
+    """Hydra's callback. It calls sys.exit, because Hydra turns an Exception of a callback into a warning.
 
-    Launchers pickle it, so it holds nothing but data.
+    Launchers pickle it, so it holds only data.
     """
 
     def __init__(self) -> None:
-        self.before: dict[str, bytes] = {}  # contents of FILES from an earlier sweep into the same folder
+        self.earlier: dict[str, bytes] = {}  # contents of FILES from an earlier sweep into the same folder
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
@@ -60,24 +62,24 @@ class SweepReport(Callback):
             raise UserError("resume= must be text of at least one character, or null")
         if config.resume and not (sweep / LOG).exists():
             raise UserError(f"resume={config.resume}: {sweep} is not a sweep folder, it has no {LOG}")
-        way_out = "choose another hydra.sweep.dir"
-        self.before = {name: (sweep / name).read_bytes() for name in FILES if (sweep / name).is_file()}
-        if self.before:
+        self.earlier = {name: (sweep / name).read_bytes() for name in FILES if (sweep / name).is_file()}
+        if self.earlier:
             try:
                 jobs_of(sweep)
             except (OSError, ValueError, KeyError, TypeError):
-                raise UserError(f"{sweep} holds {', '.join(self.before)}, not of a sweep: {way_out}") from None
-        make_folder(sweep, way_out)
+                raise UserError(f"{sweep} holds {', '.join(self.earlier)}, not of a sweep: {WAY_OUT}") from None
+        make_folder(sweep, WAY_OUT)
         lock = FileLock(sweep / ".lock", timeout=0)
         try:
             lock.acquire()
         except Timeout:
-            raise UserError(f"{sweep} belongs to a sweep that is still running: wait for it, or {way_out}") from None
+            raise UserError(f"{sweep} belongs to a sweep that is still running: wait for it, or {WAY_OUT}") from None
         os.environ[SWEEP_PID] = str(os.getpid())
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the finally clauses
-        with writing_into(sweep, way_out):
+        with writing_into(sweep, WAY_OUT):
             (sweep / LOG).write_text("")
-            OmegaConf.save(config, sweep / "multirun.yaml")  # for swept(); only Hydra's basic sweeper writes it itself
+            # For `varied_overrides`. Of Hydra's sweepers only the basic one writes it.
+            OmegaConf.save(config, sweep / "multirun.yaml")
         if config.task != "seq2seq" and config.data.source == "auto" and not config.data.path:
             from imdbattn.data.reviews import find_source
 
@@ -97,9 +99,8 @@ class SweepReport(Callback):
         failed = [job for job in jobs.values() if job["status"] == "failed"]
         statuses = [job["status"] for job in jobs.values()]
         counts = ", ".join(f"{statuses.count(s)} {s}" for s in ("done", "kept", "failed") if s in statuses)
-        plural, stopped = "s" * (len(jobs) != 1), "" if complete else " until the sweep was stopped"
-        log.info("")
-        log.info("%d job%s%s: %s", len(jobs), plural, stopped, counts)
+        stopped = "" if complete else " until the sweep was stopped"
+        log.info("\n%d job%s%s: %s", len(jobs), "s" * (len(jobs) != 1), stopped, counts)
         if complete:
             if others := {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs):
                 log.info("with other settings, left unchanged: %s", ", ".join(sorted(others)))
@@ -115,11 +116,11 @@ class SweepReport(Callback):
         """Undo what `start` has written into the folder."""
         (sweep / ".lock").unlink(missing_ok=True)
         for name in FILES:
-            if name in self.before:
-                write_atomically(sweep / name, self.before[name])
+            if name in self.earlier:
+                write_atomically(sweep / name, self.earlier[name])
             else:
                 (sweep / name).unlink(missing_ok=True)
-        if not self.before:
+        if not self.earlier:
             remove_empty(sweep.resolve(), LOG)
 
 
@@ -139,6 +140,5 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
         return
     log.info("comparison           %s", os.path.relpath(page))
-    if config.logger.name == "wandb":
-        for comparison, out in zip(comparisons, folders_of(comparisons, sweep / "comparison"), strict=True):
-            publish_comparison(comparison, out, config.logger, config.logger.group or group_of(sweep))
+    for comparison, out in zip(comparisons, folders_of(comparisons, sweep / "comparison"), strict=True):
+        publish_comparison(comparison, out, config.logger, config.logger.group or group_of(sweep))

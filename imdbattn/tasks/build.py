@@ -95,8 +95,7 @@ def load(checkpoint: Path, make_module: Callable[[dict[str, Any], dict[str, Any]
 def names_in(facts: Mapping[str, Any], key: str) -> list[str]:
     """The names in a checkpoint. Raises ValueError unless they are a list of at least two different texts."""
     names = facts[key]
-    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"its {key} are not a list of names")
-    if not 1 < len(names) == len(set(names)):
-        raise ValueError(f"its {key} are not at least two different names")
+    texts = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
+    if not (texts and 1 < len(names) == len(set(names))):
+        raise ValueError(f"its {key} are not a list of names, at least two and different")
     return names

@@ -19,23 +19,20 @@ def concatenate(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([F.pad(part, (0, longest - part.shape[-1])) if part.ndim == 2 else part for part in parts])
 
 
-def from_all(trainer: L.Trainer, mine: Any) -> list[Any]:
+def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
     """The values that all processes call this with, by rank. To be called in all of them."""
     if trainer.world_size == 1:
-        return [mine]
-    everyone = [None] * trainer.world_size
-    torch.distributed.all_gather_object(everyone, mine)
-    return everyone
+        return [value]
+    values = [None] * trainer.world_size
+    torch.distributed.all_gather_object(values, value)
+    return values
 
 
 TABLES = ("offset_RD", "table_HD")  # parameters of which a batch uses few rows: vectors of words and phrases
 
 
 def parameter_groups(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
-    """Parameter groups: tables of vectors have a group with `lazy`, which LazyAdamW uses, and learning rate lr.
-
-    lr: None is that of the optimizer.
-    """
+    """Parameter groups of a net: tables of vectors have a group with `lazy`, for LazyAdamW, and learning rate `lr`."""
     groups: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
@@ -114,10 +111,10 @@ class Learner(L.LightningModule):
 
     def gather(self) -> tuple[Tensor, ...]:
         """The outputs of all processes, sorted by row."""
-        mine = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True)) if self.outputs else None
+        own = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True)) if self.outputs else None
         self.outputs.clear()
-        everyone = filter(None, from_all(self.trainer, mine))
-        rows, *rest = (concatenate(parts) for parts in zip(*everyone, strict=True))
+        gathered = filter(None, from_all(self.trainer, own))
+        rows, *rest = (concatenate(parts) for parts in zip(*gathered, strict=True))
         order = rows.argsort()
         if len(rows.unique()) < len(rows):
             raise RuntimeError("an item was scored twice")
@@ -136,10 +133,10 @@ class Learner(L.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Raises UserError for weights that belong to other vectors: the ids would denote other words."""
-        theirs = checkpoint.get("hyper_parameters", {}).get("vectors")
-        if theirs != (ours := self.hparams.get("vectors")):
+        trained_on, current = checkpoint.get("hyper_parameters", {}).get("vectors"), self.hparams.get("vectors")
+        if trained_on != current:
             raise UserError(
-                f"the checkpoint was trained on vectors with fingerprint {theirs}, but these have {ours}: "
+                f"the checkpoint was trained on vectors with fingerprint {trained_on}, but these have {current}: "
                 "set data.glove as in its run folder's config.yaml"
             )
 

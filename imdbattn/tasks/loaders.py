@@ -15,9 +15,9 @@ from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
 class BatchData(L.LightningDataModule):
     """Loaders for train, validation and test of one corpus.
 
-    Batches are gathered in the process itself: workers would cost more than they save. On a GPU the ids of a whole
-    split are there, and batches are made there.
-    Use with `Trainer(use_distributed_sampler=False)`: the samplers know the ranks.
+    Batches are gathered in the process itself: workers would cost more than they save. On a GPU, the ids of a whole
+    split are stored and gathered on it.
+    Use with `Trainer(use_distributed_sampler=False)`: the samplers divide the batches among the ranks.
 
     Args:
         batch_tokens: padded tokens of one training batch, over all processes together.

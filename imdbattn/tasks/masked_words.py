@@ -1,7 +1,7 @@
 """The task `masked_words`: pretraining of a classifier's encoder on the words of reviews, without their labels.
 
-Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N reviews of a split, R words whose
-vectors are trained, G words that may be masked.
+Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N reviews of a split, R words with
+trained vectors, G words that may be masked.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,10 @@ from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.run_folder import link_texts
 from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, make_learner
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.reviews import build_net, review_loaders, trained_words, words_of
-from imdbattn.tasks.task import Task
+from imdbattn.tasks.reviews import ReviewTask, build_net, trained_words, words_of
 
 
 @dataclass(frozen=True)
@@ -106,20 +103,17 @@ def build_module(
     return make_learner(MaskedWordModule, cfg, net, {"vectors": glove.fingerprint}, share=cfg.masked.share)
 
 
-class MaskedWordTask(Task):
+class MaskedWordTask(ReviewTask):
     def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
         return prepare_unlabelled(data)
 
-    def loaders(self, cfg: Any, corpus: ReviewCorpus, test_split: str = "test") -> BatchData:
-        return review_loaders(cfg, corpus, test_split)
-
-    def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> MaskedWordModule:
+    def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))  # the most frequent words
         return build_module(cfg, corpus.glove, words_of(corpus, cfg.model), guessed_G, counts_G)
 
-    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> MaskedWordModule:
+    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
         glove = corpus.glove if corpus else load_vectors(cfg.data)
 
         def module(weights: dict[str, Any], facts: dict[str, Any]) -> MaskedWordModule:
@@ -128,12 +122,12 @@ class MaskedWordTask(Task):
 
         return load(checkpoint, module)
 
-    def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
-        link_texts(corpus.texts(split), path)
-
-    def draw(self, module: MaskedWordModule, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
+    def draw(self, module: Any, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
         with pictures.only_warnings():
             pictures.draw_curves(folder, "training", "validation")
+
+    def predictor(self, cfg: Any, checkpoint: Path) -> None:
+        return None
 
 
 TASK = MaskedWordTask()

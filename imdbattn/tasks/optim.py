@@ -9,30 +9,30 @@ import torch
 class LazyAdamW(torch.optim.AdamW):
     """AdamW, but in groups with `lazy: True` only rows that have a gradient move, and only their averages change.
 
-    As torch.optim.SparseAdam does, for dense gradients, which can be clipped and averaged over processes. Plain Adam
-    goes on moving a row for some ten steps after the one in which its word occurred, about ten times as far in all, and
-    so learns rare words by heart.
+    The same as torch.optim.SparseAdam, for dense gradients, which can be clipped and averaged over processes. Adam
+    itself continues to move a row for about ten steps after its word occurred, ten times as far in total, and so
+    overfits rare words.
     """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Raises ValueError for a table with settings that rows are not moved by."""
-        for name in ("amsgrad", "maximize", "differentiable"):
-            if param_group.get("lazy") and param_group.get(name, self.defaults[name]):
-                raise ValueError(f"LazyAdamW knows no {name}: leave it away, or take torch.optim.AdamW")
+        """Raises ValueError for a lazy group with an option that is not implemented."""
         if param_group.get("lazy"):
-            param_group["fused"] = False  # or loading a state would put `step` on the device, where reading it waits
+            for name in ("amsgrad", "maximize", "differentiable"):
+                if param_group.get(name, self.defaults[name]):
+                    raise ValueError(f"LazyAdamW does not support {name}: omit it, or use torch.optim.AdamW")
+            param_group["fused"] = False  # otherwise loading a state moves `step` to the GPU, and reading it waits
         super().add_param_group(param_group)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step. `closure` computes the loss and the gradients, if they are not there yet."""
+        """One step. closure: computes the loss and the gradients, and returns the loss."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         lazy = [(group, p, p.grad) for group in self.param_groups if group.get("lazy") for p in group["params"]]
         for _, parameter, _ in lazy:
-            parameter.grad = None  # which AdamW passes over
+            parameter.grad = None  # AdamW skips parameters without a gradient
         super().step()
         for group, parameter, gradient in lazy:
             parameter.grad = gradient
@@ -62,6 +62,6 @@ class LazyAdamW(torch.optim.AdamW):
             rows = used_R.nonzero()[:, 0]
             for table, new in zip(tables, moved(gradient[rows], *(table[rows] for table in tables)), strict=True):
                 table[rows] = new
-        else:  # how many rows there are is known on the device only
+        else:  # only the device knows the number of rows, and reading it would wait
             for table, new in zip(tables, moved(gradient, *tables), strict=True):
                 table.copy_(torch.where(used_R[:, None], new, table))

@@ -8,11 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from imdbattn.data.corpus import ReviewCorpus
-from imdbattn.explain.figures import draw_positions, learning_curves, write_png
-from imdbattn.explain.show import write_attention
+from imdbattn.explain.figures import learning_curves, write_png
 from imdbattn.run_folder import read_curves
-
-__all__ = ["draw_curves", "draw_positions", "only_warnings", "short_review", "write_attention"]
 
 log = logging.getLogger(__name__)
 

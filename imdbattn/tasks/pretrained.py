@@ -27,18 +27,19 @@ def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor
     folder = Path(run)
     if not finished(folder):
         raise UserError(f"init={run} is not a folder with a pretrained encoder: {way_out}")
-    theirs, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
-    if theirs.task != "masked_words":
-        raise UserError(f"init={run} is a run of task={theirs.task}: {way_out}")
-    encoders = (
-        {key: settings.get(key) for key in ENCODER}
-        for settings in (theirs.model_dump()["model"], cfg.model_dump()["model"])
+    pretraining, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
+    if pretraining.task != "masked_words":
+        raise UserError(f"init={run} is a run of task={pretraining.task}: {way_out}")
+    old, new = (
+        without({key: model.get(key) for key in ENCODER}, "layer.dropout", "embedding.mixout")
+        for model in (pretraining.model_dump()["model"], cfg.model_dump()["model"])
     )
-    there, here = (without(encoder, "layer.dropout", "embedding.mixout") for encoder in encoders)
-    for key in sorted({*here, *there}):
-        if here.get(key) != there.get(key):
-            different = f"model.{key}={as_text(there.get(key))}, and this model {as_text(here.get(key))}"
-            raise UserError(f"init={run} has {different}: train both with the same encoder")
+    if different := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
+        old_text, new_text = (as_text(settings.get(different[0])) for settings in (old, new))
+        raise UserError(
+            f"init={run} has model.{different[0]}={old_text}, and this model {new_text}: train both with the same "
+            "encoder"
+        )
     try:
         metrics = read_json(folder / "metrics.json")
         content = read_checkpoint(checkpoint, way_out)
@@ -59,4 +60,4 @@ def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor
             )
     names = {name: name.removeprefix(PREFIX) for name in weights if name.startswith(PREFIX)}
     encoder = {short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
-    return encoder, digest(theirs.model_dump())
+    return encoder, digest(pretraining.model_dump())

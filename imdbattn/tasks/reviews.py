@@ -20,6 +20,8 @@ from imdbattn.data.ragged import Batch, Ragged, as_tensor
 from imdbattn.data.sampling import default_budget
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
+from imdbattn.explain.figures import draw_positions
+from imdbattn.explain.show import write_attention
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.vectors import Embedding
@@ -30,7 +32,7 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.pretrained import pretrained_encoder
 from imdbattn.tasks.review_predictor import ReviewPredictor
-from imdbattn.tasks.task import Task
+from imdbattn.tasks.task import Predictor, Task
 from imdbattn.tasks.weights import load_weights
 
 NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
@@ -167,15 +169,6 @@ def batch_options(cfg: Any) -> dict[str, Any]:
     return cut | {"before": words_before(cfg), "multiple": data.pad_to}
 
 
-def review_loaders(cfg: Any, corpus: ReviewCorpus, test_split: str = "test") -> BatchData:
-    data, train = cfg.data, corpus.splits.get("train")  # other data that are scored have no training split
-    budget = data.batch_tokens
-    if budget is None:
-        budget = default_budget(0 if train is None else int(train.kept(train.lengths, data.max_tokens).sum()))
-    dropout = {"word_dropout": data.word_dropout}
-    return BatchData(corpus, budget, data.eval_batch_tokens, cfg.seed, test_split, batch_options(cfg), dropout)
-
-
 class ReviewTask(Task):
     def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
         if trained is None:
@@ -187,9 +180,14 @@ class ReviewTask(Task):
         return corpus
 
     def loaders(self, cfg: Any, corpus: ReviewCorpus, test_split: str = "test") -> BatchData:
-        return review_loaders(cfg, corpus, test_split)
+        data, train = cfg.data, corpus.splits.get("train")  # other data that are scored have no training split
+        budget = data.batch_tokens
+        if budget is None:
+            budget = default_budget(0 if train is None else int(train.kept(train.lengths, data.max_tokens).sum()))
+        dropout = {"word_dropout": data.word_dropout}
+        return BatchData(corpus, budget, data.eval_batch_tokens, cfg.seed, test_split, batch_options(cfg), dropout)
 
-    def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> ReviewModule:
+    def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         trained_R, start = words_of(corpus, cfg.model), None
         encoder: dict[str, Tensor] = {}
         if cfg.init and resumed:  # the weights of the checkpoint replace those of the encoder
@@ -214,26 +212,26 @@ class ReviewTask(Task):
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         return make_learner(ReviewModule, cfg, net, facts | ({"start": start} if start else {}), folds_N=folds_N)
 
-    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> ReviewModule:
-        return load_module(cfg, checkpoint, corpus.glove if corpus else load_vectors(cfg.data))
+    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
+        return load_classifier(cfg, checkpoint, corpus.glove if corpus else load_vectors(cfg.data))
 
     def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
         link_texts(corpus.texts(split), path)
 
-    def draw(self, module: ReviewModule, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
+    def draw(self, module: Any, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
         with pictures.only_warnings():
             pictures.draw_curves(folder, "training, words dropped", "validation")
-            pictures.draw_positions(module.net, cfg.data.max_tokens or 512, folder / "pictures")
+            draw_positions(module.net, cfg.data.max_tokens or 512, folder / "pictures")
             text = pictures.short_review(corpus, "test" if cfg.test else "validation")
             reading = ReviewPredictor(cfg, module, corpus.glove, batch_options(cfg)).explain(text)
-            pictures.write_attention(reading, folder / "pictures")
+            write_attention(reading, folder / "pictures")
 
-    def predictor(self, cfg: Any, checkpoint: Path) -> ReviewPredictor:
+    def predictor(self, cfg: Any, checkpoint: Path) -> Predictor | None:
         glove = load_vectors(cfg.data)
-        return ReviewPredictor(cfg, load_module(cfg, checkpoint, glove), glove, batch_options(cfg))
+        return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove, batch_options(cfg))
 
 
-def load_module(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewModule:
+def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewModule:
     """The module of a checkpoint, which needs the vectors, but no reviews. Raises UserError."""
 
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewModule:

@@ -1,35 +1,30 @@
-"""The task `seq2seq`: an encoder-decoder is trained, scored by what it writes, and applied to new texts.
+"""The task `seq2seq`: an encoder-decoder is trained, and scored by its own outputs.
 
 Shape suffixes: B pairs of a batch, S source positions, T target positions, V vocabulary, N pairs of a split.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from imdbattn.data import pairs
-from imdbattn.data.pairs import PairBatch, PairCorpus, split_text
-from imdbattn.data.sampling import EvalBatches
-from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
+from imdbattn.data.pairs import PairBatch, PairCorpus
+from imdbattn.data.vocabulary import PAD, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.explain.reading import WrittenSequence
-from imdbattn.explain.watch import watch
+from imdbattn.explain.show import write_attention
 from imdbattn.nn.encoder_decoder import EncoderDecoder
-from imdbattn.nn.search import beam_search, greedy
+from imdbattn.nn.search import greedy
 from imdbattn.run_folder import write_table
-from imdbattn.settings.safety import visible
 from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, make_learner, make_net, names_in
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.task import Predictor, Task, refuse_empty
+from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
+from imdbattn.tasks.task import Task
 
 NO_PARTS = ("name", "after")  # settings of `model` that are not arguments of the class
 
@@ -133,90 +128,6 @@ class Seq2SeqModule(Learner):
         return Vocabulary(self.hparams["source_symbols"]), Vocabulary(self.hparams["target_symbols"])
 
 
-# --- prediction ------------------------------------------------------------------------------------------------------
-
-
-class Seq2SeqPredictor(Predictor):
-    """Writes sequences for new sources with a trained module."""
-
-    needs_text = True
-
-    def __init__(self, cfg: Any, module: Seq2SeqModule):
-        self.cfg, self.module = cfg, module.eval()
-        self.joiner = "" if cfg.data.source == "reverse" else " "
-        self.unknown: list[str] = []
-
-    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[WrittenSequence]:
-        yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
-
-    def explain(self, text: str) -> WrittenSequence:
-        return self.write([text])[0]
-
-    def warnings(self) -> list[str]:
-        if not self.unknown:
-            return []
-        examples = visible(", ".join(list(dict.fromkeys(self.unknown))[:10]))
-        return [f"{len(self.unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"]
-
-    def write(
-        self,
-        texts: Sequence[str],
-        beams: int = 1,
-        length_penalty: float = 1.0,
-        weights: bool = True,
-        first: int = 0,
-    ) -> list[WrittenSequence]:
-        """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
-
-        weights: with the attention weights. Raises UserError for an empty text, whose line it counts from `first`.
-        """
-        sources, results = [split_text(text, self.cfg.data) for text in texts], dict[int, WrittenSequence]()
-        for line, symbols in enumerate(sources, first + 1):
-            if not symbols:
-                refuse_empty(line)
-        # An output is assumed to be as long as its source, for each beam.
-        lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
-        for _, rows_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
-            written = self.write_batch([sources[row] for row in rows_B], beams, length_penalty, weights)
-            results |= zip(rows_B.tolist(), written, strict=True)
-        ordered = [results[row] for row in range(len(texts))]
-        self.unknown += [symbol for result in ordered for symbol in result.unknown]
-        return ordered
-
-    def write_batch(
-        self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
-    ) -> Iterator[WrittenSequence]:
-        """The outputs for sources of symbols, in one batch."""
-        source_vocabulary, target_vocabulary = self.module.vocabularies()
-        net, device = self.module.net, self.module.device
-        ids = [source_vocabulary.encode(symbols) for symbols in sources]
-        source_BS = pad_sequence([torch.tensor(line) for line in ids], batch_first=True, padding_value=PAD).to(device)
-        lengths_B = torch.tensor([len(line) for line in ids], device=device)
-        if beams > 1:
-            output = beam_search(net, source_BS, lengths_B, beams, length_penalty)
-        else:
-            output = greedy(net, source_BS, lengths_B)
-        weights_BTS = None
-        if weights:  # in a second pass: the weights of all beams would take gigabytes
-            with torch.no_grad(), watch(net) as steps_B1S:
-                net(source_BS, lengths_B, output.tokens_BT)
-            weights_BTS = torch.cat(steps_B1S, 1) if steps_B1S else None
-        for row, symbols in enumerate(sources):
-            tokens = output.tokens_BT[row].tolist()
-            steps, written = sum(token != PAD for token in tokens), target_vocabulary.decode(tokens)
-            weights_TS = None if weights_BTS is None else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
-            yield WrittenSequence(
-                text=self.joiner.join(symbols),
-                output=self.joiner.join(written),
-                probability=output.log_probability_B[row].double().exp().item(),
-                model=self.cfg.model.name,
-                source=symbols,
-                written=written,
-                weights_TS=weights_TS,
-                unknown=[symbol for symbol, number in zip(symbols, ids[row], strict=True) if number == UNK],
-            )
-
-
 # --- the task --------------------------------------------------------------------------------------------------------
 
 
@@ -268,7 +179,7 @@ class Seq2SeqTask(Task):
             predictor = Seq2SeqPredictor(cfg, module)
             (result,) = predictor.write([split.texts[row]])
             reference = predictor.joiner.join(split.references[row][0].split(" "))
-            pictures.write_attention(replace(result, reference=reference), folder / "pictures")
+            write_attention(replace(result, reference=reference), folder / "pictures")
 
     def predictor(self, cfg: Any, checkpoint: Path) -> Seq2SeqPredictor:
         return Seq2SeqPredictor(cfg, self.load(cfg, checkpoint))

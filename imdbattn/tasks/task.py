@@ -68,9 +68,8 @@ class Task(ABC):
     def save_texts(self, corpus: Any, split: str, path: Path) -> None:
         """Writes the texts of a split as Parquet with `row` and `text`."""
 
-    @abstractmethod
-    def draw(self, module: Any, corpus: Any, cfg: Any, folder: Path) -> None:
-        """Draws pictures of a finished run into its folder."""
+    def draw(self, module: Any, corpus: Any, cfg: Any, folder: Path) -> None:  # noqa: B027
+        """Draws pictures of a finished run into its folder; none unless overridden."""
 
     def predictor(self, cfg: Any, checkpoint: Path) -> Predictor | None:
         """The model of a checkpoint for new texts; None for a task that makes no predictions."""

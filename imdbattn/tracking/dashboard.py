@@ -27,23 +27,20 @@ def workspace(settings: Dashboard) -> Any:
     def bars(metric: str, title: str, unit: str) -> Any:
         return wr.BarPlot(title=title, metrics=[metric], title_x=unit, max_bars_to_show=50, **grouped)
 
-    def curve(metric: str) -> Any:
-        return wr.LinePlot(title=metric, x="epoch", y=[metric], title_x="epoch", smoothing_type="none", **grouped)
-
     def accuracy_over(metric: str, title: str) -> Any:
         x, y = wr.SummaryMetric(metric), wr.SummaryMetric("best/val_accuracy")
         return wr.ScatterPlot(title=f"Validation accuracy over {title}", x=x, y=y, log_x=True)
-
-    def table(key: str) -> Any:
-        return wr.WeavePanelSummaryTable(table_name=key)
 
     sections = {
         "Accuracy": [
             bars("best/val_accuracy", "Validation accuracy, mean and standard deviation", "share of reviews"),
             bars("test/accuracy", "Test accuracy, mean and standard deviation", "share of reviews"),
-            table("comparison/rungs"),
+            wr.WeavePanelSummaryTable(table_name="comparison/rungs"),
         ],
-        "Learning curves": [curve(metric) for metric in CURVES],
+        "Learning curves": [
+            wr.LinePlot(title=metric, x="epoch", y=[metric], title_x="epoch", smoothing_type="none", **grouped)
+            for metric in CURVES
+        ],
         "Time": [
             accuracy_over("train_seconds", "training time (s)"),
             accuracy_over("parameters", "trained parameters"),
@@ -57,12 +54,12 @@ def workspace(settings: Dashboard) -> Any:
                 chart_fields={name: name for name in ("Actual", "Predicted", "nPredictions")},
                 chart_strings={"title": "Confusion, test"},
             ),
-            table("test/predictions"),
+            wr.WeavePanelSummaryTable(table_name="test/predictions"),
         ],
         "Pictures": [wr.MediaBrowser(title=name, media_keys=[f"pictures/{name}"]) for name in PICTURES],
         "Comparison": [
             wr.MediaBrowser(title="comparison", media_keys=["comparison/page"]),
-            table("comparison/pairs"),
+            wr.WeavePanelSummaryTable(table_name="comparison/pairs"),
         ],
     }
     group = settings.group

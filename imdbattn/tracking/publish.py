@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from imdbattn.run_folder import SPLIT_FILES
+from imdbattn.settings.keys import flat
 from imdbattn.tracking.wandb_run import start_wandb
 
 log = logging.getLogger(__name__)
@@ -55,9 +56,6 @@ def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings
             return
         try:
             run.log({f"comparison/{name}": table for name, table in comparison_tables(comparison).items()})
-            for rung in comparison["rungs"]:
-                numbers = {f"rungs/{rung['label']}/{name}": value for name, value in rung_numbers(rung).items()}
-                run.summary.update({name: value for name, value in numbers.items() if value is not None})
             log_media(run, "comparison", out / "figures", out / "comparison.html")
         finally:
             run.finish()
@@ -128,24 +126,24 @@ def log_media(run: Any, name: str, images: Path, page: Path) -> None:
         run.log(media)
 
 
-def rung_numbers(rung: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of one rung, flat; None if unknown."""
-    means = {f"{s}_{name}": (rung[s] or {}).get(name) for s in ("validation", "test") for name in ("mean", "sd")}
-    low, high = rung["interval"]
-    rest = {name: rung[name] for name in ("parameters", "tokens_per_s", "train_seconds", "epochs", "ece")}
-    return {"seeds": len(rung["seeds"]), **means, "low": low, "high": high, **rest}
+COLUMNS = {  # of the tables of a comparison
+    "rungs": "label validation_mean validation_sd test_mean test_sd low high parameters tokens_per_s train_seconds ece",
+    "pairs": "from to difference low high mcnemar_p holm_p verdict words",
+}
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of the rungs and of the differences between neighbours."""
     import wandb
 
-    rungs = [{"rung": rung["label"], **rung_numbers(rung)} for rung in comparison["rungs"]]
-    names = ("from", "to", "difference", "low", "high", "mcnemar_p", "holm_p", "verdict", "words")
-    pairs = [pair | dict(zip(("low", "high"), pair["interval"], strict=True)) for pair in comparison["pairs"]]
-    pairs = [{name: pair[name] for name in names} for pair in pairs]
-    return {
-        name: wandb.Table(columns=list(lines[0]), data=[list(line.values()) for line in lines])
-        for name, lines in (("rungs", rungs), ("pairs", pairs))
-        if lines
-    }
+    tables = {}
+    for name, text in COLUMNS.items():
+        columns: list[str | int] = [*text.split()]
+        lines = []
+        for entry in comparison[name]:
+            low, high = entry["interval"]
+            values = {key.replace(".", "_"): value for key, value in flat(entry).items()} | {"low": low, "high": high}
+            lines.append([values.get(str(column)) for column in columns])
+        if lines:
+            tables[name] = wandb.Table(columns=columns, data=lines)
+    return tables

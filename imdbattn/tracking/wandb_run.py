@@ -4,7 +4,6 @@ W&B never stops a run: without a key or a network it writes its files into the r
 """
 
 import logging
-import netrc
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,15 +20,12 @@ log = logging.getLogger(__name__)
 
 def unreachable(timeout: float) -> str:
     """Why the W&B server cannot be used: no key, or no answer within `timeout` seconds; an empty string if it can."""
+    from requests.utils import get_netrc_auth  # a dependency of wandb
+
     server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
-    host = urlsplit(server).hostname or "api.wandb.ai"
-    if not os.environ.get("WANDB_API_KEY"):
-        try:
-            key = (netrc.netrc(os.environ.get("NETRC")).authenticators(host) or (None,))[-1]  # from `wandb login`
-        except (OSError, netrc.NetrcParseError):
-            key = None
-        if not key:
-            return f"no W&B key is configured for {host}: run `wandb login`"
+    host = urlsplit(server).hostname
+    if not os.environ.get("WANDB_API_KEY") and not get_netrc_auth(server):  # which `wandb login` writes
+        return f"no W&B key is configured for {host}: run `wandb login`"
     return "" if http_status(server, timeout) else f"W&B: {host} does not answer within {timeout:g} s"
 
 

@@ -31,12 +31,8 @@ class Context(nn.Module):
         super().__init__()
         self.phrases = phrases
         self.channels = nn.ModuleDict()
-        for name, channel in (channels or {}).items():
-            if phrases is None:
-                raise ValueError(f"model.channels.{name} needs model.phrases")
-            self.channels[name] = channel(width, phrases)
-        if phrases is not None and not self.channels:
-            raise ValueError("model.phrases has no effect without model.channels: set it to null")
+        if phrases is not None and channels is not None:
+            self.channels.update({name: channel(width, phrases) for name, channel in channels.items()})
         self.convolution = convolution(width) if convolution else None
 
     def forward(self, x_BTD: Tensor, words: Words, batch: Any) -> Tensor:
@@ -56,8 +52,6 @@ class Convolution(nn.Module):
 
     def __init__(self, width: int, kernel: int = 3):
         super().__init__()
-        if kernel % 2 == 0:
-            raise ValueError(f"model.convolution.kernel={kernel} must be an odd number of at least 1")
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
 
     def forward(self, x_BTD: Tensor, words: Words) -> Tensor:

@@ -101,23 +101,22 @@ def count_phrases(
     review_M: the review of each word.
     """
     group_N = folds_of(labels_N, folds) * classes + labels_N
-    found, counted = [], []
+    frequent_keys, frequent_counts = [], []
     for keys_M in phrase_keys(ids_M, before_MW, rows).unbind(-1):
-        here_M = keys_M >= 0
-        keys, which, times = keys_M[here_M].unique(return_inverse=True, return_counts=True)
-        review = review_M[here_M]
-        often = times >= least  # removes most phrases before the costly part
-        which, review = which[often[which]], review[often[which]]
+        is_phrase_M = keys_M >= 0
+        keys, which, times = keys_M[is_phrase_M].unique(return_inverse=True, return_counts=True)
+        review = review_M[is_phrase_M]
+        frequent = times >= least  # removes most phrases before the costly part
+        which, review = which[frequent[which]], review[frequent[which]]
         pairs = (review * len(keys) + which).unique()  # once per review
         review, which = pairs // max(len(keys), 1), pairs % max(len(keys), 1)
-        often = which.bincount(minlength=len(keys)) >= least
-        number = often.cumsum(0) - 1
-        keep = often[which]
-        cells = group_N[review[keep]] * int(often.sum()) + number[which[keep]]
-        counts = cells.bincount(minlength=folds * classes * int(often.sum()))
-        found.append(keys[often])
-        counted.append(counts.view(folds, classes, -1))
-    keys_P, counts_KCP = torch.cat(found), torch.cat(counted, -1)  # ascending: longer phrases have larger keys
+        frequent = which.bincount(minlength=len(keys)) >= least
+        size, column, keep = int(frequent.sum()), frequent.cumsum(0) - 1, frequent[which]
+        cells = group_N[review[keep]] * size + column[which[keep]]
+        frequent_keys.append(keys[frequent])
+        frequent_counts.append(cells.bincount(minlength=folds * classes * size).view(folds, classes, size))
+    keys_P = torch.cat(frequent_keys)  # ascending: longer phrases have larger keys
+    counts_KCP = torch.cat(frequent_counts, -1)
     whole_CP = counts_KCP.sum(0)
     tables = [F.pad(log_count_ratios(one_CP), (0, 0, 1, 0)) for one_CP in (whole_CP, *(whole_CP - counts_KCP))]
     return Phrases(keys_P, tables[0], rows, before_MW.shape[-1] + 1, torch.stack(tables[1:]))
@@ -132,10 +131,6 @@ class PhraseVectors(nn.Module):
 
     def __init__(self, width: int, phrases: Phrases, buckets: int = 65536, dropout: float = 0.5):
         super().__init__()
-        if type(buckets) is not int or buckets < 1 or not 0 <= dropout < 1:
-            raise ValueError(f"buckets={buckets} must be a whole number above 0, dropout={dropout} from 0 to below 1")
-        if phrases.longest < 2:
-            raise ValueError("PhraseVectors are of phrases of two words or more: set model.phrases.longest=2")
         self.table_HD = nn.Parameter(torch.zeros(buckets, width))
         self.dropout = dropout
 

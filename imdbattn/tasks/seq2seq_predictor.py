@@ -1,0 +1,101 @@
+"""Applies a trained encoder-decoder to new sources.
+
+Shape suffixes: B sources of a batch, S source positions, T target positions, N sources.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from imdbattn.data.pairs import split_text
+from imdbattn.data.sampling import EvalBatches
+from imdbattn.data.vocabulary import PAD, UNK
+from imdbattn.explain.reading import WrittenSequence
+from imdbattn.explain.watch import watch
+from imdbattn.nn.search import beam_search, greedy
+from imdbattn.settings.safety import visible
+from imdbattn.tasks.task import Predictor, refuse_empty
+
+
+class Seq2SeqPredictor(Predictor):
+    """Writes sequences for new sources with a trained module (tasks/seq2seq.Seq2SeqModule)."""
+
+    needs_text = True
+
+    def __init__(self, cfg: Any, module: Any):
+        self.cfg, self.module = cfg, module.eval()
+        self.joiner = "" if cfg.data.source == "reverse" else " "
+        self.unknown: list[str] = []
+
+    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[WrittenSequence]:
+        yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
+
+    def explain(self, text: str) -> WrittenSequence:
+        return self.write([text])[0]
+
+    def warnings(self) -> list[str]:
+        if not self.unknown:
+            return []
+        examples = visible(", ".join(list(dict.fromkeys(self.unknown))[:10]))
+        return [f"{len(self.unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"]
+
+    def write(
+        self,
+        texts: Sequence[str],
+        beams: int = 1,
+        length_penalty: float = 1.0,
+        weights: bool = True,
+        first: int = 0,
+    ) -> list[WrittenSequence]:
+        """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
+
+        weights: with the attention weights. Raises UserError for an empty text, whose line it counts from `first`.
+        """
+        sources, results = [split_text(text, self.cfg.data) for text in texts], dict[int, WrittenSequence]()
+        for line, symbols in enumerate(sources, first + 1):
+            if not symbols:
+                refuse_empty(line)
+        # An output is assumed to be as long as its source, for each beam.
+        lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
+        for _, rows_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
+            written = self.write_batch([sources[row] for row in rows_B], beams, length_penalty, weights)
+            results |= zip(rows_B.tolist(), written, strict=True)
+        ordered = [results[row] for row in range(len(texts))]
+        self.unknown += [symbol for result in ordered for symbol in result.unknown]
+        return ordered
+
+    def write_batch(
+        self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
+    ) -> Iterator[WrittenSequence]:
+        """The outputs for sources of symbols, in one batch."""
+        source_vocabulary, target_vocabulary = self.module.vocabularies()
+        net, device = self.module.net, self.module.device
+        ids = [source_vocabulary.encode(symbols) for symbols in sources]
+        source_BS = pad_sequence([torch.tensor(line) for line in ids], batch_first=True, padding_value=PAD).to(device)
+        lengths_B = torch.tensor([len(line) for line in ids], device=device)
+        if beams > 1:
+            output = beam_search(net, source_BS, lengths_B, beams, length_penalty)
+        else:
+            output = greedy(net, source_BS, lengths_B)
+        weights_BTS = None
+        if weights:  # in a second pass: the weights of all beams would take gigabytes
+            with torch.no_grad(), watch(net) as steps_B1S:
+                net(source_BS, lengths_B, output.tokens_BT)
+            weights_BTS = torch.cat(steps_B1S, 1) if steps_B1S else None
+        for row, symbols in enumerate(sources):
+            tokens = output.tokens_BT[row].tolist()
+            steps, written = sum(token != PAD for token in tokens), target_vocabulary.decode(tokens)
+            weights_TS = None if weights_BTS is None else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
+            yield WrittenSequence(
+                text=self.joiner.join(symbols),
+                output=self.joiner.join(written),
+                probability=output.log_probability_B[row].double().exp().item(),
+                model=self.cfg.model.name,
+                source=symbols,
+                written=written,
+                weights_TS=weights_TS,
+                unknown=[symbol for symbol, number in zip(symbols, ids[row], strict=True) if number == UNK],
+            )
