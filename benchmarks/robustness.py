@@ -24,11 +24,12 @@ from benchmarks import baselines
 from benchmarks.common import composed
 from imdbattn.comparison import statistics
 from imdbattn.comparison.compare import LEVEL, by_set, read_predictions
-from imdbattn.comparison.figures import GREY, MARKERS, finish, percents, png, row_chart, signed, wrapped
+from imdbattn.comparison.figures import GREY, MARKERS, finish, percents, row_chart, signed, wrapped
 from imdbattn.comparison.runs import REVIEWS, Predictions, Run, Skipped, display, find_runs, variants
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
+from imdbattn.pages import png
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.runs.score import load_predictor
 from imdbattn.settings.cli import quote

@@ -1,4 +1,4 @@
-"""Draws what a finished run learned: `python -m imdbattn.picture picture=attention run=<run folder> row=17`."""
+"""Draws figures of a finished run: `python -m imdbattn.picture picture=attention run=<run folder> row=17`."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ def picture(cfg: DictConfig, text: str | None) -> None:
 
 
 def draw(settings: dict[str, Any]) -> list[Path]:
-    """Draws the picture that conf/picture.yaml's settings choose, and returns the files. Raises UserError."""
+    """settings: of conf/picture.yaml. Returns the paths of the files that are written. Raises UserError."""
     from imdbattn.settings.schema import Picture, validate_as  # pydantic, for which `--help` does not wait
 
     cfg = validate_as(Picture, settings)
@@ -35,12 +35,10 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     if cfg.picture == "attention":
         reading = predictor.explain(text)
         return write_attention(reading, out, f"attention-{digest([reading])}", cfg.words)
-    if not hasattr(predictor.module.net, "positions"):
-        raise UserError("picture=positions is for reviews: an encoder-decoder has no positions")
-    if not (paths := draw_positions(predictor.module.net, predictor.cfg.data.max_tokens or 512, out)):
-        raise UserError(
-            f"model={predictor.cfg.model.name} has no positions; residual_pe, residual_learned and tuned have"
-        )
+    net, model = predictor.module.net, predictor.cfg.model.name
+    paths = draw_positions(net, predictor.cfg.data.max_tokens or 512, out) if hasattr(net, "positions") else []
+    if not paths:
+        raise UserError(f"model={model} has no positions; residual_pe, residual_learned and tuned have")
     return paths
 
 
@@ -53,19 +51,19 @@ def text_of_row(cfg: Any) -> str:
 
     from imdbattn.run_folder import open_run
 
-    folder = open_run(run := cfg.run, cfg.trust)[1].parents[1]
+    folder = open_run(cfg.run, cfg.trust)[1].parents[1]
     files = [folder / reviews for _, reviews in SPLIT_FILES.values()]
-    file = next((file for file in files if file.is_file()), None)
-    if file is None:
-        raise UserError(f"run={run} has no {files[0].name}: give text=...")
+    file = next(filter(Path.is_file, files), files[0])
     try:
         table = pq.read_table(file, columns=["row", "text"]).to_pydict()
     except (OSError, ValueError) as error:  # pyarrow's are subclasses
         raise UserError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): give text=...") from error
     texts = dict(zip(table["row"], table["text"], strict=True))
-    if (row := cfg.row) not in texts:
-        raise UserError(f"row={row} is none of the {len(texts)} rows of {file}, such as {min(texts)} or {max(texts)}")
-    return texts[row]
+    if cfg.row not in texts:
+        raise UserError(
+            f"row={cfg.row} is not among the {len(texts)} rows of {file}, such as {min(texts)} or {max(texts)}"
+        )
+    return texts[cfg.row]
 
 
 def main() -> None:

@@ -921,7 +921,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     # picture
     "unknown picture": ("picture", typed("picture=selfie"), "must be 'positions', 'attention' or 'scaling'"),
     "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs text=\.\.\. or row=<row of"),
-    "no such row": ("picture", broken(None, "picture=attention", "row=9999"), "row=9999 is none of the 48 rows of"),
+    "no such row": ("picture", broken(None, "picture=attention", "row=9999"), "row=9999 is not among the 48 rows of"),
     "no positions to draw": ("picture", broken(None, "picture=positions"), "model=mean has no positions"),
     "an option of picture that is none": ("picture", typed("--out=x"), "--out is not an option: write settings as"),
     "broken reviews of a run": (

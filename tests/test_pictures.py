@@ -292,7 +292,7 @@ def test_row_names_a_review_of_the_runs_test_set(trained, composed, tmp_path):
         ("base", {"row": "first"}, "row=first must be a valid integer"),
         ("base", {}, r"needs text=\.\.\. or row="),
         ("base", {"text": "a", "row": 1}, "one of them"),
-        ("base", {"row": 99999}, r"row=99999 is none of the \d+ rows of .*reviews\.parquet"),
+        ("base", {"row": 99999}, r"row=99999 is not among the \d+ rows of .*reviews\.parquet"),
         ("base", {"picture": "positions"}, "model=base has no positions; residual_pe, residual_learned and tuned have"),
         ("base", {"run": None, "text": "a"}, "run=<run folder> is needed"),
         ("base", {"run": "nowhere", "row": 1}, "run=nowhere is not a folder"),

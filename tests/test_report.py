@@ -15,6 +15,7 @@ import pytest
 from imdbattn.comparison import figures, report
 from imdbattn.comparison.compare import compare_sets
 from imdbattn.errors import UserError
+from imdbattn.pages import svg
 from tests.test_compare import write_decoded, write_run
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
@@ -194,7 +195,7 @@ def three(tmp_path_factory):
 
 
 def test_everything_is_written_and_nothing_else(three):
-    names = ("accuracies", "differences", "time", "curves_accuracy", "curves_loss", "slices", "reliability")
+    names = ("accuracies", "differences", "time", "curves_accuracy", "curves_loss", "reliability")
     found = {str(path.relative_to(three[1])) for path in three[1].rglob("*") if path.is_file()}
     tables = {"comparison.json", "comparison.md", "comparison.html"}
     assert found == tables | {f"figures/{name}.png" for name in names}
@@ -209,7 +210,7 @@ def test_the_page_loads_nothing(three):
     source = (three[1] / "comparison.html").read_text()
     page = Page(source)
     loads = [value for name, value in page.attributes if name in ("src", "href", "srcset", "data", "action")]
-    assert len(loads) == page.tags.count("img") == 7
+    assert len(loads) == page.tags.count("img") == 6
     assert all(value.startswith("data:image/svg+xml;base64,") for value in loads)
     assert not {"script", "link", "iframe", "object", "embed", "base"} & set(page.tags)
     style = source[source.index("<style>") : source.index("</style>")]
@@ -298,7 +299,6 @@ def test_one_rung_with_one_seed():
         "accuracies",
         "curves_accuracy",
         "curves_loss",
-        "slices",
         "reliability",
     }
     text = words(drawn_page(comparison))
@@ -306,21 +306,11 @@ def test_one_rung_with_one_seed():
     assert "A rung with one seed has no standard deviation" in text
 
 
-@pytest.mark.filterwarnings("error:constrained_layout")
-def test_a_single_panel_of_slices_has_room_for_its_legend():
-    comparison = made_up(("residual",), seeds=(1,))
-    slices = comparison["rungs"][0]["slices"]
-    slices["length"] = [{"name": f"up to {n} words", "reviews": 9, "accuracy": 0.5} for n in range(1, 6)]
-    for name in set(slices) - {"length"}:
-        del slices[name]
-    figures.png(figures.slices(comparison))
-
-
 def test_what_was_not_measured_is_left_out():
     comparison = made_up(split="validation", labels=("bad", "so so", "good"))
     for rung in comparison["rungs"]:
         rung.update(curves={}, parameters=None, tokens_per_s=None, train_seconds=None, epochs=None)
-    assert set(figures.figures(comparison)) == {"accuracies", "differences", "slices", "reliability"}
+    assert set(figures.figures(comparison)) == {"accuracies", "differences", "reliability"}
     assert report.rung_table(comparison)[0] == ["rung", "seeds", "validation %", "95% interval"]
     text = words(drawn_page(comparison))
     assert "Learning curves" not in text
@@ -365,7 +355,7 @@ def test_a_figure_of_an_earlier_comparison_does_not_stay(undrawn, tmp_path):
         rung["curves"] = {}
     report.write_all(comparison, tmp_path)
     left = {path.stem for path in (tmp_path / "figures").iterdir()}
-    assert left == {"accuracies", "slices", "reliability", "mine"}
+    assert left == {"accuracies", "reliability", "mine"}
 
 
 def test_a_place_that_cannot_be_written_is_one_clear_line(undrawn, tmp_path):
@@ -423,7 +413,7 @@ def test_a_band_holds_the_seeds_that_reached_an_epoch():
 
 
 def test_the_same_comparison_gives_the_same_picture():
-    assert figures.svg(figures.slices(made_up())) == figures.svg(figures.slices(made_up()))
+    assert svg(figures.accuracies(made_up())) == svg(figures.accuracies(made_up()))
 
 
 def test_comparisons_of_one_seed_each_are_counted_apart():
@@ -538,7 +528,6 @@ def test_the_page_of_another_family_speaks_of_its_own_items(decoded, undrawn, tm
 
 def test_drawings_of_another_family_are_of_its_items_by_length(decoded):
     drawn = figures.figures(decoded())
-    assert "slices" not in drawn, "slices by length alone say less than the figure by length"
     shown = [
         text.get_text() for figure in drawn.values() for text in figure.findobj(lambda one: hasattr(one, "get_text"))
     ]
@@ -587,7 +576,7 @@ def test_an_easy_validation_set_does_not_choose_the_best(decoded):
     comparison["rungs"][0]["validation"]["mean"] = 1.0  # trained and validated on the shortest strings
     said = report.headline(comparison)
     assert said.startswith("seq2seq_attention lengths=[1, 10], the best of 4 by test,")
-    assert said.endswith("this is biased upwards, as it was chosen by it")
+    assert said.endswith("this is biased upwards, as it was selected by it")
     assert any("cannot be compared" in note for note in report.notes(comparison))
     assert not any("cannot be compared" in note for note in report.notes(made_up()))
 
@@ -596,10 +585,9 @@ def test_curves_of_accuracy_say_what_they_count():
     comparison = made_up()
     legend = [text.get_text() for text in figures.curves_of_seeds(comparison, "accuracy").legends[0].get_texts()]
     assert legend[:2] == ["validation", "training"]
-    comparison["items"] = "strings"  # its training counts the single symbols, its validation whole strings
+    comparison |= {"items": "strings", "labels": []}  # its training counts single symbols, its validation whole strings
     legend = [text.get_text() for text in figures.curves_of_seeds(comparison, "accuracy").legends[0].get_texts()]
     assert legend[:2] == ["validation, whole strings", "training, single symbols"]
-    comparison["labels"] = []
     for rung in comparison["rungs"]:
         rung["confusion"] = []
     assert "counts single symbols" in words(drawn_page(comparison))

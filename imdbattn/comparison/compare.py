@@ -68,18 +68,19 @@ def compare_sets(
 
 def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, list[Run]]]:
     """The runs grouped by the items that they were scored on, with the split; see `compare_sets`."""
-
-    def grouped(some: Sequence[Run], name: str) -> Iterable[list[Run]]:
-        groups: dict[str | None, list[Run]] = {}
-        for run in some:
-            groups.setdefault(run.metrics.get(FINGERPRINT[name]), []).append(run)
-        return groups.values()
-
     sets = []
     for group in grouped(runs, split or "test"):
         chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
         sets += [(chosen, some) for some in grouped(group, chosen)]
     return sets
+
+
+def grouped(runs: Sequence[Run], split: str) -> list[list[Run]]:
+    """The runs by the fingerprint of the split."""
+    groups: dict[str | None, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.metrics.get(FINGERPRINT[split]), []).append(run)
+    return list(groups.values())
 
 
 def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
@@ -94,7 +95,7 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
         except Exception as error:  # any exception of a broken file: it is one run of many
             skipped.append(skip(run.folder, error))
     runs = [run for run in runs if run.folder in predictions]
-    longest = max(runs, key=lambda run: len(predictions[run.folder].rows_N), default=None)
+    longest = max(runs, key=lambda run: len(predictions[run.folder].rows_N)) if runs else None
     for run in runs:
         assert longest is not None
         own, reference = predictions[run.folder], predictions[longest.folder]
@@ -315,10 +316,11 @@ def compare_pairs(
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
         low, high = drawn.interval(to, old)
+        single = [ladder[place].label for place in (old, to) if drawn.seeds[place] == 1]
         pair = {
             "from": ladder[old].label,
             "to": ladder[to].label,
-            "about": ABOUT[sum(drawn.seeds[place] == 1 for place in (old, to))],
+            "about": ABOUT[len(single)],
             "difference": float((share_NV[:, to] - share_NV[:, old]).mean()),
             "interval": [low, high],
             "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
@@ -327,34 +329,18 @@ def compare_pairs(
             "holm_p": holm_p,
             "verdict": statistics.verdict(holm_p, low, high),
         }
-        single = [ladder[place].label for place in (old, to) if drawn.seeds[place] == 1]
-        compared.append(pair | {"words": sentence(pair, single, len(pairs))})
+        compared.append(pair | {"words": sentence(pair, single)})
     return compared
 
 
-def sentence(pair: Mapping[str, Any], single: Sequence[str], comparisons: int) -> str:
-    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`.
-
-    States why a pair is undecided where the test and the interval disagree. single: the labels with a single seed.
-    comparisons: the number that p is corrected for.
-    """
-    (low, high), p = pair["interval"], p_value(pair["holm_p"])
-    if pair["verdict"] != "undecided":
-        near, far = sorted((abs(low), abs(high)))
-        text = (
-            f"{pair['verdict']} by {percent(abs(pair['difference']))} points ({percent(near)} to {percent(far)}), {p}"
-        )
-    else:
+def sentence(pair: Mapping[str, Any], single: Sequence[str]) -> str:
+    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`. single: the labels with a single seed."""
+    if pair["verdict"] == "undecided":
         text = f"no difference shown, {signed(pair['difference'])} points ({signed_interval(pair['interval'])})"
-        if pair["holm_p"] >= 0.05 and low <= 0 <= high:
-            text += f", {p}"
-        elif pair["holm_p"] >= 0.05:
-            number = f"{comparisons:,} comparison{'s' * (comparisons > 1)}"
-            text += f"; the interval excludes 0, but {p} (corrected for {number})"
-        elif pair["about"] == TRAINED:
-            text += f"; {p} but the interval includes 0"
-        else:
-            text += f"; {p} is about these trained models only; the interval also covers other seeds and includes 0"
+    else:
+        near, far = sorted(map(abs, pair["interval"]))
+        text = f"{pair['verdict']} by {percent(abs(pair['difference']))} points ({percent(near)} to {percent(far)})"
+    text += f", {p_value(pair['holm_p'])}"
     if len(single) == 2:
         text += " (one seed each: these two trained models only)"
     elif single:
@@ -391,10 +377,10 @@ def disputed(
 
 def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The different machines and versions of the runs."""
-    distinct = []
+    different = []
     for environment in (run.environment for run in runs if run.environment):
         one = {name: environment.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")}
         one |= {name: (environment.get("versions") or {}).get(name) for name in ("torch", "lightning")}
-        if one not in distinct:
-            distinct.append(one)
-    return distinct
+        if one not in different:
+            different.append(one)
+    return different

@@ -1,73 +1,31 @@
-"""Figures of a comparison (the dict that comparison.compare makes), and the learning curves of one run.
+"""Figures of a comparison (the dict that compare.compare makes). Accuracies are drawn in percent."""
 
-Each function returns a matplotlib figure, made without pyplot. Accuracies are drawn in percent.
-"""
-
-from __future__ import annotations
-
-import io
 import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+from imdbattn.pages import integer_ticks, style
 
 WIDTH = 4.8  # inches: on a phone a letter of 10 points is then still 10 pixels high
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # for the colour-blind (Okabe & Ito)
 COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # with COLORS: 28 different lines
 MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
-FIGURES = ("accuracies", "lengths", "differences", "time", "curves_accuracy", "curves_loss", "slices", "reliability")
+FIGURES = ("accuracies", "lengths", "differences", "time", "curves_accuracy", "curves_loss", "reliability")
 VERDICTS = {"better": (BLUE, "o"), "worse": (ORANGE, "s"), "undecided": (GREY, "D")}
-
-
-def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
-    """bbox_inches: "tight" fits the size of the picture to its content."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150, bbox_inches=bbox_inches)
-    return buffer.getvalue()
-
-
-def svg(figure: Figure) -> bytes:
-    """The figure as SVG with letters as shapes; the same figure gives the same bytes."""
-    import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "imdbattn", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
-
-
-def style(axes: Axes) -> None:
-    """A faint grid, and no frame at the top and on the right."""
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def whole_ticks(axes: Axes, most: int = 9) -> None:
-    """Ticks of x at whole numbers only."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
-
-
-def curve_names(items: str, quantity: str) -> tuple[str, str]:
-    """Names of the two curves. The accuracy of an encoder-decoder counts symbols in training, items in validation."""
-    if items == "reviews" or quantity != "accuracy":
-        return "training", "validation"
-    return "training, single symbols", f"validation, whole {items}"
 
 
 def figures(comparison: dict[str, Any]) -> dict[str, Figure]:
     """All figures of a comparison by name, in the order of the page; those without data are omitted."""
     rungs = comparison["rungs"]
     drawn = {"accuracies": accuracies(comparison)}
-    by_length = any(rung["lengths"] for rung in rungs)
-    if by_length:
+    if any(rung["lengths"] for rung in rungs):
         drawn["lengths"] = lengths(comparison)
     if comparison["pairs"]:
         drawn["differences"] = differences(comparison)
@@ -76,10 +34,7 @@ def figures(comparison: dict[str, Any]) -> dict[str, Figure]:
     for quantity in ("accuracy", "loss"):
         if any(f"val/{quantity}" in rung["curves"] for rung in rungs):
             drawn[f"curves_{quantity}"] = curves_of_seeds(comparison, quantity)
-    if not by_length or len(rungs[0]["slices"]) > 1:  # `lengths` shows the slices by length in more detail
-        drawn["slices"] = slices(comparison)
-    drawn["reliability"] = reliability(comparison)
-    return drawn
+    return drawn | {"reliability": reliability(comparison)}
 
 
 def accuracies(comparison: dict[str, Any]) -> Figure:
@@ -87,11 +42,9 @@ def accuracies(comparison: dict[str, Any]) -> Figure:
     rungs, split = comparison["rungs"], comparison["split"]
     figure, axes = row_chart([rung["label"] for rung in rungs])
     for row, rung in enumerate(rungs):
-        mean, values = rung[split]["mean"], rung[split]["values"]
-        axes.plot(percents(rung["interval"]), (row, row), color=BLUE, lw=2, solid_capstyle="butt")
-        axes.plot(100 * mean, row, "o", color=BLUE, ms=7)
-        axes.plot(percents(values), [row + 0.28] * len(values), "o", color=ORANGE, ms=3)
-        axes.text(1.02, row, f"{100 * mean:.1f}", transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+        mean, seeds = rung[split]["mean"], percents(rung[split]["values"])
+        interval_row(axes, row, mean, rung["interval"], BLUE, "o", f"{100 * mean:.1f}")
+        axes.plot(seeds, [row + 0.28] * len(seeds), "o", color=ORANGE, ms=3)
     axes.plot([], [], "o-", color=BLUE, lw=2, ms=7, label=f"mean, {level(comparison)} interval")
     axes.plot([], [], "o", color=ORANGE, ms=3, label="one seed")
     axes.set_xlabel("accuracy (%)", fontsize=9)
@@ -104,16 +57,22 @@ def differences(comparison: dict[str, Any]) -> Figure:
     figure, axes = row_chart([f"{pair['to']}\nagainst {pair['from']}" for pair in pairs])
     axes.axvline(0, color="black", lw=0.8)
     for row, pair in enumerate(pairs):
-        color, marker = VERDICTS[pair["verdict"]]
-        axes.plot(percents(pair["interval"]), (row, row), color=color, lw=2, solid_capstyle="butt")
-        axes.plot(100 * pair["difference"], row, marker, color=color, ms=7)
-        text = signed(pair["difference"])
-        axes.text(1.02, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
-    for verdict in (v for v in VERDICTS if any(pair["verdict"] == v for pair in pairs)):
-        color, marker = VERDICTS[verdict]
-        axes.plot([], [], f"{marker}-", color=color, lw=2, ms=7, label=verdict)
+        difference = pair["difference"]
+        interval_row(axes, row, difference, pair["interval"], *VERDICTS[pair["verdict"]], signed(difference))
+    for verdict, (color, marker) in VERDICTS.items():
+        if any(pair["verdict"] == verdict for pair in pairs):
+            axes.plot([], [], f"{marker}-", color=color, lw=2, ms=7, label=verdict)
     axes.set_xlabel(f"difference in {comparison['split']} accuracy (points)", fontsize=9)
     return finish(figure, f"Differences, with {level(comparison)} intervals", legend=3)
+
+
+def interval_row(
+    axes: Axes, row: int, value: float, interval: Sequence[float], color: str, marker: str, text: str
+) -> None:
+    """One row of `row_chart`: an interval, its value, and the value as text on the right."""
+    axes.plot(percents(interval), (row, row), color=color, lw=2, solid_capstyle="butt")
+    axes.plot(100 * value, row, marker, color=color, ms=7)
+    axes.text(1.02, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
 
 
 def lengths(comparison: dict[str, Any]) -> Figure:
@@ -121,11 +80,13 @@ def lengths(comparison: dict[str, Any]) -> Figure:
 
     A panel for each range of lengths that variants were trained on, which is shaded, with a line for each variant.
     """
-    from matplotlib.figure import Figure
-
     rungs = comparison["rungs"]
     ranges = list(dict.fromkeys(tuple(rung["trained_on"] or ()) for rung in rungs))
-    lines = list(dict.fromkeys(rung["apart_from_range"] for rung in rungs))  # titles state the range
+    names = list(dict.fromkeys(rung["apart_from_range"] for rung in rungs))  # titles state the range
+    looks = [
+        {"color": COLORS[place % len(COLORS)], "ls": DASHES[place % len(DASHES)], "lw": 1.8}
+        for place in range(len(names))
+    ]
     figure = Figure(figsize=(WIDTH, 1.1 + (1.7 if len(ranges) > 1 else 2.6) * len(ranges)), layout="constrained")
     panels = figure.subplots(len(ranges), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, trained in zip(panels, ranges, strict=True):
@@ -135,29 +96,25 @@ def lengths(comparison: dict[str, Any]) -> Figure:
             axes.set_title(f"trained on lengths {trained[0]} to {trained[1]} (shaded)", fontsize=9)
         for rung in rungs:
             if tuple(rung["trained_on"] or ()) == trained:
-                place, points = lines.index(rung["apart_from_range"]), rung["lengths"]
-                color, dashes = COLORS[place % len(COLORS)], DASHES[place % len(DASHES)]
+                look, points = looks[names.index(rung["apart_from_range"])], rung["lengths"]
                 at, seeds = [point["mean"] for point in points], [percents(point["accuracies"]) for point in points]
-                axes.fill_between(at, list(map(min, seeds)), list(map(max, seeds)), color=color, alpha=0.2, lw=0)
-                marker = "." if len(at) < 16 else None
-                axes.plot(at, [sum(s) / len(s) for s in seeds], color=color, ls=dashes, lw=1.8, marker=marker)
-    for place, line in enumerate(lines if len(lines) > 1 else []):
-        color, dashes = COLORS[place % len(COLORS)], DASHES[place % len(DASHES)]
-        panels[0].plot([], [], color=color, ls=dashes, lw=1.8, label=wrapped(line))
+                low, high = list(map(min, seeds)), list(map(max, seeds))
+                axes.fill_between(at, low, high, color=look["color"], alpha=0.2, lw=0)
+                axes.plot(at, [sum(s) / len(s) for s in seeds], **look, marker="." if len(at) < 16 else None)
+    if len(names) > 1:
+        for name, look in zip(names, looks, strict=True):
+            panels[0].plot([], [], **look, label=wrapped(name))
     points = rungs[0]["lengths"]
     panels[0].set(xlim=(points[0]["shortest"] - 0.5, points[-1]["longest"] + 0.5), ylim=(-4, 104))
-    whole_ticks(panels[-1])
+    integer_ticks(panels[-1])
     panels[-1].set_xlabel(f"length of the source {one_of(comparison)} ({comparison['unit']})", fontsize=9)
     figure.supylabel("exactly right (%)", fontsize=9)
     title = f"Accuracy by length, {comparison['split']} {comparison['items']}"
-    return finish(figure, title, legend=2 if len(lines) > 1 else 0)
+    return finish(figure, title, legend=2 if len(names) > 1 else 0)
 
 
 def time_and_accuracy(comparison: dict[str, Any]) -> Figure:
     """Mean training time on a log axis against mean accuracy with its interval, for rungs with a time."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
-
     split = comparison["split"]
     rungs = sorted((r for r in comparison["rungs"] if r["train_seconds"]), key=lambda rung: -rung[split]["mean"])
     labels = [wrapped(rung["label"]) for rung in rungs]
@@ -166,14 +123,14 @@ def time_and_accuracy(comparison: dict[str, Any]) -> Figure:
     axes = figure.subplots()
     style(axes)
     for place, (rung, label) in enumerate(zip(rungs, labels, strict=True)):
-        x, y, color = rung["train_seconds"], 100 * rung[split]["mean"], COLORS[place % len(COLORS)]
+        x, color = rung["train_seconds"], COLORS[place % len(COLORS)]
         axes.plot((x, x), percents(rung["interval"]), color=color, lw=1, alpha=0.5)
-        axes.plot(x, y, MARKERS[place % len(MARKERS)], color=color, ms=6, label=label)
-    seconds = [rung["train_seconds"] for rung in rungs]
-    axes.set(xscale="log", xlim=(min(seconds) / 1.6, max(seconds) * 1.6))
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(seconds) < 50 * min(seconds) else (1,)))
+        axes.plot(x, 100 * rung[split]["mean"], MARKERS[place % len(MARKERS)], color=color, ms=6, label=label)
+    shortest, *_, longest = sorted(rung["train_seconds"] for rung in rungs)
+    axes.set(xscale="log", xlim=(shortest / 1.6, longest * 1.6))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if longest < 50 * shortest else (1,)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.xaxis.set_major_formatter("{x:,g}")
     axes.tick_params(labelsize=9)
     axes.set_xlabel("training time (s, log scale)", fontsize=9)
     axes.set_ylabel(f"{split} accuracy (%)", fontsize=9)
@@ -188,7 +145,7 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
     """
     factor = 100 if quantity == "accuracy" else 1
     rungs = [rung for rung in comparison["rungs"] if f"val/{quantity}" in rung["curves"]]
-    figure, panels = small_multiples([rung["label"] for rung in rungs], "epoch", sharex=False)
+    figure, panels = small_multiples([rung["label"] for rung in rungs], sharex=False)
     means = [band(rung["curves"][f"val/{quantity}"], factor)[:2] for rung in rungs]
     for axes, rung, own in zip(panels, rungs, means, strict=True):
         for curve in means:
@@ -200,109 +157,63 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
                 axes.plot(epochs, mean, line, color=color, lw=1.6, marker="." if len(epochs) < 3 else None)
         last = max(own[0], default=1)
         axes.set_xlim(1 - 0.04 * last, 1.04 * last)  # of this rung: others may train ten times as long
-        whole_ticks(axes, 5)
-    training, validation = curve_names(comparison["items"], quantity)
+        integer_ticks(axes, 5)
+    training, validation = "training", "validation"
+    if quantity == "accuracy" and not comparison["labels"]:
+        training, validation = "training, single symbols", f"validation, whole {comparison['items']}"
     panels[0].plot([], [], color=BLUE, label=validation)
     panels[0].plot([], [], "--", color=ORANGE, label=training)
     if len(rungs) > 1:
         panels[0].plot([], [], color=GREY, lw=0.6, label="validation of the others")
     figure.supylabel("accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)", fontsize=9)
-    return finish(figure, f"Learning curves: {quantity}, band over seeds", legend=3 if training == "training" else 2)
-
-
-def slices(comparison: dict[str, Any]) -> Figure:
-    """Accuracy by length and by contrast word: a panel for each way of slicing, a row of dots for each rung."""
-    import matplotlib
-
-    rungs = comparison["rungs"]
-    groups = rungs[0]["slices"]
-    legend = 0.6 + 0.14 * max(map(len, groups.values()))  # inches, above each panel
-    figure, *panels = row_chart([rung["label"] for rung in rungs], len(groups), size=7.5, extra=legend)
-    for axes, (way, parts) in zip(panels, groups.items(), strict=True):
-        colors = matplotlib.colormaps["viridis"]([0.7 * i / max(len(parts) - 1, 1) for i in range(len(parts))])
-        for row, rung in enumerate(rungs):
-            values = percents(one["accuracy"] for one in rung["slices"][way])
-            axes.plot(values, [row] * len(values), color=GREY, lw=0.8, zorder=1)
-            for place, value in enumerate(values):
-                axes.plot(value, row, MARKERS[place % len(MARKERS)], color=colors[place], ms=4.5)
-        for place, part in enumerate(parts):
-            label = f"{part['name']} ({part['reviews']:,})"
-            axes.plot([], [], MARKERS[place % len(MARKERS)], color=colors[place], ms=4.5, label=label)
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(-0.05, 1),
-            frameon=False,
-            fontsize=7.5,
-            handletextpad=0.1,
-            borderpad=0.1,
-            title=f"{one_of(comparison)} length" if way == "length" else f"“{way}” in the text",
-            title_fontproperties={"size": 8, "weight": "bold"},
-            alignment="left",
-        )
-    figure.supxlabel(f"{comparison['split']} accuracy (%)", fontsize=9)
-    return finish(figure, f"Accuracy by slice of the {comparison['items']} (number)")
+    return finish(
+        figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=3 if training == "training" else 2
+    )
 
 
 def reliability(comparison: dict[str, Any]) -> Figure:
     """A panel for each rung: accuracy over mean confidence by bin, area by items; ECE as in Guo et al. 2017 eq. 3."""
     rungs = comparison["rungs"]
     figure, panels = small_multiples([f"{rung['label']}\nECE {100 * rung['ece']:.1f}%" for rung in rungs])
-    lowest = 100.0
     for axes, rung in zip(panels, rungs, strict=True):
         bins = rung["reliability"]
         most = max(one["count"] for one in bins)
         confidence, accuracy = (percents(one[name] for one in bins) for name in ("confidence", "accuracy"))
-        axes.plot((0, 100), (0, 100), color=GREY, lw=0.8)
+        axes.axline((0, 0), slope=1, color=GREY, lw=0.8)
         axes.plot(confidence, accuracy, color=BLUE, lw=0.8)
         axes.scatter(confidence, accuracy, [60 * one["count"] / most + 2 for one in bins], color=BLUE, lw=0)
-        lowest = min(filter(math.isfinite, [lowest, *confidence, *accuracy]))  # nan where training diverged
-    panels[0].set(xlim=(max(lowest - 5, -3), 103), ylim=(max(lowest - 5, -3), 103))
     answer = "predicted label" if comparison["labels"] else "output"
     figure.supxlabel(f"confidence: probability of the {answer} (%)", fontsize=9)
     figure.supylabel("accuracy (%)", fontsize=9)
     return finish(figure, "Calibration: accuracy by confidence")
 
 
-def row_chart(labels: Sequence[str], panels: int = 1, size: float = 9, extra: float = 0.9) -> tuple[Any, ...]:
-    """The figure, and one or more axes with a row for each label, the first at the top.
-
-    size: of the labels, in points. extra: inches above and below the rows of each panel.
-    """
-    from matplotlib.figure import Figure
-
+def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
+    """A row for each label, the first at the top. extra: inches above and below the rows."""
     names = ["\n".join(map(wrapped, label.split("\n"))) for label in labels]
-    row = 0.017 * size * max(name.count("\n") + 1 for name in names) + 0.1  # inches
-    across = min(panels, 2)
-    down = math.ceil(panels / across)
-    figure = Figure(figsize=(WIDTH, 0.5 + (row * len(names) + extra) * down), layout="constrained")
-    grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
-    for place, axes in enumerate(grid[:panels]):
-        style(axes)
-        axes.set_axisbelow(True)
-        axes.tick_params(labelsize=size, labelbottom=place + across >= panels)
-        axes.set_yticks(range(len(names)), names)
-    grid[0].set_ylim(len(names) - 0.4, -0.6)
-    for axes in grid[panels:]:
-        axes.remove()
-    return figure, *grid[:panels]
+    row = 0.15 * max(name.count("\n") + 1 for name in names) + 0.1  # inches
+    figure = Figure(figsize=(WIDTH, 0.5 + row * len(names) + extra), layout="constrained")
+    axes = figure.subplots()
+    style(axes)
+    axes.tick_params(labelsize=9)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    return figure, axes
 
 
-def small_multiples(titles: Sequence[str], xlabel: str = "", sharex: bool = True) -> tuple[Figure, list[Axes]]:
-    """Up to three panels in a row, which share y; sharex: and x. xlabel: below the lowest panels."""
-    from matplotlib.figure import Figure
-
-    count, across = len(titles), min(3, len(titles))
-    down = math.ceil(count / across)
-    figure = Figure(figsize=(WIDTH, 0.9 + (1.6 if count > 2 else 2.4) * down), layout="constrained")
+def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure, list[Axes]]:
+    """Up to three panels in a row, which share y; sharex: and x."""
+    across = min(3, len(titles))
+    down = math.ceil(len(titles) / across)
+    figure = Figure(figsize=(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down), layout="constrained")
     grid = figure.subplots(down, across, sharex=sharex, sharey=True, squeeze=False).ravel()
-    for place, (axes, title) in enumerate(zip(grid[:count], titles, strict=True)):
+    for axes, title in zip(grid, titles, strict=False):
         style(axes)
         axes.set_title("\n".join(wrapped(line, 18) for line in title.split("\n")), fontsize=8)
-        axes.set_xlabel(xlabel if place + across >= count else "", fontsize=8)
-        axes.tick_params(labelsize=8, labelbottom=not sharex or place + across >= count)
-    for axes in grid[count:]:
-        axes.remove()
-    return figure, list(grid[:count])
+        axes.tick_params(labelsize=8, labelbottom=True)
+    for axes in grid[len(titles) :]:
+        axes.set_axis_off()
+    return figure, list(grid[: len(titles)])
 
 
 def finish(figure: Figure, title: str, legend: int = 0) -> Figure:
@@ -324,9 +235,8 @@ def signed(difference: float) -> str:
     return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", "−")  # + 0.0: no −0.0
 
 
-def percents(values: Iterable[float | None]) -> list[float]:
-    """Fractions as percent; missing values become nan, which is not drawn."""
-    return [math.nan if value is None else 100 * value for value in values]
+def percents(values: Iterable[float]) -> list[float]:
+    return [100 * value for value in values]
 
 
 def one_of(comparison: dict[str, Any]) -> str:

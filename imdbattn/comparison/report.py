@@ -1,27 +1,26 @@
-"""A comparison (the dict that comparison.compare makes) as files and as text in the terminal.
+"""A comparison (the dict that compare.compare makes) as files and as text in the terminal.
 
 A table is a list of rows of cells; the first row is the head, the first column holds names.
 """
-
-from __future__ import annotations
 
 import base64
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from imdbattn.comparison.figures import FIGURES, figures, level, one_of, png, signed, svg
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from imdbattn.comparison.figures import FIGURES, VERDICTS, figures, level, one_of, signed
 from imdbattn.files import make_folder, write_atomically, writing_into
-from imdbattn.settings.safety import PAGE_POLICY, visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from imdbattn.pages import png, render, svg
+from imdbattn.settings.safety import visible
 
 Table = list[list[str]]
+TEMPLATES = Path(__file__).parent
 TRAINED = "two trained models"  # the subject of a comparison with one seed each
-VERDICTS = ("better", "worse", "undecided")
 PAGE_ONLY = ("parameters", "tokens/s")  # columns that the terminal omits
 
 
@@ -29,7 +28,7 @@ PAGE_ONLY = ("parameters", "tokens/s")  # columns that the terminal omits
 
 
 def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
-    """Writes each comparison, and an index of several beside their folders; returns the HTML page to open.
+    """Writes each comparison, and an index if there are several; returns the HTML page to open.
 
     With several, the files of an earlier single comparison in `out` are removed. Raises UserError where `out` cannot be
     written.
@@ -44,10 +43,8 @@ def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
     ]
     parts = [f"## {plain(name)}\n\n{plain(text)}\n\n[Full comparison]({page[:-4]}md)\n" for name, text, page in sets]
     write_atomically(out / "comparison.md", "\n".join([f"# {title}\n", *parts]))
-    write_atomically(out / "comparison.html", render("comparisons.html", title=title, sets=sets))
-    with writing_into(out, "choose another folder"):
-        for name in ("comparison.json", *(f"figures/{name}.png" for name in FIGURES)):
-            (out / name).unlink(missing_ok=True)
+    write_atomically(out / "comparison.html", render(TEMPLATES / "comparisons.html.jinja", title=title, sets=sets))
+    remove(out, ("comparison.json", *map(figure_file, FIGURES)))
     return out / "comparison.html"
 
 
@@ -60,27 +57,35 @@ def folders_of(comparisons: Sequence[Mapping[str, Any]], out: Path) -> list[Path
 def write_all(comparison: dict[str, Any], out: Path) -> Path:
     """Writes comparison.json, .md and .html and figures/*.png into `out`; returns the HTML page.
 
-    Everything is rendered before anything is written, and every file is atomic. Figures of an earlier comparison
-    without data now are removed. Raises UserError where `out` cannot be written.
+    Everything is rendered before anything is written, and every file is atomic. Figures of an earlier comparison that
+    this one does not have are removed. Raises UserError where `out` cannot be written.
     """
     drawn = figures(comparison)
-    files: dict[str, bytes | str] = {f"figures/{name}.png": png(figure) for name, figure in drawn.items()}
+    files: dict[str, bytes | str] = {figure_file(name): png(figure) for name, figure in drawn.items()}
     files["comparison.json"] = json.dumps(each(comparison, without_nan), indent=1, allow_nan=False) + "\n"
     files["comparison.md"] = markdown(comparison, drawn)
     files["comparison.html"] = page(comparison, {name: svg(figure) for name, figure in drawn.items()})
     make_folder(out, "choose another folder")
-    with writing_into(out, "choose another folder"):
-        for name in set(FIGURES) - drawn.keys():
-            (out / "figures" / f"{name}.png").unlink(missing_ok=True)
+    remove(out, map(figure_file, set(FIGURES) - drawn.keys()))
     for name, content in files.items():
         write_atomically(out / name, content)
     return out / "comparison.html"
 
 
+def figure_file(name: str) -> str:
+    return f"figures/{name}.png"
+
+
+def remove(folder: Path, names: Iterable[str]) -> None:
+    with writing_into(folder, "choose another folder"):
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
+
 def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
     """One HTML page with the pictures (name -> SVG) inside."""
     return render(
-        "comparison.html",
+        TEMPLATES / "comparison.html.jinja",
         **comparison,
         headline=headline(comparison),
         verdicts=verdicts(comparison),
@@ -91,36 +96,23 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         verdict_names=VERDICTS,
         notes=notes(comparison),
         one=one_of(comparison),
+        percent=percent,
         figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
     )
-
-
-def render(template: str, **values: Any) -> str:
-    """A template filled in; in HTML all values are escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=template.endswith(".html"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(f"{template}.jinja").render(values, policy=PAGE_POLICY, percent=percent)
 
 
 def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
     """The comparison as Markdown with links to the figures; names are set as code."""
 
     def table(rows: Table) -> str:
-        head, *body = [[" | ".join(map(plain, rows[0]))], *([code(row[0]), *map(plain, row[1:])] for row in rows[1:])]
-        return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(rows[0]), *body))
+        head, *body = [list(map(plain, rows[0])), *([code(row[0]), *map(plain, row[1:])] for row in rows[1:])]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
 
     def bullets(lines: Iterable[str]) -> str:
         return "\n".join(f"- {line}" for line in lines)
 
     parts = [f"# {plain(headline(comparison))}", verdicts(comparison), table(rung_table(comparison))]
-    parts += [f"![{name}](figures/{name}.png)" for name in pictures]
+    parts += [f"![{name}]({figure_file(name)})" for name in pictures]
     if pairs := comparison["pairs"]:
         parts += ["## Differences", table(pair_table(comparison)), bullets(plain(pair["words"]) for pair in pairs)]
     parts += ["## Accuracy by slice, and calibration error (%)", table(slice_table(comparison))]
@@ -132,7 +124,7 @@ def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Text on one line in which Markdown finds no HTML, emphasis, link or column."""
+    """Text on one line, with HTML, emphasis, links and columns of Markdown escaped."""
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>|&#~" else letter for letter in " ".join(text.split()))
 
 
@@ -159,8 +151,6 @@ def without_nan(value: Any) -> Any:
 
 def print_terminal(*comparisons: dict[str, Any]) -> None:
     """Prints each comparison, then the skipped runs."""
-    from rich.console import Console
-
     console = Console(highlight=False, markup=False, emoji=False)
     comparisons = each(list(comparisons), lambda value: visible(value) if isinstance(value, str) else value)
     for comparison in comparisons:
@@ -173,8 +163,6 @@ def print_terminal(*comparisons: dict[str, Any]) -> None:
 
 def print_comparison(comparison: dict[str, Any], console: Console) -> None:
     """Prints the table of rungs, the differences in words, and the notes."""
-    from rich.table import Table as RichTable
-
     head, *rows = rung_table(comparison)
     table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
     columns = [place for place, name in enumerate(head) if name not in PAGE_ONLY]
@@ -207,7 +195,7 @@ def mean_and_sd(values: Mapping[str, Any] | None, factor: float = 100) -> str:
 
 
 def count(value: float | None) -> str:
-    """With thousands separators; measured values with three figures: 31,102 stays, 78,123.4 is 78,100."""
+    """With thousands separators; measured values with three figures: 31,102 is unchanged, 78,123.4 is 78,100."""
     if value is None:
         return ""
     return f"{value:,}" if isinstance(value, int) else f"{float(f'{value:.3g}'):,.10g}"
@@ -233,63 +221,67 @@ def p_value(p: float) -> str:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
+def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
+    """Rows (column -> cell) as a table without the columns that are empty."""
+    columns = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
+    return [columns, *([row[name] for name in columns] for row in rows)]
+
+
 def rung_table(comparison: dict[str, Any]) -> Table:
-    """A row for each rung, without the columns that are empty."""
+    rungs = comparison["rungs"]
     interval = f"{level(comparison)} interval"
-    if comparison["split"] == "validation" and any(rung["test"] for rung in comparison["rungs"]):
+    if comparison["split"] == "validation" and any(rung["test"] for rung in rungs):
         interval += " (validation)"
-    bleu = "test" if any(rung["bleu"]["test"] for rung in comparison["rungs"]) else "validation"
-    head = ["rung", "seeds", "validation %", "test %", interval, f"{bleu} BLEU", "parameters", "tokens/s", "training"]
-    rows = [
+    bleu = "test" if any(rung["bleu"]["test"] for rung in rungs) else "validation"
+    return as_table(
         [
-            rung["label"],
-            "1 seed" if len(rung["seeds"]) == 1 else str(len(rung["seeds"])),
-            mean_and_sd(rung["validation"]),
-            mean_and_sd(rung["test"]),
-            "–".join(map(percent, rung["interval"])),
-            mean_and_sd(rung["bleu"][bleu], factor=1),
-            count(rung["parameters"]),
-            count(rung["tokens_per_s"]),
-            duration(rung["train_seconds"]),
+            {
+                "rung": rung["label"],
+                "seeds": "1 seed" if len(rung["seeds"]) == 1 else str(len(rung["seeds"])),
+                "validation %": mean_and_sd(rung["validation"]),
+                "test %": mean_and_sd(rung["test"]),
+                interval: "–".join(map(percent, rung["interval"])),
+                f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
+                "parameters": count(rung["parameters"]),
+                "tokens/s": count(rung["tokens_per_s"]),
+                "training": duration(rung["train_seconds"]),
+            }
+            for rung in rungs
         ]
-        for rung in comparison["rungs"]
-    ]
-    columns = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    return [[row[place] for place in columns] for row in (head, *rows)]
+    )
 
 
 def pair_table(comparison: dict[str, Any]) -> Table:
-    items = comparison["items"]
-    head = ["comparison", "points", "interval", "verdict", "p (Holm)", f"{items} gained", f"{items} lost"]
-    return [head] + [
+    return as_table(
         [
-            f"{pair['to']} against {pair['from']}",
-            signed(pair["difference"]),
-            signed_interval(pair["interval"]),
-            pair["verdict"],
-            p_value(pair["holm_p"]),
-            f"{pair['only_to_right']:,.0f}",
-            f"{pair['only_from_right']:,.0f}",
+            {
+                "comparison": f"{pair['to']} against {pair['from']}",
+                "points": signed(pair["difference"]),
+                "interval": signed_interval(pair["interval"]),
+                "verdict": pair["verdict"],
+                "p (Holm)": p_value(pair["holm_p"]),
+                f"{comparison['items']} gained": f"{pair['only_to_right']:,.0f}",
+                f"{comparison['items']} lost": f"{pair['only_from_right']:,.0f}",
+            }
+            for pair in comparison["pairs"]
         ]
-        for pair in comparison["pairs"]
-    ]
+    )
 
 
 def slice_table(comparison: dict[str, Any]) -> Table:
     """Accuracy by slice and calibration error in percent."""
-    groups = comparison["rungs"][0]["slices"]
-    head = ["rung"]
-    for way, parts in groups.items():
-        names = (part["name"] if way == "length" else f"{part['name']} “{way}”" for part in parts)
-        head += [f"{name} ({part['reviews']:,})" for name, part in zip(names, parts, strict=True)]
-    return [[*head, "ECE"]] + [
+
+    def column(way: str, part: Mapping[str, Any]) -> str:
+        return f"{part['name']}{'' if way == 'length' else f' “{way}”'} ({part['reviews']:,})"
+
+    return as_table(
         [
-            rung["label"],
-            *(percent(part["accuracy"]) for way in groups for part in rung["slices"][way]),
-            percent(rung["ece"]),
+            {"rung": rung["label"]}
+            | {column(way, p): percent(p["accuracy"]) for way, parts in rung["slices"].items() for p in parts}
+            | {"ECE": percent(rung["ece"])}
+            for rung in comparison["rungs"]
         ]
-        for rung in comparison["rungs"]
-    ]
+    )
 
 
 def confusion_tables(comparison: dict[str, Any]) -> dict[str, Table]:
@@ -312,8 +304,8 @@ def set_name(comparison: Mapping[str, Any]) -> str:
 def headline(comparison: dict[str, Any]) -> str:
     """The best rung in one sentence.
 
-    It is chosen by validation, so that its test accuracy is unbiased. Where rungs have different validation sets, one
-    with an easy set would win: then the compared split itself decides.
+    It is selected by validation, so that its test accuracy is unbiased. Where rungs have different validation sets,
+    which may be of different difficulty, it is selected by the compared split itself.
     """
     rungs, split = comparison["rungs"], comparison["split"]
     by = "validation" if comparison["one_validation"] else split
@@ -321,7 +313,7 @@ def headline(comparison: dict[str, Any]) -> str:
     low, high = map(percent, best["interval"])
     text = f"{best['label']}, the best of {len(rungs)} by {by}," if len(rungs) > 1 else best["label"]
     text += f" reaches {percent(best[split]['mean'])}% on the {split} set ({low} to {high})"
-    return text + ("; this is biased upwards, as it was chosen by it" if len(rungs) > 1 and split == by else "")
+    return text + ("; this is biased upwards, as it was selected by it" if len(rungs) > 1 and split == by else "")
 
 
 def verdicts(comparison: dict[str, Any]) -> str:
@@ -334,12 +326,13 @@ def verdicts(comparison: dict[str, Any]) -> str:
     text = f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {parts}."
     if trained := sum(pair["about"] == TRAINED for pair in pairs):
         text += (
-            f" Comparisons with one seed each ({trained:,} of {len(pairs):,}) are about two trained models and show "
-            "nothing about their architectures."
+            f" Comparisons with one seed each ({trained:,} of {len(pairs):,}) are about two trained models, not about "
+            "their architectures."
         )
     return text
 
 
 def notes(comparison: dict[str, Any]) -> list[str]:
-    """How the numbers were made: method, data, machines."""
-    return [line for line in render("notes.txt", **comparison, set_name=set_name(comparison)).split("\n") if line]
+    """How the numbers were computed: method, data, machines."""
+    text = render(TEMPLATES / "notes.txt.jinja", **comparison, set_name=set_name(comparison))
+    return [line for line in text.split("\n") if line]

@@ -6,7 +6,6 @@ Suffixes of arrays: N items (reviews, strings or sentences), C classes.
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from imdbattn.errors import UserError
+from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, is_debug, read_curves
 from imdbattn.settings.keys import BEYOND, RUNGS, WRITERS, variant
 from imdbattn.settings.safety import read_json, read_settings
@@ -30,55 +30,55 @@ REVIEWS = "reviews"  # the items of a classifier
 EPOCHS = 1_000_000  # the largest accepted number of epochs
 Skipped = dict[str, str]  # {"folder", "reason"}
 
-STRICT = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=())
-
-
-def schema(required: dict[str, Any], optional: dict[str, Any]) -> type[BaseModel]:
-    """A model with these keys and types. Optional keys may be null; others are ignored."""
-    fields: dict[str, Any] = {key: (kind, ...) for key, kind in required.items()}
-    fields |= {key: (kind | None, None) for key, kind in optional.items()}
-    model: type[BaseModel] = create_model("Values", __config__=STRICT, **fields)
-    return model
-
-
-def distinct(names: list[str]) -> list[str]:
-    if len(set(names)) < len(names):
-        raise ValueError("names must be different")
-    return names
-
 
 Text = Annotated[str, Field(pattern=r"\S")]
 Name = Annotated[str, Field(pattern=r"^[^/]*[^/.\s][^/]*$")]  # becomes part of a path
 Fingerprint = Annotated[str, Field(pattern=r"^\w+$")]  # becomes the name of a folder
-Labels = Annotated[list[str], Field(min_length=1), AfterValidator(distinct)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Bleu = Annotated[float, Field(ge=0, le=100)]
 Amount = Annotated[float, Field(ge=0, le=1e12)]
-SCHEMAS = {
-    "config.yaml": schema(
-        {"model": schema({"name": Name}, {"after": Text})},
-        {"task": Text, "trainer": dict[str, Any]},
-    ),
-    "metrics.json": schema(
-        {"seed": Count, "test_set": Text, "val_accuracy": Share},
-        {"items": Text, "labels": Labels, "test_accuracy": Share, "val_bleu": Bleu, "test_bleu": Bleu}
-        | dict.fromkeys(FINGERPRINT.values(), Fingerprint)
-        | dict.fromkeys(("parameters", "tokens_per_s", "train_seconds", "epochs"), Amount),
-    ),
-    "environment.json": schema(
-        {},
-        dict.fromkeys(("python", "platform", "gpu"), Text)
-        | dict.fromkeys(("cpus", "threads"), Count)
-        | {"versions": schema({}, {"torch": Text, "lightning": Text})},
-    ),
-}
 
 
-def check(values: dict[str, Any], file: str) -> dict[str, Any]:
+class File(BaseModel):
+    """The checked part of a file; other keys are ignored."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class Model(File):
+    name: Name
+    after: Text | None = None
+
+
+class Config(File):
+    model: Model
+
+
+class Metrics(File):
+    seed: Count
+    test_set: Text
+    val_accuracy: Share
+    test_accuracy: Share | None = None
+    val_bleu: Amount | None = None
+    test_bleu: Amount | None = None
+    items: Text | None = None
+    labels: Annotated[list[str], Field(min_length=1)] | None = None
+    test_fingerprint: Fingerprint | None = None
+    val_fingerprint: Fingerprint | None = None
+    parameters: Amount | None = None
+    tokens_per_s: Amount | None = None
+    train_seconds: Amount | None = None
+    epochs: Amount | None = None
+
+
+class Environment(File):
+    versions: dict[str, Any] | None = None
+
+
+def check(values: dict[str, Any], schema: type[File], file: str) -> dict[str, Any]:
     """Returns `values`. Raises UserError naming the first key that is missing or has a wrong value."""
     try:
-        SCHEMAS[file].model_validate(values)
+        schema.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(map(str, problem["loc"]))
@@ -93,7 +93,7 @@ class Predictions:
     """A run's predictions of a split.
 
     rows_N: row numbers in the source. labels_N: the true class, or the first reference as text. confidence_N: the
-    probability of the model's own answer, true_N: of the label. lengths_N: source tokens read. predicted_N: the
+    probability of the model's own output, true_N: of the label. lengths_N: source tokens read. predicted_N: the
     predicted class; None for an encoder-decoder.
     """
 
@@ -143,68 +143,56 @@ class Run:
 
     def predictions(self, split: str) -> Predictions:
         """Reads the file at each call. Raises UserError for wrong values, and any exception of a broken file."""
-        table = read_table(self.folder / SPLIT_FILES[split][0])
-        rows_N, lengths_N = integers(table, "row"), integers(table, "length")
-        if self.items != REVIEWS:
-            labels_N, right_N = column(table, "label", "string"), column(table, "right", "bool")
-            confidence_N, true_N = (probabilities(table[name]) for name in ("probability", "label_probability"))
+        import pyarrow as pa
+
+        whole, share, classes = pa.int64(), pa.float64(), len(self.labels)
+        types = {"row": whole, "length": whole}
+        if classes:
+            types |= {"label": whole, "predicted": whole, "probabilities": pa.list_(share, classes)}
+        else:
+            types |= {"label": pa.string(), "right": pa.bool_(), "probability": share, "label_probability": share}
+        table = read_table(self.folder / SPLIT_FILES[split][0], types)
+        rows_N, lengths_N = table["row"].to_numpy(), within(table, "length", 2**62)
+        if not classes:
+            labels_N, right_N = table["label"].to_numpy(), table["right"].to_numpy()
+            confidence_N, true_N = (within(table, name, 1.001) for name in ("probability", "label_probability"))
             return Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N)
-        classes = len(self.labels)
-        labels_N, predicted_N = (integers(table, name, classes - 1) for name in ("label", "predicted"))
-        probabilities_NC = probabilities(table["probabilities"])
-        if probabilities_NC.shape != (len(labels_N), classes):
-            raise UserError(f"unreadable: its probabilities are not {classes} for each review")
+        labels_N, predicted_N = (within(table, name, classes - 1) for name in ("label", "predicted"))
+        probabilities_NC = within(table, "probabilities", 1.001).reshape(-1, classes)  # rounding of float32
         true_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
         right_N = predicted_N == labels_N
         return Predictions(rows_N, labels_N, right_N, probabilities_NC.max(1), true_N, lengths_N, predicted_N)
 
     def texts(self, split: str) -> list[str] | None:
         """The source texts in the order of the predictions; None where they are missing or cannot be read."""
+        import pyarrow as pa
+
         try:
-            return column(read_table(self.folder / SPLIT_FILES[split][1]), "text", "string").tolist()
+            return read_table(self.folder / SPLIT_FILES[split][1], {"text": pa.string()})["text"].to_pylist()
         except Exception:  # any exception of a broken file
             return None
 
 
-def regular(file: Path) -> Path:
-    """Returns `file`. Raises UserError for a folder, pipe or device: reading a pipe might never end."""
-    if not file.is_file():
-        raise UserError(f"unreadable: its {file.name} is not a regular file")
-    return file
-
-
-def read_table(file: Path) -> "pa.Table":
+def read_table(file: Path, types: dict[str, "pa.DataType"]) -> "pa.Table":
+    """These columns of a Parquet file. Raises an exception if they are missing, have nulls or cannot be converted."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with regular(file).open("rb") as opened:  # pyarrow requires a path to be UTF-8
-        table = pq.read_table(opened)
+    with regular_file(file).open("rb") as opened:  # pyarrow requires a path to be UTF-8
+        table = pq.read_table(opened).select(list(types))
     if not len(table):
         raise UserError(f"unreadable: its {file.name} is empty")
-    return table
+    return table.cast(pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()]))
 
 
-def column(table: "pa.Table", name: str, *types: str) -> np.ndarray:
-    """A column without nulls. types: prefixes of the accepted pyarrow types. Raises UserError or KeyError."""
-    values = table[name]
-    if values.null_count or not str(values.type).removeprefix("large_").startswith(types):
-        raise UserError(f"unreadable: its column {name} is not of type {types[0]}, or has nulls")
-    return values.to_numpy()
-
-
-def integers(table: "pa.Table", name: str, maximum: int = 2**62) -> np.ndarray:
-    values_N = column(table, name, "int", "uint").astype(np.int64)
-    if values_N.min() < 0 or values_N.max() > maximum:
-        raise UserError(f"unreadable: its column {name} has values below 0 or above {maximum}")
-    return values_N
-
-
-def probabilities(values: "pa.ChunkedArray") -> np.ndarray:
-    """(N,), or (N, C) for lists. Raises UserError, ValueError or TypeError for anything but numbers from 0 to 1."""
-    array = np.array(values.to_pylist(), dtype=float)
+def within(table: "pa.Table", name: str, maximum: float) -> np.ndarray:
+    """The values of a column, flattened. Raises UserError unless they are from 0 to `maximum`."""
+    values = table[name].combine_chunks()
+    array = np.asarray(values.flatten() if "list" in str(values.type) else values)
     if not np.isfinite(array).all():
-        raise UserError("unreadable: its probabilities are not finite: did training diverge?")
-    if array.min() < 0 or array.max() > 1.001:  # rounding of float32
-        raise UserError("unreadable: it has probabilities below 0 or above 1")
+        raise UserError(f"unreadable: its column {name} is not finite: did training diverge?")
+    if array.min() < 0 or array.max() > maximum:
+        raise UserError(f"unreadable: its column {name} has values below 0 or above {maximum:g}")
     return array
 
 
@@ -255,20 +243,20 @@ def read_run(folder: Path) -> Run:
     """
     if not (folder / "metrics.json").exists():
         raise UserError("unfinished: it has no metrics.json")
-    settings = check(read_settings(folder / "config.yaml"), "config.yaml")
+    settings = check(read_settings(folder / "config.yaml"), Config, "config.yaml")
     if settings.get("task") == "masked_words":
         raise UserError("pretraining: it predicts masked words and cannot be compared with classifiers")
     if is_debug(settings):
         raise UserError("a debug run, not a result")
-    metrics = check(read_json(folder / "metrics.json"), "metrics.json")
+    metrics = check(read_json(folder / "metrics.json"), Metrics, "metrics.json")
     if (metrics.get("items") or REVIEWS) == REVIEWS and not metrics.get("labels"):
         raise UserError("unreadable: its metrics.json lacks labels")
     environment: dict[str, Any] = {}
     curves: dict[str, tuple[list[int], list[float]]] = {}
     if (file := folder / "environment.json").exists():
-        environment = check(read_json(file), file.name)
+        environment = check(read_json(file), Environment, file.name)
     if (file := folder / "metrics.csv").exists():
-        curves = read_curves(regular(file))
+        curves = read_curves(regular_file(file))
         if any(not 0 < epoch <= EPOCHS for epochs, _ in curves.values() for epoch in epochs):
             raise UserError(f"unreadable: its metrics.csv has epochs below 0 or above {EPOCHS:,}")
     json.dumps([settings, metrics, environment], sort_keys=True, ensure_ascii=False).encode()  # as it will be written
@@ -361,41 +349,37 @@ def rank(value: Any) -> tuple[int, list[float], str]:
 def neighbours(ladder: Sequence[Variant], against: str | None = None) -> list[tuple[int, int]]:
     """Indices (from, to) of the variants to compare: those that differ in one thing.
 
-    These are the rung that `to` comes after (`model.after`) with the same varied settings, and the variant of the same
-    model with the next lower value of one setting. Without either: the variant of the rung before with the fewest
-    other settings, else the variant before it in the ladder; a rung that comes after none then has no neighbour.
-    `against`: the label of a variant that all others are compared with instead, if there is one.
+    For `to` these are the variants of its parent (`model.after`) with the same varied settings, and for each setting
+    the variant of its model with the next lower value. Without any: the variant of the parent that differs in the
+    fewest settings, else the variant before it in the ladder; a model without a parent then has no neighbour.
+    against: the label of a variant that all others are compared with instead, if it is in the ladder.
     """
     labels = [one.label for one in ladder]
     if against in labels:
         return [(labels.index(against), to) for to in range(len(ladder)) if labels[to] != against]
     pairs = []
     for place, to in enumerate(ladder):
-        distance = {i: disagreements(one, to) for i, one in enumerate(ladder) if one.model == to.after and i != place}
-        equal = [i for i, differing in distance.items() if not differing]
-        lower = {changed[0]: i for i in range(place) if len(changed := changes(ladder[i], to)) == 1}
-        if not (sources := [*equal, *lower.values()]):
-            before = [place - 1] if place > 0 and to.after is not None else []
-            sources = sorted(distance, key=lambda i: distance[i])[:1] or before
+        parents = {i: changed(one, to) for i, one in enumerate(ladder) if one.model == to.after and i != place}
+        lower = {i: changed(ladder[i], to) for i in range(place) if ladder[i].model == to.model}
+        next_lower = {names[0]: i for i, names in lower.items() if len(names) == 1}
+        sources = [*(i for i, names in parents.items() if not names), *next_lower.values()]
+        if not sources and parents:
+            sources = [min(parents, key=lambda i: len(parents[i]))]
+        elif not sources and place > 0 and to.after is not None:
+            sources = [place - 1]
         pairs += [(i, place) for i in sources]
     return pairs
 
 
-def disagreements(one: Variant, other: Variant) -> int:
-    """The number of settings varied in either in which the two differ."""
-    return sum(one.shared.get(key) != other.shared.get(key) for key in {*one.varied, *other.varied})
-
-
-def changes(one: Variant, other: Variant) -> list[str]:
-    """Short names of the settings in which two variants of a model differ; [] for two models.
+def changed(one: Variant, other: Variant) -> list[str]:
+    """Short names of the varied settings in which two variants differ.
 
     Settings with the same short name and values count once: one takes its value from the other.
     """
-    if one.model != other.model:
-        return []
-    changed = {
-        (re.sub(r"\._target_$", "", key).rpartition(".")[2], str(value), str(other.varied[key]))
-        for key, value in one.varied.items()
-        if value != other.varied[key]
+    values = {key: (one.shared.get(key), other.shared.get(key)) for key in {*one.varied, *other.varied}}
+    differing = {
+        (key.removesuffix("._target_").rpartition(".")[2], str(old), str(new))
+        for key, (old, new) in values.items()
+        if old != new
     }
-    return [name for name, *_ in changed]
+    return [name for name, *_ in differing]

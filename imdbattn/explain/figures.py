@@ -143,10 +143,11 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     size = min(total, words + weights.cls)
     names = [axis_label(key) for key in weights.keys[:size]]
     layers, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
-    side = max(0.125 * size, 1.2)  # inches
-    strip = 0.25 * len(received) + 0.7
-    figure = Figure(figsize=(max(side * heads, 5) + 1.6, strip + (side + 0.5) * layers + 0.9), layout="constrained")
-    grid = figure.add_gridspec(1 + layers, heads, height_ratios=[strip, *[side + 0.5] * layers])
+    side, labels = max(0.125 * size, 1.2), 0.08 * max(map(len, names), default=0)  # inches
+    strip, row = 0.25 * len(received) + 0.4 + labels, side + 0.5
+    size_inches = max(side * heads, 5) + 1.2 + labels, strip + row * layers + 0.7 + labels * (layers > 0)
+    figure = Figure(figsize=size_inches, layout="constrained")
+    grid = figure.add_gridspec(1 + layers, heads, height_ratios=[strip, *[row] * layers])
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")

@@ -36,16 +36,15 @@ class AttentionWeights:
         return rows if self.pooling is None else rows | {"pooling": self.pooling}
 
     def entropies(self) -> dict[str, float]:
-        """Entropy in nats, averaged over queries, of each layer and head, of <cls> alone, and of the pooling.
+        """Entropy in nats, averaged over queries, of each layer and head, and of the pooling.
 
         exp(entropy) is the effective number of keys attended to, at most K.
         """
-        rows = {}
-        for layer, weights_HQK in enumerate(self.layers, 1):
-            for head, weights_QK in enumerate(weights_HQK, 1):
-                rows[f"layer {layer}, head {head}"] = float(entropy(weights_QK).mean())
-                if self.cls:
-                    rows[f"layer {layer}, head {head}, <cls> alone"] = float(entropy(weights_QK[0]))
+        rows = {
+            f"layer {layer}, head {head}": float(entropy(weights_QK).mean())
+            for layer, weights_HQK in enumerate(self.layers, 1)
+            for head, weights_QK in enumerate(weights_HQK, 1)
+        }
         return rows if self.pooling is None else rows | {"pooling": float(entropy(self.pooling))}
 
 

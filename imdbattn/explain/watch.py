@@ -1,4 +1,4 @@
-"""Attention weights of a network while it runs, and what they say about its input.
+"""Records the attention weights of a network, and estimates from them the share of each input.
 
 Shape suffixes: B reviews, H heads, Q queries, K keys, T positions.
 """
