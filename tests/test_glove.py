@@ -26,7 +26,7 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.build import new_module
+from imdbattn.tasks.task import task_of
 
 from .processes import started, wait_for
 
@@ -202,7 +202,7 @@ def test_a_model_reads_words_of_mean_0_and_deviation_1_unless_told_not_to(settin
     corpus = prepare(cfg.data)
     words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
     with torch.no_grad():
-        read_VD = new_module(cfg, corpus).net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0].double()
+        read_VD = task_of(cfg).new(cfg, corpus).net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0].double()
     expected_VD = (words_VD - words_VD.mean(0)) / words_VD.std(0, correction=0) if standardize == "true" else words_VD
     torch.testing.assert_close(read_VD, expected_VD, rtol=0, atol=1e-5)
 
