@@ -236,6 +236,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "misspelt deep down": (typed("data.glove.pth=x"), r"no setting data\.glove\.pth; the nearest is data\.glove\.path"),
     "key without its group": (typed("lr=0.1"), r"no setting lr; the nearest is optim\.lr"),
     "a name of other tools": (typed("epochs=3"), r"no setting epochs; the nearest is trainer\.max_epochs\n$"),
+    "the same in its group": (typed("optim.learning_rate=1"), r"learning_rate; the nearest is optim\.lr\n$"),
     "a batch in reviews": (typed("data.batch_size=32"), r"batch_size; the nearest is data\.batch_tokens\n$"),
     "a last part of several": (typed("data.glove.sorce=x"), r"sorce; the nearest is data\.glove\.source\n$"),
     "key of nothing": (typed("xyzzy=1"), "no setting xyzzy; --help lists them all"),

@@ -35,6 +35,12 @@ RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of 
 PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the process of ours that started this one
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
+ALIASES = {  # names of settings in other programs -> the last part of their key here
+    "learning_rate": "lr",
+    "epochs": "max_epochs",
+    "num_epochs": "max_epochs",
+    "batch_size": "batch_tokens",
+}
 
 
 def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], Any]]:
@@ -234,7 +240,7 @@ def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
     parts = {known: known.rpartition(".")[2] for known in keys_of(config_name, arguments)}
     parent, _, last = key.rpartition(".")
     open_group = within(key, "model", "optim", "trainer")  # the key may be right, for another class
-    similar = difflib.get_close_matches(last, parts.values(), 1, cutoff=0.8 if open_group else 0.6)
+    similar = difflib.get_close_matches(ALIASES.get(last, last), parts.values(), 1, cutoff=0.8 if open_group else 0.6)
     near = difflib.get_close_matches(key, [known for known in parts if parts[known] in similar], 1, cutoff=0)
     if near or (parent in parts and not open_group):
         return f"there is no setting {key}; the nearest is {near[0] if near else parent}"
