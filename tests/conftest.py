@@ -9,11 +9,15 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from itertools import compress
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig
 
 from imdbattn.settings import schema
 from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
@@ -87,18 +91,27 @@ def small(world, data_cache) -> list[str]:
 
 
 @cache
-def compose_cached(config: str, overrides: tuple[str, ...], slurm: tuple[str | None, ...]) -> dict:
-    """slurm: the environment variables that conf/ reads, which also decide what is composed."""
+def choose(config: str, choices: tuple[str, ...], slurm: tuple[str | None, ...]) -> DictConfig:
+    """The config of these files. slurm: the environment variables that conf/ reads."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return plain_dict(compose(config, overrides=list(overrides)))
+        return compose(config, overrides=list(choices))
 
 
 @pytest.fixture(scope="session")
 def composed():
-    """composed(overrides..., config="train"): the settings of a command line as a dict, not validated."""
+    """composed(overrides..., config="train"): the settings of a command line as a dict, not validated.
+
+    Hydra composes the files that they choose once, in 0.1 s, and applies other overrides to a copy, in 0.01 s.
+    """
 
     def get(*overrides: str, config: str = "train") -> dict:
-        return copy.deepcopy(compose_cached(config, overrides, tuple(map(os.environ.get, SLURM))))
+        keys = [word.lstrip("+~").partition("=")[0] for word in overrides]
+        chosen = [key.startswith("hydra") or (conf_dir() / key).is_dir() for key in keys]
+        environment = tuple(map(os.environ.get, SLURM))
+        cfg = copy.deepcopy(choose(config, tuple(compress(overrides, chosen)), environment))
+        others = [word for word, choice in zip(overrides, chosen, strict=True) if not choice]
+        ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(others), cfg)
+        return plain_dict(cfg)
 
     return get
 

@@ -16,7 +16,7 @@ from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Context
 from imdbattn.runs.trainer import build_trainer
-from imdbattn.settings.cli import conf_dir, has_plugin
+from imdbattn.settings.cli import conf_dir, has_plugin, plain_dict
 from imdbattn.settings.keys import BEYOND, RUNGS, WRITERS, digest, flat
 from imdbattn.settings.schema import Group, validate
 from imdbattn.tasks import seq2seq
@@ -42,6 +42,20 @@ ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 @pytest.mark.parametrize("choice", CHOICES, ids=" ".join)
 def test_every_choice_composes(settings, choice):
     assert settings(*choice).model.name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "model=wide trainer=cpu seed=2 ~optim.weight_decay +optim.eps=1e-6 data.glove={source:wheel,dim:50,path:null}",
+        "+experiment=seq2seq_lengths model=seq2seq data.train=60",
+        "data=order_probe debug=overfit hydra/launcher=local",
+    ],
+)
+def test_the_fixture_composes_as_hydra_does(composed, words):
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        expected = plain_dict(compose("train", words.split()))
+    assert composed(*words.split()) == expected
 
 
 def test_slurm_says_how_many_devices_and_machines(settings, monkeypatch):
