@@ -140,5 +140,6 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
         return
     log.info("comparison           %s", os.path.relpath(page))
-    for comparison, out in zip(comparisons, folders_of(comparisons, sweep / "comparison"), strict=True):
-        publish_comparison(comparison, out, config.logger, config.logger.group or group_of(sweep))
+    if config.logger.name == "wandb":
+        for comparison, out in zip(comparisons, folders_of(comparisons, sweep / "comparison"), strict=True):
+            publish_comparison(comparison, out, config.logger, config.logger.group or group_of(sweep))
