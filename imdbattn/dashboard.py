@@ -6,13 +6,13 @@ from omegaconf import DictConfig
 
 from imdbattn.files import write_atomically
 from imdbattn.settings.cli import command, plain_dict
-from imdbattn.tracking.dashboard import save, workspace
 
 
 @command("dashboard", "out", "group")
 def main(cfg: DictConfig) -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
     from imdbattn.settings.schema import Dashboard, validate_as  # pydantic, for which `--help` does not wait
+    from imdbattn.tracking.dashboard import save, workspace
 
     settings = validate_as(Dashboard, plain_dict(cfg))
     built = workspace(settings)

@@ -127,7 +127,7 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(foreign, 
         with pytest.raises(UserError, match=r"_target_=mypkg\.layers\.Halved is outside imdbattn: add trust=mypkg"):
             use(*trust)
         assert not imported.exists()
-    if later := {"picture": "row=1000000000 is none of", "init": "is a run of task=reviews"}.get(command):
+    if later := {"picture": "row=1000000000 is not among", "init": "is a run of task=reviews"}.get(command):
         with pytest.raises(UserError, match=later):  # which comes after the settings were read
             use("trust=mypkg")
     else:

@@ -33,7 +33,7 @@ from imdbattn.nn.scores import Dot, ScaledDot
 from imdbattn.picture import draw
 from imdbattn.run_folder import open_run, read_curves
 from imdbattn.runs.score import load_predictor
-from imdbattn.tasks import pictures
+from imdbattn.tasks import pictures, reviews
 from imdbattn.tasks.pictures import short_review
 from imdbattn.tasks.reviews import TASK
 
@@ -255,7 +255,7 @@ def test_a_run_draws_what_its_rung_has(finished, rung, expected, tmp_path, caplo
 def test_a_run_shows_the_shortest_review_of_thirty_words(finished, test, tmp_path, monkeypatch):
     module, corpus, cfg = finished("base", test=test)
     shown = []
-    monkeypatch.setattr(pictures, "write_attention", lambda found, folder: shown.append(found))
+    monkeypatch.setattr(reviews, "write_attention", lambda found, folder: shown.append(found))
     TASK.draw(module, corpus, cfg, tmp_path)
     split = "test" if test else "validation"
     assert shown[0].text in pq.read_table(corpus.texts(split))["text"].to_pylist()
@@ -268,7 +268,7 @@ def test_a_picture_that_fails_is_only_a_warning(finished, tmp_path, monkeypatch,
     def broken(*_):
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(pictures, "write_attention", broken)
+    monkeypatch.setattr(reviews, "write_attention", broken)
     with caplog.at_level(logging.WARNING):
         TASK.draw(*finished("base"), tmp_path)
     assert "no ink" in caplog.text
