@@ -38,9 +38,7 @@ class Progress(L.Callback):
 
     def on_train_epoch_end(self, trainer, module) -> None:
         self.close()
-        sums_3 = trainer.strategy.reduce(torch.stack(module.epoch_sums).sum(0), reduce_op="sum")
-        loss, _, answers = sums_3.tolist()
-        line = f"{epoch_name(trainer)}  train loss {loss / answers:.4f}"
+        line = f"{epoch_name(trainer)}  train loss {module.epoch_means()[0].item():.4f}"
         if scores := self.val_scores:
             line += f"  val loss {scores['loss']:.4f}, accuracy {100 * scores['accuracy']:.2f} %"
             line += f", BLEU {scores['bleu']:.1f}" if "bleu" in scores else ""
@@ -141,13 +139,12 @@ class StopOnNaN(L.Callback):
             )
 
     def check_losses(self, trainer: L.Trainer) -> None:
-        message = None
+        finite_S = torch.tensor([], dtype=torch.bool)
         if self.unchecked:
             finite_S = torch.stack([loss for *_, loss, _ in self.unchecked]).isfinite()
-            if not finite_S.all():
-                message = self.message(*self.unchecked[int(finite_S.int().argmin())])
-        if messages := [text for text in from_all(trainer, message) if text]:
-            raise UserError(messages[0])
+        if not trainer.strategy.reduce_boolean_decision(bool(finite_S.all()), all=True):
+            message = None if finite_S.all() else self.message(*self.unchecked[int(finite_S.int().argmin())])
+            raise UserError(next(filter(None, from_all(trainer, message))))
         self.unchecked.clear()
 
     def message(self, step: int, epoch: int, lr: float, loss: torch.Tensor, rows_B: torch.Tensor) -> str:

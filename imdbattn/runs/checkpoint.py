@@ -42,14 +42,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Raises UserError if the folder cannot be written, or the state of a callback could not be read again."""
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
+        states, whole = io.BytesIO(), io.BytesIO()
+        torch.save(checkpoint.get("callbacks"), states)
+        states.seek(0)
         try:
-            torch.load(io.BytesIO(buffer.getbuffer()), weights_only=True)
+            torch.load(states, weights_only=True)
         except Exception as error:
             way_out = "return only those from its state_dict()"
             raise UserError(f"a callback's state is not made of tensors and plain values: {way_out}") from error
-        write_atomically(Path(path), buffer.getvalue())
+        torch.save(checkpoint, whole)
+        write_atomically(Path(path), whole.getvalue())
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
         content, self.content = self.content, None

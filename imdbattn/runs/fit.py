@@ -72,6 +72,7 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     corpus = task.prepare(cfg.data)
     data = task.loaders(cfg, corpus)
     cfg = validate(pinned(cfg.model_dump(), corpus.source, data.batch_tokens), extra="allow")
+    settings = cfg.model_dump()
 
     # Model
     last = folder / "checkpoints" / "last.ckpt"
@@ -85,8 +86,8 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     # Trainer
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
-            begin_folder(folder, cfg.model_dump(), corpus.source_key, keep_training=resumes)
-        trainer.loggers = build_loggers(cfg.logger, folder, cfg.model_dump(), resume)
+            begin_folder(folder, settings, corpus.source_key, keep_training=resumes)
+        trainer.loggers = build_loggers(cfg.logger, folder, settings, resume)
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
     resume_checkpoint = ResumeCheckpoint(folder, corpus.fingerprints, stop_on_nan, cfg.save_minutes, begin)
@@ -125,7 +126,7 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
                 task.save_texts(corpus, split, folder / texts)
             if cfg.pictures:
                 task.draw(module, corpus, cfg, folder)
-            write_json(folder / results_file(cfg.model_dump()), metrics)  # the last: it makes the run a finished one
+            write_json(folder / results_file(settings), metrics)  # the last: it makes the run a finished one
             publish_run(folder, metrics)
         failed = False
     except Stopped as stopped:
@@ -136,7 +137,7 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
         finish_loggers(failed)
     if trainer.is_global_zero:
         debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
-        for line in [debug_line] if is_debug(cfg.model_dump()) else summary(metrics, folder):
+        for line in [debug_line] if is_debug(settings) else summary(metrics, folder):
             log.info(line)
     return metrics
 

@@ -94,12 +94,15 @@ class Learner(L.LightningModule):
         total = losses.detach().float().sum()  # half precision cannot count an epoch's reviews
         self.epoch_sums.append(torch.stack([total, right.sum().float(), total.new_zeros(()) + answers]))
 
+    def epoch_means(self) -> tuple[Tensor, Tensor]:
+        """Loss and accuracy of this epoch, over all processes; to be called in all of them."""
+        loss, right, answers = self.trainer.strategy.reduce(torch.stack(self.epoch_sums).sum(0), reduce_op="sum")
+        return loss / answers, right / answers
+
     def on_train_epoch_end(self) -> None:
         # Lightning's own averaging takes a millisecond per step.
-        sums_3 = torch.stack(self.epoch_sums).sum(0)
+        values = dict(zip(("train/loss", "train/accuracy"), self.epoch_means(), strict=True))
         self.epoch_sums.clear()
-        loss, right, answers = self.trainer.strategy.reduce(sums_3, reduce_op="sum")
-        values = {"train/loss": loss / answers, "train/accuracy": right / answers}
         self.log_dict(values, rank_zero_only=False, sync_dist=False)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
