@@ -38,7 +38,7 @@ from imdbattn.runs.resume import pinned
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.settings.cli import quote
 from imdbattn.settings.schema import ReviewData, validate_as
-from imdbattn.tasks.reviews import Scores
+from imdbattn.tasks.review_scores import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
 FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
@@ -223,7 +223,7 @@ def read(overrides: Sequence[str]) -> Task:
     data = validate_as(ReviewData, pinned(cfg.model_dump(), corpus.source)["data"] | whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
-    reviews = cut_reviews(source.load(), source.name, shares)
+    reviews = cut_reviews(source.load(), source.name, shares, data.limit)
     tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
     return Task(data, corpus, {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()})
 

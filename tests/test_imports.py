@@ -10,12 +10,13 @@ import pytest
 from .processes import ROOT
 
 PACKAGE = ROOT / "imdbattn"
-BASE = {"settings", "run_folder", "files", "network", "pages", "errors"}
+BASE = {"settings", "run_folder", "files", "network", "pages", "per_class", "errors"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
     "network": {"errors"},
     "pages": {"settings"},
+    "per_class": set(),
     "run_folder": {"errors", "files", "settings"},
     "settings": {"errors", "files"},
     "nn": set(),

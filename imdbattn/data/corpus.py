@@ -62,6 +62,7 @@ def prepare(cfg: Any, uncut: bool = False) -> ReviewCorpus:
     shares = None if uncut else {name: getattr(cfg, f"{name}_share") for name in ("validation", "test")}
     share_list = None if shares is None else list(shares.values())
     identity = [FORMAT, source.name, source.key, share_list, signature(cfg.tokenizer), glove.fingerprint]
+    identity += [cfg.limit] if cfg.limit else []
 
     def build(folder: Path) -> None:
         import pyarrow as pa
@@ -69,7 +70,8 @@ def prepare(cfg: Any, uncut: bool = False) -> ReviewCorpus:
         log.info("Reading and tokenising: %s", source.name)
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # twice the size of the texts, which Arrow would keep
-        write(folder, cut_reviews(reviews, source.name, shares), source, Tokenizer(cfg.tokenizer, glove.words))
+        reviews = cut_reviews(reviews, source.name, shares, cfg.limit)
+        write(folder, reviews, source, Tokenizer(cfg.tokenizer, glove.words))
 
     folder, meta = cached(cfg, identity, build)
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}

@@ -33,10 +33,11 @@ def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
 
 
 def score_facts(name: str, scores: Any) -> dict[str, Any]:
-    """The scores of a split by their names in metrics.json."""
+    """The scores of a split by their names in metrics.json; of a classifier with those of each class."""
     prefix = f"{name}_" if name else ""
     count = getattr(scores, "answers", len(scores.rows_N))
-    return {prefix + key: value for key, value in {**scores.values(), "reviews": count}.items()}
+    details = scores.details() if hasattr(scores, "details") else {}
+    return {prefix + key: value for key, value in {**scores.values(), "reviews": count, **details}.items()}
 
 
 def open_settings(cfg: Evaluate | Predict | Picture) -> tuple[Settings, Path]:
@@ -132,13 +133,25 @@ def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
 
 
 def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Reading]:
-    """A prediction for each text, in order; `texts` may be an endless stream.
+    """A prediction for each text, in order; `texts` may be an endless stream."""
+    for first, chunk in chunked(texts, predictor):
+        yield from predictor.predict(chunk, options, first)
+
+
+def predict_columns(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[dict[str, list[Any]]]:
+    """The same as chunks of a table with `row`, the number of the text from 0."""
+    for first, chunk in chunked(texts, predictor):
+        yield {"row": [*range(first, first + len(chunk))], **predictor.columns(chunk, options, first)}
+
+
+def chunked(texts: Iterable[str], predictor: Predictor) -> Iterator[tuple[int, list[str]]]:
+    """Texts in chunks, with the number of the first. Logs the predictor's warnings at the end.
 
     Chunks double in length: the first result is available at once, and later texts batch well.
     """
     texts, size, first = iter(texts), 1, 0
     while chunk := list(islice(texts, size)):
-        yield from predictor.predict(chunk, options, first)
+        yield first, chunk
         first += len(chunk)
         size = min(2 * size, 4096)
     for line in predictor.warnings():

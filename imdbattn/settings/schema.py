@@ -285,6 +285,7 @@ class ReviewData(Group):
     glove: Glove
     max_tokens: Count | None
     head_share: Share
+    limit: Count | None = None
     batch_tokens: Count | None
     eval_batch_tokens: Count
     word_dropout: DropShare
@@ -523,6 +524,13 @@ class Predict(Group):
     run: Text | None
     text: Any
     file: Text | None
+    column: Text | None = None
+    out: Annotated[
+        Text | None,
+        must_be(
+            "a file that ends in .csv, .tsv, .jsonl or .parquet", re.compile(r"(?i).*\.(csv|tsv|jsonl|parquet)").match
+        ),
+    ] = None
     trust: Trust
     explain: bool
     beams: Annotated[Count, Field(le=100)]
@@ -532,6 +540,10 @@ class Predict(Group):
     def check(self) -> None:
         if self.text is not None and self.file is not None:
             raise UserError("give text= or file=, not both")
+        if self.column and not self.file:
+            raise UserError(f"column={self.column} is for a table: add file=reviews.csv, or omit it")
+        if self.out and self.explain:
+            raise UserError("give out= or explain=true, not both")
 
 
 class Picture(Group):

@@ -1,6 +1,6 @@
 """Applies a trained classifier to new texts, and explains its labels by attention.
 
-Shape suffixes: B texts of a batch, T words, H heads, Q queries, K keys, C classes.
+Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys, C classes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,17 +31,27 @@ class ReviewPredictor(Predictor):
         self.texts = self.empty = 0
 
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[LabelledReview]:
-        self.texts += len(texts)
-        self.empty += sum(not text.strip() for text in texts)
         if not options.explain:
             return iter(self.label(texts))
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
+
+    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+        """Label, its probability, and the probability of each class."""
+        names = self.module.hparams["labels"]
+        probabilities_NC = self.classify(texts)
+        probability_N, label_N = probabilities_NC.max(1)
+        columns = {"label": [names[label] for label in label_N.tolist()], "probability": probability_N.tolist()}
+        return columns | {
+            f"probability_{name}": p_N.tolist() for name, p_N in zip(names, probabilities_NC.T, strict=True)
+        }
 
     def warnings(self) -> list[str]:
         lines = f"{self.empty} of {self.texts} reviews have no words; they are labelled anyway"
         return [lines] if self.empty else []
 
     def batches(self, texts: Sequence[str], multiple: int = 1) -> Batches:
+        self.texts += len(texts)
+        self.empty += sum(not text.strip() for text in texts)
         ids, offsets = map(torch.from_numpy, self.tokenizer.encode_flat(texts))
         reviews = Ragged(ids, offsets, torch.zeros(len(texts), dtype=torch.int64), np.arange(len(texts)))
         return Batches(reviews, **self.batch_options | {"multiple": multiple})
@@ -51,14 +61,18 @@ class ReviewPredictor(Predictor):
         return self.module(self.module.transfer_batch_to_device(batch, self.module.device, 0)).double().softmax(1)
 
     @torch.inference_mode()
-    def label(self, texts: Sequence[str]) -> list[LabelledReview]:
-        """Label and probability of each text, in batches as in evaluation."""
-        results: dict[int, LabelledReview] = {}
+    def classify(self, texts: Sequence[str]) -> Tensor:
+        """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
         batches = self.batches(texts, self.cfg.data.pad_to)
+        probabilities_NC = torch.empty(len(texts), len(self.module.hparams["labels"]), dtype=torch.float64)
         for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
-            for row, probability_C in zip(item[1].tolist(), self.probabilities(batches[item]), strict=True):
-                results[row] = self.result(texts[row], probability_C)
-        return [results[row] for row in range(len(texts))]
+            probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()
+        return probabilities_NC
+
+    def label(self, texts: Sequence[str]) -> list[LabelledReview]:
+        """Label and probability of each text."""
+        best = self.classify(texts).max(1)
+        return [self.result(*one) for one in zip(texts, best.values.tolist(), best.indices.tolist(), strict=True)]
 
     @torch.no_grad()
     def explain(self, text: str, detailed: bool = True) -> LabelledReview:
@@ -69,6 +83,7 @@ class ReviewPredictor(Predictor):
         batch, net = self.batches([text])[0, np.arange(1)], self.module.net
         with watch(net) as weights:
             (probability_C,) = self.probabilities(batch)
+        best = probability_C.max().item(), int(probability_C.argmax())
         skips = [layer.skip for layer in net.layers if hasattr(layer, "skip")]  # type: ignore[union-attr]
         if not len(weights) - 1 == len(skips) == len(net.layers):  # type: ignore[arg-type]
             raise UserError(
@@ -82,16 +97,15 @@ class ReviewPredictor(Predictor):
         # Not strict: an empty review is read as one <pad>, which is not a word.
         places = [(word.start, word.end, share) for word, share in zip(read, share_T[cls:].tolist(), strict=False)]
         if not detailed:
-            return self.result(text, probability_C, words=places)
+            return self.result(text, *best, words=places)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
         has_query = hasattr(net.pooling, "attention")  # a mean has no query, and <cls> is one of the layers
         keys = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
         attention = AttentionWeights(keys, layers, pooled[0, 0] if has_query else None, bool(cls))
-        return self.result(text, probability_C, words=places, attention=attention)
+        return self.result(text, *best, words=places, attention=attention)
 
-    def result(self, text: str, probability_C: Tensor, **explanation: Any) -> LabelledReview:
-        probability, label = probability_C.max(0)
-        output = self.module.hparams["labels"][int(label)]
+    def result(self, text: str, probability: float, label: int, **explanation: Any) -> LabelledReview:
+        output = self.module.hparams["labels"][label]
         return LabelledReview(
-            text=text, output=output, probability=probability.item(), model=self.cfg.model.name, **explanation
+            text=text, output=output, probability=probability, model=self.cfg.model.name, **explanation
         )

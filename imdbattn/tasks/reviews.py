@@ -4,7 +4,6 @@ Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics.functional.classification import multiclass_accuracy
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
@@ -32,46 +30,12 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.pretrained import pretrained_encoder
 from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
 from imdbattn.tasks.weights import load_weights
 
 NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
 ADDITIONS = ("channels", "convolution")  # those of nn.beyond.context.Context
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The outputs of a classifier for the reviews of a split."""
-
-    rows_N: Tensor  # places in the split, ascending
-    labels_N: Tensor
-    lengths_N: Tensor  # tokens read
-    logits_NC: Tensor
-
-    @property
-    def accuracy(self) -> float:
-        classes = self.logits_NC.shape[1]
-        return multiclass_accuracy(self.logits_NC, self.labels_N, num_classes=classes, average="micro").item()
-
-    @property
-    def loss(self) -> float:
-        return F.cross_entropy(self.logits_NC, self.labels_N).item()
-
-    def values(self) -> dict[str, float]:
-        """For the log and metrics.json."""
-        return {"accuracy": self.accuracy, "loss": self.loss}
-
-    def columns(self) -> dict[str, Any]:
-        """For predictions.parquet: label, predicted class, its probability, all probabilities, number of tokens."""
-        probabilities_NC = self.logits_NC.double().softmax(1)
-        probability_N, predicted_N = probabilities_NC.max(1)
-        return {
-            "label": self.labels_N.numpy(),
-            "predicted": predicted_N.numpy(),
-            "probability": probability_N.numpy(),
-            "probabilities": list(probabilities_NC.numpy()),
-            "length": self.lengths_N.numpy(),
-        }
 
 
 class ReviewModule(Learner):
