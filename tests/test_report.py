@@ -312,7 +312,9 @@ def test_what_was_not_measured_is_left_out():
     for rung in comparison["rungs"]:
         rung.update(curves={}, parameters=None, tokens_per_s=None, train_seconds=None, epochs=None)
     assert set(figures.figures(comparison)) == {"accuracies", "differences", "reliability"}
-    assert report.rung_table(comparison)[0] == ["rung", "seeds", "validation %", "95% interval"]
+    assert report.rung_table(comparison)[0] == [
+        *("rung", "seeds", "validation %", "95% interval", "validation macro F1 %")
+    ]
     text = words(drawn_page(comparison))
     assert "Learning curves" not in text
     assert "on the validation set" in text

@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,9 @@ from imdbattn.settings.schema import Evaluate, Picture, Predict, Settings, valid
 from imdbattn.tasks.task import Predictor, task_of
 
 log = logging.getLogger(__name__)
+
+CHUNK = 16384  # texts that are labelled together, where those of similar length share a batch
+CHARACTERS = 1 << 25  # of them, after which a chunk ends: memory is bounded
 
 
 def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
@@ -140,19 +142,24 @@ def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Ite
 
 def predict_columns(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[dict[str, list[Any]]]:
     """The same as chunks of a table with `row`, the number of the text from 0."""
-    for first, chunk in chunked(texts, predictor):
+    for first, chunk in chunked(texts, predictor, CHUNK):
         yield {"row": [*range(first, first + len(chunk))], **predictor.columns(chunk, options, first)}
 
 
-def chunked(texts: Iterable[str], predictor: Predictor) -> Iterator[tuple[int, list[str]]]:
+def chunked(texts: Iterable[str], predictor: Predictor, size: int = 1) -> Iterator[tuple[int, list[str]]]:
     """Texts in chunks, with the number of the first. Logs the predictor's warnings at the end.
 
-    Chunks double in length: the first result is available at once, and later texts batch well.
+    Chunks double in length: the first result is available at once, and later texts batch well. size: of the first.
     """
-    texts, size, first = iter(texts), 1, 0
-    while chunk := list(islice(texts, size)):
+    chunk, characters, first = list[str](), 0, 0
+    for text in texts:
+        chunk.append(text)
+        characters += len(text)
+        if len(chunk) == size or characters > CHARACTERS:
+            yield first, chunk
+            first, size, characters = first + len(chunk), min(2 * size, CHUNK), 0
+            chunk = []
+    if chunk:
         yield first, chunk
-        first += len(chunk)
-        size = min(2 * size, 4096)
     for line in predictor.warnings():
         log.warning(line)
