@@ -405,7 +405,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a strategy that forks": (typed("trainer.strategy=ddp_fork"), r"trainer\.strategy=ddp_fork must be a strategy"),
     "unknown strategy": (typed("trainer.strategy=magic"), "trainer: .*magic"),
     "unknown time": (typed("trainer.max_time=soon"), "trainer: .*soon"),
-    "two sources": (typed("data.source=packaged"), r"data\.source=packaged has no effect: leave it at auto"),
+    "two sources": (typed("data.source=packaged"), r"data\.source=packaged has no effect: set it to auto"),
     "unknown source": (
         typed("data.source=floppy"),
         r"data\.source=floppy must be 'auto', 'hub', 'packaged', 'path' or 'order_probe'",
@@ -668,8 +668,8 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
             "data=translation data.min_frequency=0": "be greater than or equal to 1",
             "data.test=1000000000000": "be less than or equal to 10000000",
             "data.lengths=[1.5,2]": "be a valid integer",
-            "data=translation data.hub=/etc/passwd": "be owner/name of a dataset at the hub",
-            "data=translation data.hub=../data": "be owner/name of a dataset at the hub",
+            "data=translation data.hub=/etc/passwd": "be owner/name of a dataset on the hub",
+            "data=translation data.hub=../data": "be owner/name of a dataset on the hub",
             "data=translation data.languages=[en]": "be a list of two different names",
             "data=translation data.languages=[en,en]": "be a list of two different names",
             "data=translation data.lower=maybe": "be a valid boolean",
@@ -737,7 +737,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         r"data\.hub is given, so data\.source=path has no effect",
     ),
     "a path that is missing": (typed("data=translation", "data.source=path"), r"data\.source=path needs data\.path"),
-    "a path and a dataset": (pairs(PAIRS, "data.hub=a/b"), "are both given: leave one at null"),
+    "a path and a dataset": (pairs(PAIRS, "data.hub=a/b"), "are both given: set one to null"),
     "a hub without a name": (typed("data=translation", "data.source=hub"), r"data\.source=hub needs data\.hub=<owner"),
 }
 
@@ -774,7 +774,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "code in a checkpoint": (
         "predict",
         broken(repack(lambda content: content | {"harm": Harm()}), "text=good"),
-        r"best\.ckpt cannot be read: it holds something other than tensors and plain values; train again",
+        r"best\.ckpt cannot be read: it contains something other than tensors and plain values; train again",
     ),
     "a checkpoint of another version": (
         "evaluate",
@@ -896,7 +896,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "missing runs": (
         "compare",
         typed("runs=[nowhere/a,nowhere/b]"),
-        "runs=nowhere/a is not a folder: give a run's, or",
+        "runs=nowhere/a is not a folder: give a run folder, or",
     ),
     "no finished run": ("compare", typed("runs=."), r"no finished run in \.: choose another folder"),
     "unknown split to compare": (
@@ -921,7 +921,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     ),
     # picture
     "unknown picture": ("picture", typed("picture=selfie"), "must be 'positions', 'attention' or 'scaling'"),
-    "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs text=\.\.\. or row=<row of"),
+    "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs either text=\.\.\. or row=<row of"),
     "no such row": ("picture", broken(None, "picture=attention", "row=9999"), "row=9999 is not among the 48 rows of"),
     "no positions to draw": ("picture", broken(None, "picture=positions"), "model=mean has no positions"),
     "an option of picture that is none": ("picture", typed("--out=x"), "--out is not an option: write settings as"),

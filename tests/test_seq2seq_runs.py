@@ -548,7 +548,7 @@ def test_an_empty_line_is_named_before_anything_is_printed(ran, said, printed, t
     assert capsys.readouterr().out == ""
     with pytest.raises(UserError, match="line 100 of the input is empty"):  # of a stream, in its second chunk
         printed(folder, typed="ab\n" * 99 + " \n")
-    with pytest.raises(UserError, match="line 2 of the input is empty, there is nothing to write from: omit it"):
+    with pytest.raises(UserError, match="line 2 of the input is empty: omit it"):
         said(folder, ["ab", " ", "c"])
 
 
@@ -565,7 +565,7 @@ def test_a_picture_shows_where_the_model_looked(ran, composed, tmp_path):
     assert row["text"].replace(" ", "") in paths[1].read_text()
     without, _ = ran("reverse", "model=seq2seq")
     (page,) = draw(composed("picture=attention", f"run={without}", f"out={tmp_path}", config="picture") | {"text": "a"})
-    assert "none: the model writes from a single vector" in page.read_text()
+    assert "none: the decoder uses a single vector" in page.read_text()
     with pytest.raises(UserError, match="has no positions"):
         draw(composed("picture=positions", f"run={folder}", config="picture"))
 

@@ -66,7 +66,7 @@ def prepare(cfg: Any, uncut: bool = False) -> ReviewCorpus:
     def build(folder: Path) -> None:
         import pyarrow as pa
 
-        log.info("Reading and tokenising: %s", source.name)
+        log.info("Reading and tokenizing: %s", source.name)
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
         write(folder, cut_reviews(reviews, source.name, shares), source, Tokenizer(cfg.tokenizer, glove.words))

@@ -210,9 +210,7 @@ def file_source(kind: str, path: Path, cfg: Any, swapped: bool = False) -> Sourc
 
     def load() -> Texts:
         pairs = read_pairs(path, cfg.encoding_errors)
-        return clean(
-            {"": (Pair(row, target, source) for row, source, target in pairs) if swapped else pairs}, name, cfg
-        )
+        return clean({"": (Pair(row, second, first) for row, first, second in pairs) if swapped else pairs}, name, cfg)
 
     return Source(kind, name, key, load)
 

@@ -83,7 +83,7 @@ def wheel_folder(package: str, setting: str, pin: str) -> Path:
 
 
 def text_files_below(folder: Path, pattern: str) -> list[Path]:
-    """The .txt files that match `pattern`, in aclImdb's numeric order: neighbours are about the same film."""
+    """The .txt files that match `pattern`, in aclImdb's numeric order: neighbors are about the same film."""
 
     def key(file: Path) -> tuple:  # 2_7 before 10_3
         parts = file.stem.split("_")

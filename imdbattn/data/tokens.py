@@ -159,7 +159,7 @@ def _ptb() -> Rules:
 
 def _basic_english() -> Rules:
     """The words of torchtext 0.18's `get_tokenizer("basic_english")` (torchtext/data/utils.py), token for token."""
-    # In this order: a double quote is removed even inside <br />, which joins its neighbours.
+    # In this order: a double quote is removed even inside <br />, which joins its neighbors.
     return Rules([('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+")
 
 
