@@ -104,7 +104,7 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
     from imdbattn.settings.schema import read_run  # pydantic, for which `--help` does not wait
 
     if not run:
-        raise UserError("run=<run folder> is required: the path that training printed at its end")
+        raise UserError("run=<run folder> is needed: the path that training printed at its end")
     folder = Path(run).expanduser()
     if not os.path.isdir(folder):  # Path.is_dir raises for names that are too long
         raise UserError(f"run={run} is not a folder: give the path that training printed")

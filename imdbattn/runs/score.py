@@ -58,17 +58,17 @@ def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
     recorded = settings.model_dump()["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
     if unknown := changes.keys() - recorded.keys():
-        raise UserError(f"data.{min(unknown)} has no meaning for this run: omit it")
+        raise UserError(f"data.{min(unknown)} does not apply to this run: omit it")
     if changes.get("path"):
         changes["source"] = "path"
     if "source" in changes and recorded["source"] == "reverse":
-        raise UserError(f"data.source={changes['source']} has no meaning for this run: omit it")
+        raise UserError(f"data.source={changes['source']} does not apply to this run: omit it")
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
     if (lengths := changes.get("test_lengths")) and lengths[0] <= recorded["lengths"][1]:
         raise UserError(
-            f"data.test_lengths={lengths} are among the lengths {recorded['lengths']} that the run was trained on: "
-            "choose greater lengths, or train with data.test_lengths"
+            f"data.test_lengths={lengths} must be above the lengths {recorded['lengths']} that the run was trained on: "
+            "choose greater ones, or train with data.test_lengths"
         )
     changed = overlay(settings.model_dump(), {"data": changes})
     changed["data"]["cache_dir"] = changes.get("cache_dir")  # never that of the run folder, which may be untrusted
