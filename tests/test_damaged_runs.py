@@ -358,7 +358,7 @@ def test_a_finished_run_cannot_write_to_the_terminal(trained, shell, tmp_path):
     (run / "metrics.json").write_text(json.dumps(metrics))
     done = shell("train", f"resume={run}")
     assert done.returncode == 0
-    assert "finished before" in done.stdout
+    assert "already finished" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     assert "\x07" not in done.stdout + done.stderr
 
