@@ -260,7 +260,7 @@ def test_a_finished_run_is_left_as_it_is(whole, tmp_path, caplog):
     with caplog.at_level("INFO"):
         metrics = fit(cfg, tmp_path / "run", resume=True)
     assert metrics == json.loads((reference / "metrics.json").read_text())
-    assert "finished before" in caplog.text
+    assert "already finished" in caplog.text
     assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
 
 
