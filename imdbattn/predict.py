@@ -17,9 +17,9 @@ from imdbattn.settings.safety import visible
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
-    """Prints a line per text as soon as it is known; with explain=true all results and the path of a page.
+    """Prints one line per text as soon as it is available; with explain=true all results and the path of a page.
 
-    With out= writes a table instead, which is complete or absent.
+    With out=, writes a table instead, which is complete or absent.
     """
     from imdbattn.settings.schema import Predict, validate_as  # pydantic, for which `--help` does not wait
 

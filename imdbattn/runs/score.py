@@ -61,20 +61,20 @@ def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
     recorded = settings.model_dump()["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
     if unknown := changes.keys() - recorded.keys():
-        raise UserError(f"data.{min(unknown)} has no meaning for this run: omit it")
+        raise UserError(f"data.{min(unknown)} does not apply to this run: omit it")
     if changes.get("path"):
         changes["source"] = "path"
     if "source" in changes and recorded["source"] == "reverse":
-        raise UserError(f"data.source={changes['source']} has no meaning for this run: omit it")
+        raise UserError(f"data.source={changes['source']} does not apply to this run: omit it")
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
     if (lengths := changes.get("test_lengths")) and lengths[0] <= recorded["lengths"][1]:
         raise UserError(
-            f"data.test_lengths={lengths} are among the lengths {recorded['lengths']} that the run was trained on: "
-            "choose greater lengths, or train with data.test_lengths"
+            f"data.test_lengths={lengths} must be above the lengths {recorded['lengths']} that the run was trained on: "
+            "choose greater ones, or train with data.test_lengths"
         )
     changed = overlay(settings.model_dump(), {"data": changes})
-    changed["data"]["cache_dir"] = changes.get("cache_dir")  # never the one that a foreign run folder names
+    changed["data"]["cache_dir"] = changes.get("cache_dir")  # never that of the run folder, which may be untrusted
     if "source" in changes:  # replaces the run's own file or dataset, and is read completely
         changed["data"] |= dict.fromkeys({"path", "hub", "limit"} & (recorded.keys() - changes.keys()))
     return validate(changed, extra="allow")
@@ -126,7 +126,7 @@ def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
 def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
     """The best model of the run that `cfg` names, for new texts, and its folder. Raises UserError."""
     quiet()
-    use_onednn()  # as in training, for the same bits
+    use_onednn()  # as in training, for identical results
     keep_memory()
     settings, checkpoint = open_settings(cfg)
     if (predictor := task_of(settings).predictor(settings, checkpoint)) is None:
@@ -149,7 +149,7 @@ def predict_columns(predictor: Predictor, texts: Iterable[str], options: Predict
 def chunked(texts: Iterable[str], predictor: Predictor, size: int = 1) -> Iterator[tuple[int, list[str]]]:
     """Texts in chunks, with the number of the first. Logs the predictor's warnings at the end.
 
-    Chunks double in length: the first result is available at once, and later texts batch well. size: of the first.
+    Chunks double in length, from `size`: the first result is available at once, and later texts form large batches.
     """
     chunk, characters, first = list[str](), 0, 0
     for text in texts:

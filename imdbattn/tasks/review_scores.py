@@ -17,7 +17,7 @@ from imdbattn.per_class import confusion, details
 class Scores:
     """The outputs of a classifier for the reviews of a split."""
 
-    rows_N: Tensor  # places in the split, ascending
+    rows_N: Tensor  # indices in the split, ascending
     labels_N: Tensor
     lengths_N: Tensor  # tokens read
     logits_NC: Tensor
