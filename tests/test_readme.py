@@ -55,7 +55,7 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
     name, *arguments = words_of(command)
     folder, _ = trained("residual_pe_cls")
     arguments = [f"run={folder}" if argument.startswith("run=") else argument for argument in arguments]
-    arguments = [a.replace("my_reviews.csv", f"{world}/reviews.csv") for a in arguments]
+    arguments = [re.sub(r"(my_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments]
     (tmp_path / "reviews.txt").write_text("a good film\n")
     if name == "compare":  # there is one run here, and it belongs to other tests, too
         shutil.copytree(folder, tmp_path / "runs" / "one")
