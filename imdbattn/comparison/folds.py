@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
@@ -43,10 +44,9 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
 
     A cross-validation without the test predictions of all folds is skipped. Raises UserError if no run remains.
     """
-    joined, skipped, of_folds = [], list(skipped), []
-    for run in runs:
-        (of_folds if run.metrics.get("cross_validation") else joined).append(run)
-    for group in cross_validations(of_folds):
+    runs, skipped = list(runs), list(skipped)
+    joined = [run for run in runs if not run.metrics.get("cross_validation")]
+    for group in cross_validations(run for run in runs if run.metrics.get("cross_validation")):
         try:
             joined.append(join(group))
         except Exception as error:  # any exception of a broken file
@@ -93,7 +93,7 @@ def join(runs: Sequence[Run]) -> CrossValidation:
         raise UserError(f"{name}: its folds share reviews")
     columns = ([getattr(part, field.name) for part in parts] for field in fields(Predictions))
     joined = Predictions(*(np.concatenate(column)[order_N] for column in columns))
-    values = {key: [run.metrics.get(key) for run in runs] for key in NUMBERS}
+    values: dict[str, list[Any]] = {key: [run.metrics.get(key) for run in runs] for key in NUMBERS}
     fingerprints = "".join(str(run.metrics.get(FINGERPRINT["validation"])) for run in runs)
     metrics = first.metrics | {
         **{key: None if None in numbers else mean(numbers) for key, numbers in values.items()},

@@ -21,8 +21,8 @@ def fold_rule(reviews: Texts, name: str, fold: int, folds: int) -> tuple[Texts, 
     """
     if given := [split for split in reviews.splits if split not in ("", "train")]:
         raise UserError(
-            f"{name} has its own {' and '.join(given)} split, so data.folds={folds} cannot be used: set data.folds=null "
-            "and data.fold=null, or give reviews without splits, as one file (data.path) or data.source=packaged"
+            f"{name} has its own {' and '.join(given)} split, so data.folds={folds} cannot cut it: omit data.folds, or "
+            "give reviews without splits, such as data.source=packaged or data.path=<one file>"
         )
     (whole,) = reviews.splits.values()
     for label, count in zip(*np.unique(whole.labels, return_counts=True), strict=True):
