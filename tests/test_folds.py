@@ -19,6 +19,7 @@ from imdbattn.errors import UserError
 from imdbattn.runs.score import score_run
 from imdbattn.settings.cli import has_plugin
 from imdbattn.sweep.job import jobs_of
+from imdbattn.tracking import loggers
 
 from .test_compare import REVIEWS, quick, quick_sets, write_run
 
@@ -157,6 +158,15 @@ def test_the_run_of_a_fold_records_it_and_is_scored_again(trained, settings, sma
     (path,) = (word for word in small if word.startswith("data.path="))
     found = score_run(settings(f"run={folder}", "trainer=cpu", path, config="evaluate"))
     assert (found["reviews"], "cross_validation" in found) == (240, False), "other data is read completely"
+
+
+def test_the_wandb_run_of_a_fold_is_named_by_it(settings, tmp_path, monkeypatch):
+    names = []
+    monkeypatch.setattr(loggers, "start_wandb", lambda *arguments, **_: names.append(arguments[3]))
+    for words in ((), ("data.folds=5", "data.fold=2")):
+        cfg = settings("model=mean", "seed=3", *words)
+        loggers.build_loggers(cfg.logger, tmp_path, cfg.model_dump())
+    assert names == ["mean-s3", "mean-s3-fold2"]
 
 
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("local", marks=pytest.mark.slow)])
