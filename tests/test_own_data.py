@@ -289,7 +289,7 @@ def test_a_limit_takes_from_each_class_of_each_split_in_proportion_and_a_smaller
     sizes = sorted(
         {*data.draw(st.lists(st.integers(len(labels_N) // 2 + 6, len(labels_N)), min_size=1)), len(labels_N)}
     )
-    found = [texts_of(cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES, limit)) for limit in sizes]
+    found = [texts_of(cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES, limit=limit)) for limit in sizes]
     assert found[-1] == texts_of(whole)
     for limit, splits in zip(sizes, found, strict=True):
         assert sum(map(len, splits.values())) == limit

@@ -280,6 +280,8 @@ class ReviewData(Group):
     hub_timeout: Annotated[Amount, Field(le=60)] = 3
     validation_share: InnerShare
     test_share: InnerShare
+    folds: Annotated[int | None, Field(ge=2)] = None
+    fold: Count | None = None
     tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext"]
     cache_dir: Text | None = None
     glove: Glove
@@ -301,7 +303,30 @@ class ReviewData(Group):
             )
         if self.source == "order_probe" and not self.probe:
             raise UserError("data.source=order_probe needs data.probe: use data=order_probe")
-        check_shares(self.validation_share, self.test_share)
+        if self.folds and self.limit:
+            raise UserError(
+                f"data.limit={self.limit} cannot be combined with data.folds={self.folds}: omit one of them"
+            )
+        if self.folds:
+            self.check_fold(self.folds)
+        elif self.fold:
+            raise UserError(f"data.fold={self.fold} needs the number of folds, such as data.folds=10")
+        else:
+            check_shares(self.validation_share, self.test_share)
+
+    def check_fold(self, folds: int) -> None:
+        if self.fold is None:
+            raise UserError(
+                f"data.folds={folds} needs data.fold: data.fold=1 tests one fold, -m 'data.fold=range(1,{folds + 1})' "
+                "or +experiment=folds trains a run for each"
+            )
+        if self.fold > folds:
+            raise UserError(f"data.fold={self.fold} must be at most data.folds={folds}")
+        if self.validation_share + 1 / folds >= 1:
+            raise UserError(
+                f"data.validation_share={self.validation_share} and data.folds={folds} leave nothing for training: "
+                "set data.validation_share lower"
+            )
 
 
 Lengths = Annotated[
