@@ -36,9 +36,9 @@ def print_classes(metrics: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("label")
+    table.add_column("label", no_wrap=True)
     for head in ("reviews", "recall %", "F1 %", *(f"as {name}" for name in names)):
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", overflow="fold")
     for name, row, *shares in zip(names, *(metrics[key] for key in ("confusion", "recall", "f1")), strict=True):
         percents = ("" if share is None else f"{100 * share:.2f}" for share in shares)
         table.add_row(name, f"{sum(row):,}", *percents, *(f"{count:,}" for count in row))
