@@ -98,6 +98,10 @@ class Part(Group):
     target: Text = Field(alias="_target_")
 
 
+class ModelPart(Part):
+    partial: Literal[True] = Field(alias="_partial_")  # the model gives it the width later
+
+
 class Optimizer(Part):
     lr: Amount = 0.001
     weight_decay: Amount = 0.0
@@ -136,29 +140,29 @@ class TrainerToScore(Trainer):
     precision: Any = None  # the run's own
 
 
-class Distances(Part):
+class Distances(ModelPart):
     waves: Count = 8
     places: Annotated[list[int | None], Field(min_length=1)] = [None]
     strength: Amount = 1.5
 
 
-class Layer(Part):
+class Layer(ModelPart):
     heads: Count = 1
     dropout: Share = 0.0
-    score: Part | None = None
+    score: ModelPart | None = None
     distances: Distances | None = None
 
 
-class Convolution(Part):
+class Convolution(ModelPart):
     kernel: Annotated[int, must_be("an odd number of at least 1", lambda words: words > 0 and words % 2)] = 3
 
 
-class Channel(Part):
+class Channel(ModelPart):
     buckets: Count = 65536
     dropout: DropShare = 0.5
 
 
-class Positions(Part):
+class Positions(ModelPart):
     length: Count | None = None
 
 
@@ -188,7 +192,7 @@ class Classifier(Part):
     positions: Positions
     layers: Annotated[Natural, Field(le=1000)]
     layer: Layer
-    pooling: Part
+    pooling: ModelPart
     width: Count | None
     dropout: Share
 
@@ -198,7 +202,9 @@ class Classifier(Part):
         for name, channel in (self.channels or {}).items():
             if not self.phrases:
                 raise UserError(f"model.channels.{name} needs model.phrases")
-            if channel.target.endswith(".PhraseVectors") and self.phrases.longest < 2:
+            if re.fullmatch(r"imdbattn\.nn\.beyond\.(phrases\.)?PhraseVectors", channel.target) and (
+                self.phrases.longest < 2
+            ):
                 raise UserError(
                     f"model.channels.{name} needs phrases of two words or more: set model.phrases.longest=2"
                 )
@@ -212,7 +218,7 @@ class EncoderDecoder(Part):
     layers: Annotated[Count, Field(le=1000)]
     cell: Literal["gru", "lstm"]
     dropout: Share
-    score: Part | None
+    score: ModelPart | None
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
@@ -423,7 +429,7 @@ class ClassifierSettings(Training):
     def check(self) -> None:
         super().check()
         positions, max_tokens = self.model.positions, self.data.max_tokens
-        if positions.target.endswith(".Learned"):
+        if positions.target in ("imdbattn.nn.Learned", "imdbattn.nn.ladder.Learned"):
             if positions.length is None:
                 raise UserError("learned positions need a last position: set data.max_tokens or model.positions.length")
             if max_tokens is None or max_tokens > positions.length:

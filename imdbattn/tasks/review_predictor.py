@@ -4,6 +4,7 @@ Shape suffixes: B texts of a batch, T words, H heads, Q queries, K keys, C class
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from imdbattn.errors import UserError
 from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
+from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor
+from imdbattn.tasks.trial import name_of
 
 
 class ReviewPredictor(Predictor):
@@ -67,15 +70,18 @@ class ReviewPredictor(Predictor):
         Raises UserError for a model with a part of the user's own that does not record its attention.
         """
         batch, net = self.batches([text])[0, np.arange(1)], self.module.net
-        with watch(net) as weights:
+        parts: list[Any] = [*net.layers, net.pooling]  # type: ignore[misc]
+        with ExitStack() as stack:
+            records = [stack.enter_context(watch(part)) for part in parts]
             (probability_C,) = self.probabilities(batch)
-        skips = [layer.skip for layer in net.layers if hasattr(layer, "skip")]  # type: ignore[union-attr]
-        if not len(weights) - 1 == len(skips) == len(net.layers):  # type: ignore[arg-type]
-            raise UserError(
-                f"model={self.cfg.model.name}: a layer has no attribute `skip`, or a part does not append its "
-                "attention weights to `record`, so there is nothing to explain"
-            )
-        (share_T,) = rollout(weights, skips)
+        for part, record in zip(parts, records, strict=True):
+            problem = "" if len(record) == 1 and record[0].ndim == 4 else "appends no weights (B, H, Q, K) to `record`"
+            if not problem and part is not net.pooling and not hasattr(part, "skip"):
+                problem = "has no attribute `skip`"
+            if problem:
+                raise UserError(f"model={self.cfg.model.name} cannot be explained: {name_of(part)} {problem}")
+        weights = [record[0] for record in records]
+        (share_T,) = rollout(weights, [layer.skip for layer in parts[:-1]])
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> is in front of the words
         words = self.tokenizer.words(text)
         read = [words[at] for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)]
@@ -84,7 +90,7 @@ class ReviewPredictor(Predictor):
         if not detailed:
             return self.result(text, probability_C, words=places)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
-        has_query = hasattr(net.pooling, "attention")  # a mean has no query, and <cls> is one of the layers
+        has_query = not isinstance(net.pooling, (MeanPooling, ClsPooling))  # <cls> is a query of the layers
         keys = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
         attention = AttentionWeights(keys, layers, pooled[0, 0] if has_query else None, bool(cls))
         return self.result(text, probability_C, words=places, attention=attention)
