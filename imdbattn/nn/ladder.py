@@ -202,14 +202,14 @@ class ClsPooling(Pooling):
         self.cls_D = nn.Parameter(torch.randn(width))
 
     def prepend(self, x_BTD: Tensor, words: Words | None = None) -> tuple[Tensor, Words]:
-        cls_B1D = self.cls_D.expand(len(x_BTD), 1, -1).to(x_BTD.dtype)
+        cls_B1D = self.cls_D.expand(x_BTD.shape[0], 1, -1).to(x_BTD.dtype)
         mask_BT, positions_BT = words or Words.of(x_BTD)
         words = Words(F.pad(mask_BT, (1, 0), value=True), F.pad(positions_BT, (1, 0), value=-1))
         return torch.cat([cls_B1D, x_BTD], 1), words
 
     def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
         if self.record is not None:
-            self.record.append(torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(len(x_BTD), 1, 1, -1))
+            self.record.append(torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1))
         return x_BTD[:, 0]
 
 
@@ -223,7 +223,7 @@ class LearnedQueryPooling(Pooling):
 
     def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
         words = words or Words.of(x_BTD)
-        query_B11D = self.query_D.to(x_BTD.dtype).expand(len(x_BTD), 1, 1, -1)
+        query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
         x_B1TD = x_BTD[:, None]  # one head
         return self.attention(query_B11D, x_B1TD, x_B1TD, words.mask_BT[:, None, None])[:, 0, 0]
 

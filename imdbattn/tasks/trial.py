@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Context
@@ -22,7 +22,7 @@ from imdbattn.tasks.loaders import BatchData
 
 
 class Role(NamedTuple):
-    """What the parts of a kind are called with and return. shape: of the output, given the inputs; -1 is any size."""
+    """What the parts of a kind are called with and return. shape: of the output, given the inputs."""
 
     inputs: str
     output: str
@@ -32,8 +32,11 @@ class Role(NamedTuple):
 
 WORDS = Role("(x_BTD, words)", "(B, T, D)", lambda x_BTD, words: x_BTD.shape)
 POOLING = Role("(x_BTD, words)", "(B, D)", lambda x_BTD, words: (x_BTD.shape[0], x_BTD.shape[2]))
-CHANNEL = Role("(phrases_BTO, phrases, fold_B)", "(B, T, D)", lambda phrases_BTO, *_: (*phrases_BTO.shape[:2], -1))
 SCORE = Role("a query (..., Q, d) and a key (..., K, d)", "(..., Q, K)", lambda q, k: (*q.shape[:-1], k.shape[-2]))
+
+
+def channel_role(width: int) -> Role:
+    return Role("(phrases_BTO, phrases, fold_B)", "(B, T, D)", lambda phrases_BTO, *_: (*phrases_BTO.shape[:2], width))
 
 
 def roles(net: nn.Module) -> Iterator[tuple[str, Any, Role]]:
@@ -43,10 +46,11 @@ def roles(net: nn.Module) -> Iterator[tuple[str, Any, Role]]:
             yield "model.positions", owner.positions, WORDS
             yield from (("model.layer", layer, WORDS) for layer in owner.layers)
             yield "model.pooling", owner.pooling, POOLING
-        elif isinstance(owner, Context):
-            yield from ((f"model.channels.{name}", channel, CHANNEL) for name, channel in owner.channels.items())
-            if owner.convolution is not None:
-                yield "model.convolution", owner.convolution, WORDS
+            if isinstance(context := owner.context, Context):
+                role = channel_role(owner.head.in_features)
+                yield from ((f"model.channels.{name}", channel, role) for name, channel in context.channels.items())
+                if context.convolution is not None:
+                    yield "model.convolution", context.convolution, WORDS
         elif isinstance(owner, Attention):
             yield "score", owner.score, SCORE
         elif isinstance(owner, Decoder) and owner.score is not None:
@@ -61,10 +65,10 @@ def observed(net: nn.Module) -> Iterator[list[str]]:
     def call(method: Callable[..., Any], description: str, role: Role, *inputs: Any) -> Any:
         calls.append(description)
         output = method(*inputs)
-        found, expected = tuple(getattr(output, "shape", ())), role.shape(*inputs)
-        if len(found) != len(expected) or any(size not in (-1, got) for size, got in zip(expected, found, strict=True)):
-            what = f"shape {found}" if isinstance(output, torch.Tensor) else type(output).__name__
-            raise ValueError(f"it returns {what} instead of {tuple(expected)}")
+        expected = tuple(role.shape(*inputs))
+        if not isinstance(output, Tensor) or output.shape != expected:
+            what = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+            raise ValueError(f"it returns {what} instead of {expected}")
         calls.pop()
         return output
 
