@@ -385,7 +385,7 @@ WRONG = {
     "no such keyword": (["model=mean", "+model.pooling.power=2", POOLING + "LastWord"], "unexpected keyword .*'power'"),
     "not partial": (
         ["model=base", "model.convolution={_target_: kinds.Neighbours}"],
-        r"model\.convolution\._partial_ is missing",
+        r"missing 1 required positional argument: 'width': its settings need _partial_: true",
     ),
     "a decoder's score without compare": (
         [*PAIRS, "model.score._target_=kinds.OnlyForward"],

@@ -98,10 +98,6 @@ class Part(Group):
     target: Text = Field(alias="_target_")
 
 
-class ModelPart(Part):
-    partial: Literal[True] = Field(alias="_partial_")  # the model gives it the width later
-
-
 class Optimizer(Part):
     lr: Amount = 0.001
     weight_decay: Amount = 0.0
@@ -140,29 +136,29 @@ class TrainerToScore(Trainer):
     precision: Any = None  # the run's own
 
 
-class Distances(ModelPart):
+class Distances(Part):
     waves: Count = 8
     places: Annotated[list[int | None], Field(min_length=1)] = [None]
     strength: Amount = 1.5
 
 
-class Layer(ModelPart):
+class Layer(Part):
     heads: Count = 1
     dropout: Share = 0.0
-    score: ModelPart | None = None
+    score: Part | None = None
     distances: Distances | None = None
 
 
-class Convolution(ModelPart):
+class Convolution(Part):
     kernel: Annotated[int, must_be("an odd number of at least 1", lambda words: words > 0 and words % 2)] = 3
 
 
-class Channel(ModelPart):
+class Channel(Part):
     buckets: Count = 65536
     dropout: DropShare = 0.5
 
 
-class Positions(ModelPart):
+class Positions(Part):
     length: Count | None = None
 
 
@@ -192,7 +188,7 @@ class Classifier(Part):
     positions: Positions
     layers: Annotated[Natural, Field(le=1000)]
     layer: Layer
-    pooling: ModelPart
+    pooling: Part
     width: Count | None
     dropout: Share
 
@@ -218,7 +214,7 @@ class EncoderDecoder(Part):
     layers: Annotated[Count, Field(le=1000)]
     cell: Literal["gru", "lstm"]
     dropout: Share
-    score: ModelPart | None
+    score: Part | None
 
 
 # --- data -------------------------------------------------------------------------------------------------------------

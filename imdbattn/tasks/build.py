@@ -31,7 +31,8 @@ def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
         return instantiate(settings, _convert_="all")
     except Exception as error:
         log.debug("%s", what, exc_info=True)
-        raise UserError(f"{what}: {reason(error)}") from error
+        way_out = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
+        raise UserError(f"{what}: {reason(error)}{way_out}") from error
 
 
 def check_targets(node: Any, key: str, kind: type) -> None:
