@@ -110,6 +110,7 @@ def test_sweeps_compose(command, settings):
         assert settings(*job).model.name
 
 
+@pytest.mark.slow
 def test_a_sweep_resumes(shell, small, tmp_path):
     """One of them runs: one job of an experiment, twice."""
     (experiment,) = (word for word in words_of(RESUMED) if word.startswith("+experiment="))

@@ -335,6 +335,7 @@ def test_no_result_depends_on_the_size_of_evaluation_batches(ran, scored, tmp_pa
         assert found["accuracy"] == metrics["test_accuracy"]
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_losses_and_results_of_one(tmp_path):
     """With batches of a single string, of which the second process gets none."""
     losses, metrics, predicted = [], [], []
