@@ -198,9 +198,7 @@ class Classifier(Part):
         for name, channel in (self.channels or {}).items():
             if not self.phrases:
                 raise UserError(f"model.channels.{name} needs model.phrases")
-            if re.fullmatch(r"imdbattn\.nn\.beyond\.(phrases\.)?PhraseVectors", channel.target) and (
-                self.phrases.longest < 2
-            ):
+            if re.match(r"imdbattn\..*\.PhraseVectors$", channel.target) and self.phrases.longest < 2:
                 raise UserError(
                     f"model.channels.{name} needs phrases of two words or more: set model.phrases.longest=2"
                 )
