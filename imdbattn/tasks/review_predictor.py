@@ -70,13 +70,16 @@ class ReviewPredictor(Predictor):
         Raises UserError for a model with a part of the user's own that does not record its attention.
         """
         batch, net = self.batches([text])[0, np.arange(1)], self.module.net
-        parts: list[Any] = [*net.layers, net.pooling]  # type: ignore[misc]
+        parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]  # also of a user's own model
         with ExitStack() as stack:
             records = [stack.enter_context(watch(part)) for part in parts]
             (probability_C,) = self.probabilities(batch)
+        keys = max((size for record in records for each in record for size in each.shape[-1:]), default=0)
         for part, record in zip(parts, records, strict=True):
-            problem = "" if len(record) == 1 and record[0].ndim == 4 else "appends no weights (B, H, Q, K) to `record`"
-            if not problem and part is not net.pooling and not hasattr(part, "skip"):
+            pools, problem = part is parts[-1], ""
+            if [(each.ndim, *each.shape[-2:]) for each in record] != [(4, 1 if pools else keys, keys)]:
+                problem = "appends no weights (B, H, Q, K) to `record`"
+            elif not pools and not hasattr(part, "skip"):
                 problem = "has no attribute `skip`"
             if problem:
                 raise UserError(f"model={self.cfg.model.name} cannot be explained: {name_of(part)} {problem}")
@@ -90,9 +93,9 @@ class ReviewPredictor(Predictor):
         if not detailed:
             return self.result(text, probability_C, words=places)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
-        has_query = not isinstance(net.pooling, (MeanPooling, ClsPooling))  # <cls> is a query of the layers
-        keys = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
-        attention = AttentionWeights(keys, layers, pooled[0, 0] if has_query else None, bool(cls))
+        has_query = not isinstance(parts[-1], (MeanPooling, ClsPooling))  # <cls> is a query of the layers
+        names = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
+        attention = AttentionWeights(names, layers, pooled[0, 0] if has_query else None, bool(cls))
         return self.result(text, probability_C, words=places, attention=attention)
 
     def result(self, text: str, probability_C: Tensor, **explanation: Any) -> LabelledReview:

@@ -30,8 +30,8 @@ class Role(NamedTuple):
     method: str = "forward"
 
 
-WORDS = Role("(x_BTD, words)", "(B, T, D)", lambda x_BTD, words: x_BTD.shape)
-POOLING = Role("(x_BTD, words)", "(B, D)", lambda x_BTD, words: (x_BTD.shape[0], x_BTD.shape[2]))
+WORDS = Role("(x_BTD, words)", "(B, T, D)", lambda x_BTD, *_: x_BTD.shape)
+POOLING = Role("(x_BTD, words)", "(B, D)", lambda x_BTD, *_: (x_BTD.shape[0], x_BTD.shape[2]))
 SCORE = Role("a query (..., Q, d) and a key (..., K, d)", "(..., Q, K)", lambda q, k: (*q.shape[:-1], k.shape[-2]))
 
 
@@ -75,6 +75,8 @@ def observed(net: nn.Module) -> Iterator[list[str]]:
     changed = []
     try:
         for key, part, role in roles(net):
+            if role.method in vars(part):  # a part that is used twice
+                continue
             description = f"{key} ({name_of(part)}) is called with {role.inputs} and must return {role.output}"
             setattr(part, role.method, partial(call, getattr(part, role.method), description, role))
             changed.append((part, role.method))
