@@ -134,7 +134,7 @@ def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name
     file.write_text(theirs)
     done = shell("train", *small, "model=mean", "hydra.run.dir=.", cwd=tmp_path / "mine")
     assert done.returncode == 2
-    assert done.stderr == "error: . holds files that are not a run's: choose another hydra.run.dir\n"
+    assert done.stderr == "error: . contains files other than a run's: choose another hydra.run.dir\n"
     assert contents(tmp_path / "mine") == {name: theirs.encode()}
 
 

@@ -22,7 +22,7 @@ class Words(NamedTuple):
     """Mask and positions of the words x_BTD. A part that is called without them takes `Words.of(x_BTD)`."""
 
     mask_BT: Tensor  # bool, False on padding
-    positions_BT: Tensor  # int64, where each word stands in its review; -1 is <cls>
+    positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>
 
     @classmethod
     def of(cls, x_BTD: Tensor, mask_BT: Tensor | None = None) -> "Words":
@@ -62,7 +62,7 @@ class Attention(nn.Module):
 class SelfAttention(nn.Module):
     """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017, section 3.2.2).
 
-    Without their output projection W_O: on every rung a Linear of the same shape follows.
+    Their output projection W_O is omitted: on every rung a Linear of the same shape follows.
     heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/distances, called with the heads.
     """
 
@@ -89,7 +89,7 @@ class SelfAttention(nn.Module):
 class PlainLayer(nn.Module):
     """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of SelfAttention.
 
-    A layer of your own is a module that is called with (x_BTD, words) as well, and has an attribute `skip`.
+    A custom layer is a module that is also called with (x_BTD, words) and has an attribute `skip`.
     """
 
     skip = False  # whether x itself is added to f(x)
@@ -137,7 +137,7 @@ def sinusoids(length: int, width: int) -> Tensor:
 class Sinusoidal(nn.Module):
     """x + scale * pe. Vaswani et al. use scale 1; words have variance 1 in each dimension, a sinusoid has 1/2.
 
-    length: number of different positions; all later ones share the last. The table is not in the checkpoint.
+    length: number of different positions; later ones use the last. The table is not in the checkpoint.
     """
 
     pe_TD: Tensor
@@ -151,7 +151,7 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """x + a learned vector per position (Gehring et al. 2017, section 3.1), initialised from N(0, std^2).
+    """x + a learned vector per position (Gehring et al. 2017, section 3.1), initialized from N(0, std^2).
 
     length: number of positions, at least data.max_tokens.
     """
@@ -166,7 +166,7 @@ class Learned(nn.Module):
 
 
 class Pooling(nn.Module):
-    """Base class: the vectors of a review become one, (B, T, D) -> (B, D)."""
+    """Base class: reduces the vectors of a review to one, (B, T, D) -> (B, D)."""
 
     record: list[Tensor] | None = None  # as in Attention; the weights are (B, 1, 1, T)
 
@@ -174,7 +174,7 @@ class Pooling(nn.Module):
         super().__init__()
 
     def prepend(self, x_BTD: Tensor, words: Words | None = None) -> tuple[Tensor, Words]:
-        """The input of the layers: the words, and whatever a pooling puts in front of them."""
+        """The input of the layers: the words, after any vectors that the pooling adds."""
         return x_BTD, words or Words.of(x_BTD)
 
 
@@ -195,7 +195,7 @@ class MeanPooling(Pooling):
 
 
 class ClsPooling(Pooling):
-    """A learned vector <cls> in front of the words (`prepend`), whose output is the result (Devlin et al. 2019)."""
+    """A learned vector <cls> before the words (`prepend`), whose output is the result (Devlin et al. 2019)."""
 
     def __init__(self, width: int):
         super().__init__(width)
@@ -249,7 +249,7 @@ class Classifier(nn.Module):
 
     embedding: ids (B, T) -> vectors (B, T, E), with an attribute `width` = E (nn/vectors).
     positions, layer, pooling: called with the width D, return one of the parts above.
-    width: D; None is E, another number puts a Linear behind the vectors.
+    width: D; None is E, another number adds a Linear after the vectors.
     dropout: share of the pooled vector's entries set to zero in training.
     context: called with D, returns an addition to the words before their positions (nn/beyond/context).
     """

@@ -1,4 +1,4 @@
-"""Calls a model once before it is used: its parts may be the user's own (docs/own_parts.md).
+"""Calls a model once before it is used, because it may have custom parts (docs/own_parts.md).
 
 Shape suffixes: B items, T positions, D width, O phrases that end at a word; Q queries, K keys, d width of both.
 """
