@@ -179,7 +179,7 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
     assert "residual, seed 1" in other
     assert "1 job: 1 done" in swept
     assert "resumes from its last checkpoint" in again
-    assert "This run was finished before" in resumed_run
+    assert "This run is already finished" in resumed_run
     assert accuracy in evaluated
     assert re.search(r"Not bad.*largest shares", predicted, re.DOTALL), predicted
     assert "gated" in compared
