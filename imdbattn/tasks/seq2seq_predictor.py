@@ -37,10 +37,11 @@ class Seq2SeqPredictor(Predictor):
         return self.write([text])[0]
 
     def warnings(self) -> list[str]:
-        if not self.unknown:
-            return []
-        examples = visible(", ".join(list(dict.fromkeys(self.unknown))[:10]))
-        return [f"{len(self.unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"]
+        unknown, self.unknown = self.unknown, []
+        examples = visible(", ".join(list(dict.fromkeys(unknown))[:10]))
+        return (
+            [f"{len(unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"] if unknown else []
+        )
 
     def write(
         self,
