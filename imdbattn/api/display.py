@@ -9,6 +9,7 @@ from typing import Any
 from imdbattn.pages import render
 from imdbattn.settings.safety import visible
 
+SCORES = ("accuracy", "loss", "bleu", "f1")  # ends of the names that are shown first
 Table = Sequence[Sequence[str]]  # rows of cells; the first row is the head
 
 
@@ -24,12 +25,11 @@ def fragment(heading: str, tables: Sequence[Table], images: Sequence[bytes] = ()
 class Metrics(Mapping[str, Any]):
     """The numbers of a run or of an evaluation, by their names in metrics.json; they are attributes, too.
 
-    >>> metrics = Metrics({"accuracy": 0.8568, "loss": 0.3411, "reviews": 5000})
+    >>> metrics = Metrics({"reviews": 5000, "accuracy": 0.8568})
     >>> metrics.accuracy == metrics["accuracy"]
     True
     >>> metrics
     accuracy  0.8568
-    loss      0.3411
     reviews   5000
     """
 
@@ -53,12 +53,10 @@ class Metrics(Mapping[str, Any]):
         return [*super().__dir__(), *self]
 
     def rows(self) -> list[list[str]]:
-        """Name and value of each number or text; numbers that are not integers come first."""
-        simple = {name: value for name, value in self.items() if isinstance(value, str | int | float)}
-        ordered = sorted(simple, key=lambda name: not isinstance(simple[name], float))
-        return [
-            [name, f"{simple[name]:.4f}" if isinstance(simple[name], float) else str(simple[name])] for name in ordered
-        ]
+        """Name and value of each number and text, scores first."""
+        simple = [name for name, value in self.items() if isinstance(value, str | int | float)]
+        ordered = sorted(simple, key=lambda name: not name.endswith(SCORES))
+        return [[name, f"{self[name]:.4f}" if isinstance(self[name], float) else str(self[name])] for name in ordered]
 
     def __repr__(self) -> str:
         width = max((len(name) for name, _ in self.rows()), default=0)

@@ -33,13 +33,14 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -
 
     Raises UserError for a folder that is no run, and for files that are missing, damaged or of another version.
 
-    >>> model = load("runs/latest")  # doctest: +SKIP
+    >>> imdbattn.load("runs/latest").labels
+    ['neg', 'pos']
     """
     try:
         run = os.fsdecode(path)
     except TypeError:
         raise UserError(f"load takes the path of a run folder, not {type(path).__name__}") from None
-    packages = trust if trust is None or isinstance(trust, str) else list(trust)
+    packages = list(trust) if isinstance(trust, tuple | set) else trust
     changes = {"run": run, "trust": packages, "data": data}
     options = validate_as(Predict, overlay(plain_dict(composed("predict")), changes))
     return Model(*score.load_predictor(options), options)
@@ -48,8 +49,8 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -
 class Model:
     """A trained model; `load` makes it.
 
-    >>> model = load("runs/latest")  # doctest: +SKIP
-    >>> model.predict("A film to love.")[0].label  # doctest: +SKIP
+    >>> model = imdbattn.load("runs/latest")
+    >>> model.predict("A great and lovely film.")[0].label
     'pos'
 
     Args:
@@ -59,7 +60,7 @@ class Model:
     """
 
     def __init__(self, predictor: Any, folder: Path, options: Predict):
-        self.predictor, self.folder, self.options = predictor, folder, options
+        self.predictor, self.folder, self.options = predictor, folder.resolve(), options
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -89,8 +90,9 @@ class Model:
 
         A text without words is labelled, with a warning. Raises UserError for anything but text.
 
-        >>> model.predict(["A film to love.", "Dull."]).labels  # doctest: +SKIP
-        array(['pos', 'neg'], dtype=object)
+        >>> model = imdbattn.load("runs/latest")
+        >>> model.predict(["A great and lovely film.", "A bad and awful film."]).labels.tolist()
+        ['pos', 'neg']
         """
         return Predictions(self._read(listed(texts), beams=beams, length_penalty=length_penalty), tuple(self.labels))
 
@@ -99,7 +101,8 @@ class Model:
 
         Raises UserError for anything but text, and for a model with a part that does not record its attention.
 
-        >>> model.explain("A film about nothing, and not a dull minute.")  # doctest: +SKIP
+        >>> imdbattn.load("runs/latest").explain("A film about nothing.").words
+        ['A', 'film', 'about', 'nothing', '.']
         """
         if not isinstance(text, str):
             raise UserError(f"explain takes one text, not {type(text).__name__}: call it for each")
@@ -132,11 +135,15 @@ class Model:
 
         Raises UserError for wrong input, or if the run's own data have changed.
 
-        >>> model.evaluate("my_reviews.csv", text_column="review", label_column="sentiment")  # doctest: +SKIP
-        >>> model.evaluate(["A film to love.", "Dull."], ["pos", "neg"]).accuracy  # doctest: +SKIP
+        >>> model = imdbattn.load("runs/latest")
+        >>> metrics = model.evaluate("my_reviews.csv", text_column="review", label_column="sentiment")
+        >>> model.evaluate(["A great and lovely film.", "A bad and awful film."], ["pos", "neg"]).accuracy
+        1.0
         """
         if labels is not None:
-            return self.evaluate(self._written(data, labels), None, split, "text", "label", precision, **settings)
+            file, count = self._written(data, labels)
+            metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
+            return Metrics({**metrics, "test_set": f"{count} given texts"})
         if data is not None:
             if not isinstance(data, str | os.PathLike):
                 raise UserError("evaluate takes the path of a file, or texts and their labels: evaluate(texts, labels)")
@@ -155,8 +162,8 @@ class Model:
         changed = score.with_changes(self.predictor.cfg, cfg.data.model_dump())
         return Metrics(score.evaluate(cfg, changed, module, self.folder).metrics)
 
-    def _written(self, data: Any, labels: Iterable[Any]) -> Path:
-        """A file of texts and labels in the cache."""
+    def _written(self, data: Any, labels: Iterable[Any]) -> tuple[Path, int]:
+        """A file of texts and labels in the cache, and their number."""
         if not self.labels:
             raise UserError("labels are for classifiers: give the path of a file with pairs")
         texts = listed(data)
@@ -168,7 +175,7 @@ class Model:
         )
         path = cache_root(self.options.data.cache_dir) / "given" / f"{digest}.parquet"
         write_table(path, {"text": [text.encode("utf-8", "replace").decode() for text in texts], "label": names})
-        return path
+        return path, len(texts)
 
 
 def listed(texts: Any) -> list[str]:

@@ -31,8 +31,11 @@ class Predictions(Sequence[Reading]):
 
     Of an encoder-decoder, a label is the written sequence, and there are no classes.
 
-    >>> predictions = load("runs/latest").predict(["A film to love.", "Dull."])  # doctest: +SKIP
-    >>> predictions[1].label, predictions.labels, predictions.to_frame()  # doctest: +SKIP
+    >>> predictions = imdbattn.load("runs/latest").predict(["A great and lovely film.", "A bad and awful film."])
+    >>> predictions[1].label
+    'neg'
+    >>> predictions.probabilities.shape
+    (2, 2)
     """
 
     items: tuple[Reading, ...]
@@ -82,8 +85,9 @@ class Predictions(Sequence[Reading]):
 class Explanation:
     """What a model attended to in one text. A notebook shows the shaded text and the weights, a terminal the text.
 
-    >>> explanation = load("runs/latest").explain("Not bad, but not good.")  # doctest: +SKIP
-    >>> dict(zip(explanation.words, explanation.weights))  # doctest: +SKIP
+    >>> explanation = imdbattn.load("runs/latest").explain("Not bad, but not good.")
+    >>> len(explanation.words) == len(explanation.weights)
+    True
     """
 
     reading: Reading

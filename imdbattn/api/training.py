@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from imdbattn.api.model import Model
 
 COMMAND = "python -m imdbattn.train"
+ONE_MODEL = f"train() trains one model; call it in a loop, or start a sweep: {COMMAND}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,8 +64,10 @@ def train(
     Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after Ctrl-C, when the state is
     saved: `train("resume=<run folder>")` continues.
 
-    >>> run = train("model=mean", "trainer.max_epochs=1", "data.source=packaged")  # doctest: +SKIP
-    >>> run.metrics.test_accuracy, run.model.predict("Dull.")  # doctest: +SKIP
+    >>> run = imdbattn.train("model=mean", "trainer.max_epochs=1")
+    >>> run.metrics.epochs
+    1
+    >>> predictions = run.model.predict("A film to love.")
     """
     cfg = compose(overrides, config)
     settings = plain_dict(cfg)
@@ -103,14 +106,15 @@ def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> Dic
         raise UserError(f"{wrong[0]!r} is not a setting: write 'name=value'")
     if config is not None and overrides:
         raise UserError("give overrides or config=, not both")
+    words = " ".join(overrides)
     try:
         cfg = composed("train", overrides, PATHS)
     except UserError as error:
         if "several values" in str(error) or "multirun" in str(error):
-            raise UserError(f"{error}; train() trains one model: call it in a loop, or {COMMAND} -m") from error
+            raise UserError(f"{words}: {ONE_MODEL} -m {words}") from error
         raise
     if cfg.hydra.mode == RunMode.MULTIRUN:
-        raise UserError(f"{' '.join(overrides)} is a sweep: {COMMAND} {' '.join(overrides)}")
+        raise UserError(f"{words}: {ONE_MODEL} {words}")
     if config is None:
         return cfg
     if not isinstance(config, Mapping | DictConfig):
