@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "tracking": BASE,
     "comparison": BASE,
     "runs": {"tasks", "tracking", "explain", *BASE},
+    "api": {"runs", "comparison", "tasks", "explain", "data", *BASE},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
 }
 COMMANDS = {"train", "evaluate", "predict", "compare", "picture", "dashboard"}  # may import anything

@@ -198,7 +198,7 @@ class Classifier(Part):
         for name, channel in (self.channels or {}).items():
             if not self.phrases:
                 raise UserError(f"model.channels.{name} needs model.phrases")
-            if channel.target.endswith(".PhraseVectors") and self.phrases.longest < 2:
+            if re.match(r"imdbattn\..*\.PhraseVectors$", channel.target) and self.phrases.longest < 2:
                 raise UserError(
                     f"model.channels.{name} needs phrases of two words or more: set model.phrases.longest=2"
                 )
@@ -449,7 +449,7 @@ class ClassifierSettings(Training):
     def check(self) -> None:
         super().check()
         positions, max_tokens = self.model.positions, self.data.max_tokens
-        if positions.target.endswith(".Learned"):
+        if positions.target in ("imdbattn.nn.Learned", "imdbattn.nn.ladder.Learned"):
             if positions.length is None:
                 raise UserError("learned positions need a length: set data.max_tokens or model.positions.length")
             if max_tokens is None or max_tokens > positions.length:

@@ -4,6 +4,7 @@ Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from imdbattn.errors import UserError
 from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
+from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor
+from imdbattn.tasks.trial import name_of
 
 
 class ReviewPredictor(Predictor):
@@ -31,12 +34,14 @@ class ReviewPredictor(Predictor):
         self.texts = self.empty = 0
 
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[LabelledReview]:
+        self.count(texts)
         if not options.explain:
             return iter(self.label(texts))
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
 
     def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
         """Label, its probability, and the probability of each class."""
+        self.count(texts)
         names = self.module.hparams["labels"]
         probabilities_NC = self.classify(texts)
         probability_N, label_N = probabilities_NC.max(1)
@@ -45,13 +50,16 @@ class ReviewPredictor(Predictor):
             f"probability_{name}": p_N.tolist() for name, p_N in zip(names, probabilities_NC.T, strict=True)
         }
 
-    def warnings(self) -> list[str]:
-        lines = f"{self.empty} of {self.texts} reviews have no words; they are labelled anyway"
-        return [lines] if self.empty else []
-
-    def batches(self, texts: Sequence[str], multiple: int = 1) -> Batches:
+    def count(self, texts: Sequence[str]) -> None:
         self.texts += len(texts)
         self.empty += sum(not text.strip() for text in texts)
+
+    def warnings(self) -> list[str]:
+        lines = [f"{self.empty} of {self.texts} reviews have no words; they are labelled anyway"] if self.empty else []
+        self.texts = self.empty = 0
+        return lines
+
+    def batches(self, texts: Sequence[str], multiple: int = 1) -> Batches:
         ids, offsets = map(torch.from_numpy, self.tokenizer.encode_flat(texts))
         reviews = Ragged(ids, offsets, torch.zeros(len(texts), dtype=torch.int64), np.arange(len(texts)))
         return Batches(reviews, **self.batch_options | {"multiple": multiple})
@@ -71,8 +79,7 @@ class ReviewPredictor(Predictor):
 
     def label(self, texts: Sequence[str]) -> list[LabelledReview]:
         """Label and probability of each text."""
-        best = self.classify(texts).max(1)
-        return [self.result(*one) for one in zip(texts, best.values.tolist(), best.indices.tolist(), strict=True)]
+        return [self.result(*one) for one in zip(texts, self.classify(texts).tolist(), strict=True)]
 
     @torch.no_grad()
     def explain(self, text: str, detailed: bool = True) -> LabelledReview:
@@ -81,31 +88,41 @@ class ReviewPredictor(Predictor):
         Raises UserError for a model with a custom part that does not record its attention.
         """
         batch, net = self.batches([text])[0, np.arange(1)], self.module.net
-        with watch(net) as weights:
+        parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]  # also of a user's own model
+        with ExitStack() as stack:
+            records = [stack.enter_context(watch(part)) for part in parts]
             (probability_C,) = self.probabilities(batch)
-        best = probability_C.max().item(), int(probability_C.argmax())
-        skips = [layer.skip for layer in net.layers if hasattr(layer, "skip")]  # type: ignore[union-attr]
-        if not len(weights) - 1 == len(skips) == len(net.layers):  # type: ignore[arg-type]
-            raise UserError(
-                f"model={self.cfg.model.name}: a layer has no attribute `skip`, or a part does not append its "
-                "attention weights to `record`, so there is nothing to explain"
-            )
-        (share_T,) = rollout(weights, skips)
+        keys = max((size for record in records for each in record for size in each.shape[-1:]), default=0)
+        for part, record in zip(parts, records, strict=True):
+            pools, problem = part is parts[-1], ""
+            if [(each.ndim, *each.shape[-2:]) for each in record] != [(4, 1 if pools else keys, keys)]:
+                problem = "appends no weights (B, H, Q, K) to `record`"
+            elif not pools and not hasattr(part, "skip"):
+                problem = "has no attribute `skip`"
+            if problem:
+                raise UserError(f"model={self.cfg.model.name} cannot be explained: {name_of(part)} {problem}")
+        weights = [record[0] for record in records]
+        (share_T,) = rollout(weights, [layer.skip for layer in parts[:-1]])
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
         words = self.tokenizer.words(text)
         read = [words[at] for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)]
         # Not strict: an empty review is read as one <pad>, which is not a word.
         places = [(word.start, word.end, share) for word, share in zip(read, share_T[cls:].tolist(), strict=False)]
         if not detailed:
-            return self.result(text, *best, words=places)
+            return self.result(text, probability_C.tolist(), words=places)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
-        has_query = hasattr(net.pooling, "attention")  # a mean has no query, and <cls> is one of the layers
-        keys = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
-        attention = AttentionWeights(keys, layers, pooled[0, 0] if has_query else None, bool(cls))
-        return self.result(text, *best, words=places, attention=attention)
+        has_query = not isinstance(parts[-1], (MeanPooling, ClsPooling))  # <cls> is a query of the layers
+        names = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
+        attention = AttentionWeights(names, layers, pooled[0, 0] if has_query else None, bool(cls))
+        return self.result(text, probability_C.tolist(), words=places, attention=attention)
 
-    def result(self, text: str, probability: float, label: int, **explanation: Any) -> LabelledReview:
-        output = self.module.hparams["labels"][label]
+    def result(self, text: str, probabilities: list[float], **explanation: Any) -> LabelledReview:
+        labels, probability = self.module.hparams["labels"], max(probabilities)
         return LabelledReview(
-            text=text, output=output, probability=probability, model=self.cfg.model.name, **explanation
+            text=text,
+            output=labels[probabilities.index(probability)],
+            probability=probability,
+            model=self.cfg.model.name,
+            probabilities=dict(zip(labels, probabilities, strict=True)),
+            **explanation,
         )

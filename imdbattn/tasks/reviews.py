@@ -3,6 +3,7 @@
 Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words whose vectors are trained.
 """
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from imdbattn.explain.show import write_attention
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.vectors import Embedding
-from imdbattn.run_folder import link_texts
+from imdbattn.run_folder import link_texts, open_run
 from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, make, make_learner, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
@@ -38,7 +39,7 @@ NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings
 ADDITIONS = ("channels", "convolution")  # those of nn.beyond.context.Context
 
 
-class ReviewModule(Learner):
+class ReviewClassifier(Learner):
     """Trains and scores a net that is called with a batch and returns logits (B, C), such as nn.ladder.Classifier.
 
     folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases). facts: include the labels
@@ -51,6 +52,12 @@ class ReviewModule(Learner):
         super().__init__(*args, **options)
         self.register_buffer("folds_N", folds_N, persistent=False)
         self._ddp_params_and_buffers_to_ignore.append("folds_N")
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: Any, map_location: Any = None, **options: Any) -> Any:  # type: ignore
+        """The classifier of a checkpoint in its run folder. options: `trust`, see `open_run`. Raises UserError."""
+        cfg, checkpoint = open_run(os.fspath(checkpoint_path), options.get("trust"))
+        return TASK.load(cfg, checkpoint).to(map_location)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
@@ -174,7 +181,7 @@ class ReviewTask(Task):
                 raise
             raise UserError(f"init={cfg.init} cannot be used ({reason(error)[:300]}): train it again") from error
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
-        return make_learner(ReviewModule, cfg, net, facts | ({"start": start} if start else {}), folds_N=folds_N)
+        return make_learner(ReviewClassifier, cfg, net, facts | ({"start": start} if start else {}), folds_N=folds_N)
 
     def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
         return load_classifier(cfg, checkpoint, corpus.glove if corpus else load_vectors(cfg.data))
@@ -195,17 +202,17 @@ class ReviewTask(Task):
         return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove, batch_options(cfg))
 
 
-def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewModule:
+def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewClassifier:
     """The module of a checkpoint, which needs the vectors, but no reviews. Raises UserError."""
 
-    def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewModule:
+    def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
         phrases = None
         if cfg.model.phrases:
             keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
             phrases = Phrases(keys_P, log_counts_PC, rows=len(glove.vectors), longest=cfg.model.phrases.longest)
         labels = names_in(facts, "labels")
         net = build_net(cfg.model, glove, len(labels), trained_words(weights, "net.embedding"), phrases)
-        return make_learner(ReviewModule, cfg, net, {"vectors": glove.fingerprint, "labels": labels})
+        return make_learner(ReviewClassifier, cfg, net, {"vectors": glove.fingerprint, "labels": labels})
 
     return load(checkpoint, module)
 

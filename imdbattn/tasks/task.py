@@ -37,7 +37,7 @@ class Predictor(ABC):
         return {"output": [one.output for one in results], "probability": [one.probability for one in results]}
 
     def warnings(self) -> list[str]:
-        """Warnings about the texts so far."""
+        """Warnings about the texts since the last call."""
         return []
 
 
