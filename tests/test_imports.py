@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "comparison": BASE,
     "runs": {"tasks", "tracking", "explain", *BASE},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
+    "search": {"sweep", "comparison", "data", *BASE},
 }
 COMMANDS = {"train", "evaluate", "predict", "compare", "picture", "dashboard"}  # may import anything
 PATH = ("train", "runs.fit", "tasks.reviews", "tasks.learner", "data.corpus", "data.ragged", "data.sampling")

@@ -13,13 +13,14 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
@@ -253,12 +254,16 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
     """The dotted keys of the config, with its groups, composed with the group choices in `arguments` if possible."""
     chosen = [a for a in arguments if (conf_dir() / a.lstrip("+").partition("=")[0]).is_dir() and "," not in a]
     for overrides in (chosen, []):
-        with suppress(Exception), hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        with suppress(Exception), nullcontext() if GlobalHydra().is_initialized() else hydra_in_conf():
             cfg = OmegaConf.to_container(hydra.compose(config_name, overrides))
             leaves = list(flat(cfg))  # type: ignore[arg-type]
             groups = {key.rpartition(".")[0] for key in leaves} | {key.partition(".")[0] for key in leaves}
             return sorted(groups - {""}) + leaves
     return []
+
+
+def hydra_in_conf() -> AbstractContextManager[None]:
+    return hydra.initialize_config_dir(str(conf_dir()), version_base="1.3")
 
 
 def quote(argument: str, names: Collection[str]) -> str:

@@ -40,6 +40,14 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "trainer.profiler",
 )
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
+PATHS = (
+    "data.path",
+    "data.glove.path",
+    "data.cache_dir",
+    "data.unlabelled",
+    "init",
+    "resume",
+)  # file names in training
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
 
 

@@ -1,0 +1,218 @@
+"""A search prunes bad trials, survives failed ones and its own end, repeats itself, and scores only the best on test."""
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from .processes import ROOT, started, wait_for
+from .test_sweep import processes_about
+
+WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.layers:[1,2,3]}"]
+WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0"]
+
+
+@pytest.fixture
+def search(warm_commands, tmp_path):
+    """search(words...): a search in tmp_path/search whose trials train nothing; see tests/stand_in.py."""
+
+    def run(*words: str, folder: Path = tmp_path / "search", **environment: str) -> subprocess.CompletedProcess:
+        resumed = any(word.startswith("resume=") for word in words)
+        arguments = words if resumed else (*WORDS, f"hydra.run.dir={folder}", *words)
+        environment = {**warm_commands().environment, **environment}
+        return warm_commands().run("tests.stand_in", arguments, tmp_path, environment)
+
+    return run
+
+
+def trials_of(folder: Path) -> list[dict]:
+    return json.loads((folder / "search.json").read_text())["trials"]
+
+
+def epochs_of(folder: Path) -> dict[str, list[int]]:
+    """Trial -> the epochs that it trained, in order."""
+    epochs: dict[str, list[int]] = {}
+    for line in (folder / "trained.log").read_text().splitlines():
+        epochs.setdefault(line.split()[0], []).append(int(line.split()[1]))
+    return epochs
+
+
+@pytest.mark.parametrize("pruner", ["median", "hyperband"])
+def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
+    folder = tmp_path / "search"
+    words = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
+    done = search(*words, IMDBATTN_TEST_PAUSE="0.4")
+    assert done.returncode == 0, done.stderr
+    trials = trials_of(folder)
+    assert len(trials) == 8
+    pruned = [trial for trial in trials if trial["state"] == "pruned"]
+    assert pruned
+    for trial in trials:
+        name = f"trial-{trial['number']:03}"
+        run = folder / (f"{name}-pruned" if trial in pruned else name)
+        assert run.is_dir()
+        assert (run / "metrics.json").exists() == (trial not in pruned)
+        assert (run / "checkpoints" / "last.ckpt").exists()
+        assert len(epochs_of(folder)[name]) == 4 or trial in pruned
+    best = max(trial["val_accuracy"] for trial in trials if trial not in pruned)
+    assert all(trial["val_accuracy"] is None and trial["epochs"] < 4 for trial in pruned)
+    assert f"8 trials: {8 - len(pruned)} finished, {len(pruned)} pruned" in done.stdout
+    assert f"{100 * best:.1f}" in (folder / "search.md").read_text()
+
+
+def test_without_a_pruner_all_trials_finish(search, tmp_path):
+    assert search("n_trials=4", "pruner=none", "startup_trials=0", "warmup_epochs=0").returncode == 0
+    assert [trial["state"] for trial in trials_of(tmp_path / "search")] == ["finished"] * 4
+
+
+def test_the_seed_decides_the_trials(search, tmp_path):
+    def settings(name: str, *words: str) -> list[dict]:
+        assert search(*words, "pruner=none", folder=tmp_path / name).returncode == 0
+        return [trial["settings"] for trial in trials_of(tmp_path / name)]
+
+    first = settings("a", "n_trials=12")
+    assert settings("b", "n_trials=12") == first
+    assert settings("c", "n_trials=2", "seed=2") != first[:2]
+    assert len({trial["optim.lr"] for trial in first}) == 12
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_killed_search_resumes_without_losing_or_repeating_a_trial(search, tmp_path, n_jobs):
+    """Killed three times, it has the trials of a search that was not: with one job at a time the very same."""
+    folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
+    command = [sys.executable, "-m", "tests.stand_in"]
+    environment = {**os.environ, **pause, "PYTHONPATH": str(ROOT)}
+    words = [*WORDS, "n_trials=7", f"n_jobs={n_jobs}", "pruner=none", f"hydra.run.dir={folder}"]
+    for _ in range(3):
+        before = len(epochs_of(folder)) if folder.exists() else 0
+        with started([*command, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as run:
+            wait_for(lambda: (folder / "trained.log").exists() and len(epochs_of(folder)) > before)  # noqa: B023
+            time.sleep(0.1)
+            run.send_signal(signal.SIGKILL)
+            wait_for(lambda: not processes_about(folder), 20)
+        words = [f"resume={folder}"]
+    assert not (folder / "search.json").exists()
+    done = search(f"resume={folder}")
+    assert done.returncode == 0, done.stderr
+    assert "(resumes)" in done.stdout
+    assert epochs_of(folder) == {f"trial-{number:03}": [1, 2, 3, 4] for number in range(7)}
+    assert search("n_trials=7", "pruner=none", folder=tmp_path / "whole").returncode == 0
+    if n_jobs == 1:
+        assert trials_of(folder) == trials_of(tmp_path / "whole")
+    # It can be continued
+    assert search(f"resume={folder}", "n_trials=9").returncode == 0
+    assert Counter(trial["state"] for trial in trials_of(folder)) == {"finished": 9}
+    assert set(map(tuple, epochs_of(folder).values())) == {(1, 2, 3, 4)}
+
+
+def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
+    """Killed between the end of a run, or its new name, and Optuna's record."""
+    folder = tmp_path / "search"
+    assert search("n_trials=3", "pruner=none").returncode == 0
+    journal = (folder / "journal.log").read_bytes().splitlines(keepends=True)
+    last = max(place for place, line in enumerate(journal) if b'"op_code":6' in line)
+    before = epochs_of(folder)
+    for name, state in (("trial-002", "finished"), ("trial-002-pruned", "pruned")):
+        (folder / "journal.log").write_bytes(b"".join(journal[:last]) + journal[last][:20])  # cut in a line
+        if state == "pruned":
+            (folder / "trial-002" / "metrics.json").unlink()
+            (folder / "trial-002").rename(folder / name)
+        assert search(f"resume={folder}").returncode == 0
+        assert trials_of(folder)[2]["state"] == state
+    assert epochs_of(folder) == before
+
+
+def test_two_trials_run_at_the_same_time(search, tmp_path):
+    assert search("n_trials=4", "n_jobs=2", "pruner=none", IMDBATTN_TEST_PAUSE="0.2").returncode == 0
+    lines = [line.split() for line in (tmp_path / "search" / "trained.log").read_text().splitlines()]
+    spans = [(float(begun), float(end)) for _, epoch, begun, end in lines if epoch == "4"]
+    assert sum(a < d and c < b for a, b in spans for c, d in spans) > len(spans)
+    assert all(sum(c <= a < d for c, d in spans) <= 2 for a, _ in spans)
+
+
+def test_failed_trials_are_named_and_avoided(search, tmp_path):
+    folder = tmp_path / "search"
+    done = search("space.model.layers=[1,2,4]", "n_trials=12", "pruner=none")  # four layers fail
+    assert done.returncode == 0, done.stderr
+    states = Counter(trial["state"] for trial in trials_of(folder))
+    assert states["finished"] == 12
+    assert 0 < states["failed"] < 12
+    for trial in trials_of(folder):
+        assert (trial["state"] == "failed") == (trial["settings"]["model.layers"] == 4)
+    assert done.stdout.count(": out of memory (see ") == states["failed"]
+
+
+def test_ten_failures_in_a_row_end_a_search(search, tmp_path):
+    done = search("space.optim.lr=[0.1,0.01]", "n_trials=3", "model.layers=4")
+    assert done.returncode == 2
+    assert done.stdout.count("out of memory") == 10
+    assert done.stderr.startswith("error: 10 trials in a row failed: correct their cause, then resume=search")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_search_says_how_to_resume_it(tmp_path, number):
+    folder = tmp_path / "search"
+    command = [sys.executable, "-m", "tests.stand_in", *WORDS, f"hydra.run.dir={folder}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "IMDBATTN_TEST_PAUSE": "0.3"}
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with started(command, cwd=tmp_path, env=environment, **pipe) as run:
+        wait_for(lambda: (folder / "trained.log").exists())
+        os.killpg(run.pid, number) if number == signal.SIGINT else run.send_signal(number)
+        output, _ = run.communicate(timeout=60)
+        wait_for(lambda: not processes_about(folder), 20)
+    assert run.returncode == 128 + number, output
+    assert "Traceback" not in output
+    assert output.splitlines()[-1] == "stopped; resume it with:  python -m imdbattn.search resume=search"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["n_trials=0"], "n_trials=0 must be greater than or equal to 1"),
+        (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
+        (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),
+        (["model.layers=1,2"], "model.layers=1,2 has several values: give several in the space only"),
+        (["optim.lr=-1"], "optim.lr=-1 must be greater than or equal to 0"),
+        (["test=true"], "test=true: the search decides this setting"),
+        (["debug=fast"], "debug runs have no results to search by"),
+        (["-m"], "a search starts its trials itself: omit -m"),
+        (["pruner=mean"], "pruner=mean must be 'median', 'hyperband' or 'none'"),
+        (["+search=residul"], "search=residul is not a choice: search=residual is the nearest"),
+        (["space={optim.lrr:[1,2]}"], "there is no setting optim.lrr; the nearest is optim.lr"),
+        (["space={optim.lr:{low:0.1,high:0.01}}"], "space: optim.lr: {'low': 0.1, 'high': 0.01} must be"),
+        (["space={optim.lr:{low:0,high:0.01,log:true}}"], "space: optim.lr: {"),
+        (["space={optim.lr:{low:0.1}}"], "space: optim.lr: {'low': 0.1} must be a list of plain values, or a range"),
+        (["space={optim.lr:{low:0.1,high:0.2,lgo:true}}"], "space: optim.lr: {"),
+        (["space={optim.lr:[}"], "space={optim.lr:[} cannot be read as a setting"),
+        (["space=3"], "space=3 must be a group, such as space.model.layers=[1,2,3]"),
+        (["space={optim.lr:0.1}"], "space: optim.lr: 0.1 must be a list of plain values, or a range such as"),
+        (["space={data.label_names:[[a,b],[c,d]]}"], "space: data.label_names: [['a', 'b'], ['c', 'd']] must be"),
+        (["space={model.layers:[3]}"], "space: model.layers has one value only: omit it there"),
+        (["space={optim.lr:{low:0.1,high:0.1}}"], "space: optim.lr has one value only"),
+        (["space={model.layers:[1,two]}"], "model.layers=two must be a valid integer"),
+        (["space={optim.lr:{low:-1.0,high:0.1}}"], "optim.lr=-1 must be greater than or equal to 0"),
+        (["space={seed:[1,2]}"], "seed: the search decides this setting"),
+        ([], "the space is empty: add +search=residual"),
+        (["resume=nowhere"], "resume=nowhere is not a folder of a search, it has no search.yaml"),
+        (["resume=."], "resume=. is not a folder of a search, it has no search.yaml"),
+    ],
+)
+def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words, message):
+    own = not words or words[0].startswith(("space", "resume=", "+search="))
+    done = shell("search", *["+search=residual"] * (not own), *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith(f"error: {message}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
