@@ -188,10 +188,13 @@ def has_plugin(name: str) -> bool:
 
 
 def refuse_missing_launchers(arguments: Collection[str]) -> None:
-    """Raises UserError for a launcher whose extra is not installed; Hydra's message does not name it."""
+    """Raises UserError for a launcher or sweeper that is not installed; Hydra's message does not name its package."""
     for launcher, extra in (("local", "joblib"), ("slurm", "submitit"), ("ray_cluster", "ray")):
         if f"hydra/launcher={launcher}" in arguments and not has_plugin(f"hydra_{extra}_launcher"):
             raise UserError(f"hydra/launcher={launcher} needs an extra: pip install 'imdbattn[{extra}]'")
+    if "hydra/sweeper=optuna" in arguments and not has_plugin("hydra_optuna_sweeper"):
+        way_out = "pip install 'imdbattn[search]', then pip install --no-deps hydra-optuna-sweeper==1.3.0"
+        raise UserError(f"hydra/sweeper=optuna is not installed: use imdbattn.search, or {way_out}")
 
 
 def refuse_unknown_keys(config_name: str, arguments: Sequence[str]) -> None:
