@@ -1,4 +1,4 @@
-"""A search prunes bad trials, survives failed ones and its own end, repeats itself, and scores the best alone on test."""
+"""A search prunes bad trials, survives failures and its own end, repeats itself, and scores only the best on test."""
 
 import json
 import os
