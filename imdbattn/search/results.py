@@ -60,7 +60,7 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
 
 
 def write_results(study: optuna.Study, command: str, test_accuracies: list[float], folder: Path) -> str:
-    """Writes the three files, and returns the content of search.md. command: trains the best settings."""
+    """Writes the three files, and returns the text of search.md. command: trains the best settings."""
     trials = study.get_trials()
     states = [STATES[one.state.name] for one in trials]
     done = sorted((one for one in trials if one.state.name == "COMPLETE"), key=lambda one: -one.values[0])
@@ -89,7 +89,7 @@ def write_results(study: optuna.Study, command: str, test_accuracies: list[float
     content = {"command": command, "test_accuracies": test_accuracies, "importance": importance, "trials": described}
     write_atomically(folder / "search.md", text)
     write_atomically(folder / "search.json", json.dumps(content, indent=2) + "\n")
-    return text
+    return "\n".join(line for line in lines if line != "```")
 
 
 def mean_and_spread(accuracies: list[float]) -> str:
