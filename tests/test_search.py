@@ -44,7 +44,7 @@ def epochs_of(folder: Path) -> dict[str, list[int]]:
     return epochs
 
 
-@pytest.mark.parametrize("pruner", ["median", "hyperband"])
+@pytest.mark.parametrize("pruner", ["median", pytest.param("hyperband", marks=pytest.mark.slow)])
 def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
     folder = tmp_path / "search"
     words = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
@@ -84,7 +84,7 @@ def test_the_seed_decides_the_trials(search, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_killed_search_resumes_without_losing_or_repeating_a_trial(search, tmp_path, n_jobs):
     """Killed twice, it has the trials of a search that was not: with one job at a time the very same."""
     folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
