@@ -16,6 +16,7 @@ from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Evaluate, Picture, Predict, Settings, validate
 from imdbattn.tasks.task import Predictor, task_of
+from imdbattn.tasks.trial import try_forward
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,9 @@ def score_run(cfg: Evaluate) -> dict[str, Any]:
         check_fingerprint(folder, split, corpus)
     precision = cfg.trainer.precision or settings.trainer.precision
     trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
-    trainer.test(module, task.loaders(settings, corpus, split), verbose=False)
+    data = task.loaders(settings, corpus, split)
+    try_forward(module, data, settings.model.name, split)
+    trainer.test(module, data, verbose=False)
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
     if trainer.is_global_zero:
         name = f"{split}-{corpus.fingerprints[split]}"
