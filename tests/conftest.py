@@ -35,6 +35,7 @@ COMMANDS = {
     "picture": schema.Picture,
     "compare": schema.Compare,
     "dashboard": schema.Dashboard,
+    "search": schema.Search,
 }
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
