@@ -25,7 +25,7 @@ def lightning() -> set[str]:
     return set(loaded(subprocess.run(words, capture_output=True, text=True, env=os.environ | TIMED).stderr))
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "compare", "picture", "dashboard"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "compare", "picture", "export", "dashboard"])
 def test_help_loads_nothing_slow(shell, command):
     done = shell(command, "--help", env=TIMED)
     assert done.returncode == 0

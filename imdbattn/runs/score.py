@@ -10,6 +10,7 @@ from typing import Any
 
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
+from imdbattn.export.folder import is_export, read_export
 from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings.keys import overlay
@@ -121,10 +122,12 @@ def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
 
 
 def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
-    """The best model of the run that `cfg` names, for new texts, and its folder. Raises UserError."""
+    """The best model of the run or of the export that `cfg` names, for new texts, and its folder. Raises UserError."""
     quiet()
     use_onednn()  # as in training, for the same bits
     keep_memory()
+    if cfg.run and is_export(cfg.run):
+        return read_export(cfg.run, cfg.trust), Path(cfg.run).expanduser()
     settings, checkpoint = open_settings(cfg)
     if (predictor := task_of(settings).predictor(settings, checkpoint)) is None:
         raise UserError(f"run={cfg.run} is a run of task={settings.task}, which cannot be applied to new texts")

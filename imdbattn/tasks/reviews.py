@@ -231,8 +231,8 @@ class ReviewTask(Task):
         return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove, batch_options(cfg))
 
 
-def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewModule:
-    """The module of a checkpoint, which needs the vectors, but no reviews. Raises UserError."""
+def load_classifier(cfg: Any, checkpoint: Path, glove: Glove, content: Any = None) -> ReviewModule:
+    """The module of a checkpoint, which needs the vectors, but no reviews. content: as for `load`. Raises UserError."""
 
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewModule:
         phrases = None
@@ -243,7 +243,7 @@ def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewModule:
         net = build_net(cfg.model, glove, len(labels), trained_words(weights, "net.embedding"), phrases)
         return make_learner(ReviewModule, cfg, net, {"vectors": glove.fingerprint, "labels": labels})
 
-    return load(checkpoint, module)
+    return load(checkpoint, module, content)
 
 
 TASK = ReviewTask()
