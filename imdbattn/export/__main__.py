@@ -20,8 +20,6 @@ def main(cfg: DictConfig) -> None:
     facts = write_export(predictor, settings.out, folder, **options)
     if facts:
         print("vectors of {words:,} of {of_words:,} words, {precision}".format_map(facts))
-        if facts["note"]:
-            print(facts["note"])
         print("{changed_labels} of {reviews} {split} reviews change their label".format_map(facts))
     print(f"exported: {settings.out}")
 

@@ -58,20 +58,12 @@ def to_program(predictor: Any) -> ExportedProgram:
     if not hasattr(predictor, "batch_options"):
         raise UserError("an encoder-decoder has no graph, because it writes step by step: set graph=false, onnx=false")
     graph = Graph(predictor.module.net).cpu().eval()
-    size, length = Dim("reviews", min=1), Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
+    reviews, positions = Dim("reviews", min=1), Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
     inputs = example(predictor, 3, 5)
-    shapes = ({0: size, 1: length}, {0: size}, {0: size, 1: length})[: len(inputs)]
+    shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions} if len(inputs) > 2 else None)
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            program = torch.export.export(
-                graph,
-                inputs,
-                dynamic_shapes={
-                    "tokens_BT": shapes[0],
-                    "lengths_B": shapes[1],
-                    "before_BTW": shapes[2] if len(shapes) > 2 else None,
-                },
-            )
+            program = torch.export.export(graph, inputs, dynamic_shapes=shapes[: len(inputs)])
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"model={predictor.cfg.model.name} cannot be exported as a graph: {reason}") from error

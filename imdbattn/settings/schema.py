@@ -536,7 +536,7 @@ class Predict(Group):
 
 class Export(Group):
     run: Text | None
-    out: Text | None
+    out: str = ""
     vectors: Literal["training", "all"]
     precision: Literal["auto", "float32"]
     graph: bool
@@ -545,7 +545,7 @@ class Export(Group):
     data: LocalData
 
     def check(self) -> None:
-        if self.out is None:
+        if not self.out:
             raise UserError("out=<folder to write> is needed, such as out=my_model")
 
 
