@@ -63,7 +63,7 @@ def to_program(predictor: Any) -> ExportedProgram:
     shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions} if len(inputs) > 2 else None)
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            program = torch.export.export(graph, inputs, dynamic_shapes=shapes[: len(inputs)])
+            program = torch.export.export(graph, inputs, dynamic_shapes=shapes[: len(inputs)], strict=True)
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"model={predictor.cfg.model.name} cannot be exported as a graph: {reason}") from error
@@ -81,13 +81,25 @@ def to_onnx(predictor: Any, path: Path) -> None:
         raise UserError("onnx=true needs an extra: pip install 'imdbattn[onnx]'") from error
     names = ["tokens_BT", "lengths_B", "before_BTW"][: 3 if predictor.batch_options["before"] else 2]
     with warnings.catch_warnings(action="ignore"):
-        torch.onnx.export(program, (), path, input_names=names, output_names=["logits_BC"], external_data=False)
+        program = program.run_decompositions({torch.ops.aten.searchsorted.Tensor: search})  # which ONNX does not have
+        options: Any = {"external_data": False, "verbose": False}
+        torch.onnx.export(program, (), path, input_names=names, output_names=["logits_BC"], **options)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run(*inputs: Tensor) -> Tensor:
         return torch.from_numpy(session.run(None, dict(zip(names, (x.numpy() for x in inputs), strict=True)))[0])
 
     check(predictor, run, "ONNX")
+
+
+def search(keys_P: Tensor, values: Tensor, **_: Any) -> Tensor:
+    """torch.searchsorted by halving, for int64: how many keys, which ascend, are below each value."""
+    below = torch.zeros_like(values)
+    for power in reversed(range(len(keys_P).bit_length())):
+        more = below + 2**power
+        fits = (more <= len(keys_P)) & (keys_P[(more - 1).clamp(max=len(keys_P) - 1)] < values)
+        below = torch.where(fits, more, below)
+    return below
 
 
 def check(predictor: Any, graph: Callable[..., Tensor], what: str) -> None:

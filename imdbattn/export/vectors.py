@@ -57,7 +57,7 @@ def smaller(
 
 def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Tensor | None:
     """Ids of the words of the training reviews, ascending; None if these are not available, or not the run's."""
-    trained_K = trained_words(predictor.module.net.state_dict(), "embedding")  # type: ignore[operator,union-attr]
+    trained_K = trained_words(predictor.module.net.state_dict(), "embedding")
     if trained_K is not None:
         return trained_K
     try:
@@ -81,9 +81,7 @@ def held_out(run_folder: Path) -> tuple[str | None, list[str]]:
                 return split, read_texts(regular_file(file))
             except (OSError, ValueError, KeyError) as error:  # pyarrow's are subclasses
                 reason = " ".join(str(error).split())[:200]
-                raise UserError(
-                    f"{file} cannot be read ({reason}): restore it, or delete it to export without"
-                ) from error
+                raise UserError(f"{file} cannot be read ({reason}): restore or delete it") from error
     return None, []
 
 
@@ -108,7 +106,7 @@ def with_vectors(
 
 
 def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
-    """Keys of phrases (nn/beyond/phrases.phrase_keys) with the places in `rows_K` as ids. rows: number of ids before."""
+    """Keys of phrases (nn/beyond/phrases) with the places in `rows_K` as ids. rows: number of ids before."""
     place_V = torch.zeros(rows, dtype=torch.int64)
     place_V[rows_K] = torch.arange(len(rows_K))
     new_P, factor = torch.zeros_like(keys_P), 1
