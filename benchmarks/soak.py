@@ -127,18 +127,18 @@ def stay(folder: Path, minutes: float) -> None:
     import logging
 
     from imdbattn.runs.fit import fit
-    from imdbattn.tasks.reviews import ReviewModule
+    from imdbattn.tasks.reviews import ReviewClassifier
 
     logging.disable(logging.WARNING)
     end, jobs, stop_at = time.monotonic() + 60 * minutes, 0, -1
-    train, draw = ReviewModule.training_step, random.Random(0)
+    train, draw = ReviewClassifier.training_step, random.Random(0)
 
     def training_step(self, batch, batch_idx):
         if self.trainer.global_step == stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
         return train(self, batch, batch_idx)
 
-    ReviewModule.training_step = training_step  # type: ignore[method-assign]
+    ReviewClassifier.training_step = training_step  # type: ignore[method-assign]
     while time.monotonic() < end:
         model, run = draw.choice(("mean", "residual_pe", "residual_cls")), folder / f"stay-{jobs}"
         cfg = settings(*SMALL, f"model={model}", "logger=csv", "pictures=true")

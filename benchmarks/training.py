@@ -20,7 +20,7 @@ from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.schema import Settings
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.reviews import TASK, ReviewModule
+from imdbattn.tasks.reviews import TASK, ReviewClassifier
 
 REVIEWS = 1200
 
@@ -52,7 +52,7 @@ class Ours:
     def __init__(self, corpus: ReviewCorpus, *overrides: str):
         self.cfg, self.corpus = settings(*overrides), corpus
 
-    def build(self, *callbacks: Callback) -> tuple[Trainer, ReviewModule, BatchData]:
+    def build(self, *callbacks: Callback) -> tuple[Trainer, ReviewClassifier, BatchData]:
         """A trainer of one epoch, an untrained module, and the data."""
         trainer = build_trainer(self.cfg.trainer, callbacks, enable_checkpointing=False, max_epochs=1)
         return trainer, TASK.new(self.cfg, self.corpus), TASK.loaders(self.cfg, self.corpus)

@@ -1,3 +1,50 @@
-"""imdbattn: a ladder of attention models over GloVe-embedded IMDB reviews."""
+"""imdbattn: a ladder of attention models over GloVe-embedded IMDB reviews.
+
+The names in `__all__` are the Python API. Each is imported when it is first used: `import imdbattn` loads no torch.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from imdbattn.api.comparison import compare as compare
+    from imdbattn.api.model import Model as Model
+    from imdbattn.api.model import load as load
+    from imdbattn.api.training import train as train
+    from imdbattn.errors import UserError as UserError
+    from imdbattn.tasks.reviews import ReviewClassifier as ReviewClassifier
 
 __version__ = "0.1.0"
+__all__ = ["Model", "ReviewClassifier", "UserError", "__version__", "compare", "load", "train"]
+
+_MODULES = {
+    "Model": "imdbattn.api.model",
+    "ReviewClassifier": "imdbattn.tasks.reviews",
+    "UserError": "imdbattn.errors",
+    "compare": "imdbattn.api.comparison",
+    "load": "imdbattn.api.model",
+    "train": "imdbattn.api.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'imdbattn' has no attribute '{name}'")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps `train` and `compare` functions when a program also imports the commands, modules of the same names."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

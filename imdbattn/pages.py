@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from imdbattn.settings.safety import PAGE_POLICY
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from rich.console import Console
 
 
 def style(axes: Axes) -> None:
@@ -45,6 +48,22 @@ def svg(figure: Figure) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "imdbattn", "svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
+
+
+def terminal(**options: Any) -> Console:
+    """Where reports are printed, which quote run folders and reviews. options: of rich.console.Console."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, **options)
+
+
+def printed(show: Callable[[Console], None]) -> str:
+    """What `show` prints as text, with the colours of a terminal if standard output is one."""
+    console = terminal(
+        file=io.StringIO(), force_terminal=sys.stdout.isatty(), width=None if sys.stdout.isatty() else 100
+    )
+    show(console)
+    return console.file.getvalue().rstrip("\n")  # type: ignore[attr-defined]
 
 
 def render(template: Path, **values: Any) -> str:

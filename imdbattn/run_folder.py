@@ -96,9 +96,9 @@ def link_texts(texts: Path, path: Path) -> None:
 
 
 def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> "tuple[Settings, Path]":
-    """Settings and best checkpoint of a run folder. Raises UserError if a file is missing, damaged or not trusted.
+    """Settings and best checkpoint of a run folder, or of the run folder that holds the given checkpoint.
 
-    trust, own: see `refuse_untrusted`.
+    trust, own: see `refuse_untrusted`. Raises UserError if a file is missing, damaged or not trusted.
     """
 
     from imdbattn.settings.schema import read_run  # pydantic, for which `--help` does not wait
@@ -106,9 +106,16 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
     if not run:
         raise UserError("run=<run folder> is needed: the path that training printed at its end")
     folder = Path(run).expanduser()
-    if not os.path.isdir(folder):  # Path.is_dir raises for names that are too long
+    checkpoint = folder / "checkpoints" / "best.ckpt"
+    if run.endswith(".ckpt") and os.path.isfile(folder):  # Path.is_file raises for names that are too long
+        folder, checkpoint = (file := folder.absolute()).parents[1], file
+        if file.parent.name != "checkpoints":
+            raise UserError(
+                f"run={run} is a checkpoint outside of its run folder: give <run folder>/checkpoints/{file.name}"
+            )
+    elif not os.path.isdir(folder):
         raise UserError(f"run={run} is not a folder: give the path that training printed")
-    config, checkpoint = folder / "config.yaml", folder / "checkpoints" / "best.ckpt"
+    config = folder / "config.yaml"
     for file in (config, checkpoint):
         if not file.exists():
             raise UserError(

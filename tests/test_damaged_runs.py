@@ -19,7 +19,7 @@ from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.settings.schema import Settings
-from imdbattn.tasks.reviews import ReviewModule
+from imdbattn.tasks.reviews import ReviewClassifier
 
 from .commands import label_texts
 from .test_nothing_is_lost import contents
@@ -31,7 +31,7 @@ def half(small, settings, tmp_path_factory) -> tuple[Settings, Path]:
     """Settings and folder of a run that was stopped in its second epoch."""
     cfg, folder = settings(*small, "model=residual", "trainer.max_epochs=3"), tmp_path_factory.mktemp("half")
     with pytest.MonkeyPatch.context() as patch:
-        stops(patch, ReviewModule)(20, signal.SIGTERM)
+        stops(patch, ReviewClassifier)(20, signal.SIGTERM)
         with pytest.raises(SystemExit):
             fit(cfg, folder)
     return cfg, folder

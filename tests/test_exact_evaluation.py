@@ -16,7 +16,7 @@ import json, sys
 import torch
 from imdbattn.data.sampling import Batches, EvalBatches
 from imdbattn.data.ragged import ragged
-from imdbattn.tasks.reviews import ReviewModule
+from imdbattn.tasks.reviews import ReviewClassifier
 import lightning as L
 from torch.utils.data import DataLoader
 
@@ -36,7 +36,7 @@ class Data(L.LightningDataModule):
         return DataLoader(batches, sampler=EvalBatches(batches.lengths_N(), 8, rank, ranks), batch_size=None)
 
 SIZE, PROCESSES = int(sys.argv[1]), int(sys.argv[2])
-module = ReviewModule(Parrot(), torch.optim.SGD, {"vectors": ""})
+module = ReviewClassifier(Parrot(), torch.optim.SGD, {"vectors": ""})
 trainer = L.Trainer(accelerator="cpu", devices=PROCESSES, strategy="ddp" if PROCESSES > 1 else "auto", logger=False,
                     enable_progress_bar=False, enable_checkpointing=False, use_distributed_sampler=False)
 trainer.test(module, Data(), verbose=False)
@@ -84,12 +84,12 @@ def test_25001_reviews_on_four_processes(tmp_path):
 def test_a_review_scored_twice_is_noticed(tmp_path):
     import torch
 
-    from imdbattn.tasks.reviews import ReviewModule
+    from imdbattn.tasks.reviews import ReviewClassifier
 
     class Trainer:
         world_size = 1
 
-    module = ReviewModule(torch.nn.Linear(1, 1), torch.optim.SGD, {"vectors": ""})
+    module = ReviewClassifier(torch.nn.Linear(1, 1), torch.optim.SGD, {"vectors": ""})
     module._trainer = Trainer()
     row = (torch.tensor([3]), torch.tensor([0]), torch.tensor([5]), torch.zeros(1, 2))
     module.outputs = [row, row]

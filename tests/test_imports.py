@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "comparison": BASE,
     "export": {"tasks", "nn", "data", *BASE},
     "runs": {"tasks", "tracking", "explain", "export", *BASE},
+    "api": {"runs", "export", "comparison", "tasks", "explain", "data", *BASE},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
 }
 COMMANDS = {"train", "evaluate", "predict", "compare", "picture", "dashboard", "__main__"}  # may import anything

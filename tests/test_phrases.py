@@ -32,7 +32,7 @@ from imdbattn.nn.beyond.phrases import (
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import open_settings, score_run
 from imdbattn.settings import schema
-from imdbattn.tasks.reviews import TASK, ReviewModule, load_classifier, phrases_of
+from imdbattn.tasks.reviews import TASK, ReviewClassifier, load_classifier, phrases_of
 
 from .commands import label_texts
 from .nets import WORDS, learner, net, reviews
@@ -312,7 +312,7 @@ def test_no_label_of_a_fold_is_in_its_ratios_whatever_the_reviews(texts, fold, c
 # --- whose ratios a review is read with -------------------------------------------------------------------------------
 
 
-def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewModule:
+def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewClassifier:
     """The rung over the phrases of these training reviews, its weights always the same ones, and nothing drawn."""
     cfg = settings(f"model={rung}", "model.embedding.mixout=0")
     model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
@@ -321,7 +321,7 @@ def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewMod
     return learner(cfg, model, classes, folds_N)
 
 
-def trained_on(module: ReviewModule, batch: Batch) -> Tensor:
+def trained_on(module: ReviewClassifier, batch: Batch) -> Tensor:
     """The logits of a training step."""
     logits = []
     module._trainer = SimpleNamespace(world_size=1)

@@ -22,7 +22,7 @@ from imdbattn.runs import checkpoint, signals
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.settings.schema import Settings
-from imdbattn.tasks.reviews import ReviewModule
+from imdbattn.tasks.reviews import ReviewClassifier
 
 from .commands import changed
 from .processes import started, wait_for
@@ -77,7 +77,7 @@ def stops(monkeypatch, kind):
 
 @pytest.fixture
 def stopping(monkeypatch):
-    return stops(monkeypatch, ReviewModule)
+    return stops(monkeypatch, ReviewClassifier)
 
 
 @pytest.fixture(scope="module")
@@ -219,14 +219,14 @@ def test_minutes_between_two_saves_are_minutes(whole, stopping, monkeypatch, tmp
     """Of steps that take ten seconds each, the seventh of an epoch is the first that ends more than a minute later."""
     cfg, _ = whole()
     stopping(STEPS + 10)
-    clock, train = SimpleNamespace(seconds=0), ReviewModule.training_step
+    clock, train = SimpleNamespace(seconds=0), ReviewClassifier.training_step
     monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
 
     def training_step(self, *arguments):
         clock.seconds += 10
         return train(self, *arguments)
 
-    monkeypatch.setattr(ReviewModule, "training_step", training_step)
+    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
     with pytest.raises(RuntimeError):
         fit(changed(cfg, {"save_minutes": 1}), tmp_path)
     assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == STEPS + 7
@@ -235,7 +235,7 @@ def test_minutes_between_two_saves_are_minutes(whole, stopping, monkeypatch, tmp
 def test_a_second_signal_ends_it_at_once(whole, monkeypatch, tmp_path):
     """The step that it comes in is not finished, and nothing is saved: the last checkpoint is the epoch's first."""
     cfg, reference = whole()
-    train = ReviewModule.training_step
+    train = ReviewClassifier.training_step
 
     def training_step(self, *arguments):
         if self.trainer.global_step == STEPS + 5:
@@ -244,7 +244,7 @@ def test_a_second_signal_ends_it_at_once(whole, monkeypatch, tmp_path):
         return train(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ReviewModule, "training_step", training_step)
+        patch.setattr(ReviewClassifier, "training_step", training_step)
         with pytest.raises(SystemExit) as stopped:
             fit(cfg, tmp_path)
     assert stopped.value.code == 128 + signal.SIGTERM
@@ -416,7 +416,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_rate_and_rows(who
     lines[1] = lines[-2]  # its text stands in test, too, so it is dropped: the rows are not the places in the split
     (tmp_path / "double.csv").write_text("\n".join(lines))
     cfg = changed(cfg, {"data.path": str(tmp_path / "double.csv")})
-    train, seen = ReviewModule.training_step, []
+    train, seen = ReviewClassifier.training_step, []
 
     def training_step(self, batch, batch_idx):
         loss = train(self, batch, batch_idx)
@@ -425,7 +425,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_rate_and_rows(who
             return loss * value
         return loss
 
-    monkeypatch.setattr(ReviewModule, "training_step", training_step)
+    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
     with pytest.raises(UserError, match=rf"the loss is {value} in step 31 \(epoch 3, learning rate 0\.000") as error:
         fit(cfg, tmp_path / "run")
     assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
@@ -445,7 +445,7 @@ def test_weights_that_are_not_finite_are_never_kept(whole, monkeypatch, tmp_path
         if self.trainer.global_step == step:
             next(self.parameters()).grad[:] = float("nan")
 
-    monkeypatch.setattr(ReviewModule, "on_before_optimizer_step", spoil)
+    monkeypatch.setattr(ReviewClassifier, "on_before_optimizer_step", spoil)
     cfg = changed(cfg, {"trainer.gradient_clip_val": None, "save_minutes": 0 if kept else None})
     with pytest.raises(UserError, match=f"weights are not finite after step {step + 1}"):
         fit(cfg, tmp_path)
@@ -467,14 +467,14 @@ def test_a_signal_outside_of_training_ends_the_run_too(whole, monkeypatch, tmp_p
     for module in (checkpoint, signals):
         monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
-        hook = getattr(ReviewModule, place)
+        hook = getattr(ReviewClassifier, place)
 
         def then(self, *arguments):
             if place == "on_train_end" or self.trainer.state.fn != "fit":
                 os.kill(os.getpid(), how)
             return hook(self, *arguments)
 
-        patch.setattr(ReviewModule, place, then)
+        patch.setattr(ReviewClassifier, place, then)
         with pytest.raises(SystemExit) as stopped:
             fit(cfg, tmp_path)
     assert stopped.value.code == 128 + how

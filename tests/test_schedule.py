@@ -8,7 +8,7 @@ import torch
 
 from imdbattn.data.ragged import Batch
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.reviews import ReviewModule, Scores
+from imdbattn.tasks.reviews import ReviewClassifier, Scores
 
 # Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 + cos(k pi / 6)) / 2.
 SHARES = {
@@ -27,7 +27,7 @@ def test_every_review_weighs_the_same_in_the_loss_that_is_trained_on(smoothing):
     logits_BC = torch.tensor([[1 / 2, 1 / 2], [7 / 8, 1 / 8]]).log()
     labels_B = rows_B = lengths_B = torch.tensor([0, 1])
     batch = Batch(rows_B[:, None], rows_B[:, None], lengths_B, labels_B, rows_B, rows_B[:, None, None], 2)
-    module = ReviewModule(lambda *_: logits_BC, torch.optim.SGD, {}, label_smoothing=smoothing)
+    module = ReviewClassifier(lambda *_: logits_BC, torch.optim.SGD, {}, label_smoothing=smoothing)
     module._trainer = SimpleNamespace(world_size=1)
     own, other = (math.log(2) + math.log(8)) / 2, (math.log(2) + math.log(8 / 7)) / 2
     expected = (1 - smoothing / 2) * own + smoothing / 2 * other
@@ -39,13 +39,13 @@ def test_every_review_weighs_the_same_in_the_loss_that_is_trained_on(smoothing):
 @pytest.mark.parametrize(("decay", "warmup"), SHARES)
 def test_each_step_has_the_learning_rate_of_the_table(small, settings, monkeypatch, tmp_path, decay, warmup):
     """Over two epochs of four steps, for the weights and for the vectors, which have a learning rate of their own."""
-    rates, train = [], ReviewModule.training_step
+    rates, train = [], ReviewClassifier.training_step
 
     def training_step(self, *arguments):
         rates.append([group["lr"] for group in self.trainer.optimizers[0].param_groups])
         return train(self, *arguments)
 
-    monkeypatch.setattr(ReviewModule, "training_step", training_step)
+    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
     words = ["trainer.max_epochs=2", "trainer.limit_train_batches=4", "optim.lr=0.004", "embedding_lr=0.5"]
     fit(settings(*small, "model=tuned_mean", *words, f"warmup={warmup}", f"decay={decay}"), tmp_path)
     expected = [[0.004 * share, 0.5 * share] for share in SHARES[decay, warmup]]

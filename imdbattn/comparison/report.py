@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 
 from imdbattn.comparison.figures import FIGURES, VERDICTS, figures, level, one_of, signed
 from imdbattn.files import make_folder, write_atomically, writing_into
-from imdbattn.pages import png, render, svg
+from imdbattn.pages import png, render, svg, terminal
 from imdbattn.settings.safety import visible
 
 Table = list[list[str]]
@@ -149,9 +149,9 @@ def without_nan(value: Any) -> Any:
 # --- terminal --------------------------------------------------------------------------------------------------------
 
 
-def print_terminal(*comparisons: dict[str, Any]) -> None:
+def print_terminal(*comparisons: dict[str, Any], console: Console | None = None) -> None:
     """Prints each comparison, then the skipped runs."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = console or terminal()
     comparisons = each(list(comparisons), lambda value: visible(value) if isinstance(value, str) else value)
     for comparison in comparisons:
         if len(comparisons) > 1:

@@ -5,8 +5,8 @@ Shape suffixes: H heads, Q queries, K keys, T output symbols, S source symbols.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -57,12 +57,20 @@ def entropy(weights: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """output: the label, or the written text. probability: of the output. model: its name."""
+    """output: the label, or the written text. probability: of the output. model: its name.
+
+    probabilities: of each class, by its name; empty for a written text.
+    """
 
     text: str
     output: str
     probability: float
-    model: str
+    model: str = field(repr=False)
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return self.output
 
     @property
     def heading(self) -> str:
@@ -81,8 +89,8 @@ class LabelledReview(Result):
     The shares sum to 1, or to less if <cls> keeps a part of itself. Empty unless an explanation was requested.
     """
 
-    words: Sequence[tuple[int, int, float]] = ()
-    attention: AttentionWeights | None = None
+    words: Sequence[tuple[int, int, float]] = field(default=(), repr=False)
+    attention: AttentionWeights | None = field(default=None, repr=False)
 
     def facts(self) -> dict[str, str]:
         largest = ", ".join(f"{word} {percent(share)}" for word, share in self.top())
@@ -129,7 +137,7 @@ class WrittenSequence(Result):
 
     source: list[str]
     written: list[str]
-    weights_TS: np.ndarray | None = None
+    weights_TS: np.ndarray | None = field(default=None, repr=False)
     unknown: Sequence[str] = ()
     reference: str | None = None
 

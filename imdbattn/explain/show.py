@@ -7,22 +7,25 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from imdbattn.explain.figures import attention_png
 from imdbattn.explain.reading import LabelledReview, Reading, WrittenSequence
 from imdbattn.files import write_atomically
-from imdbattn.pages import render
+from imdbattn.pages import render, terminal
 from imdbattn.settings.safety import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DETAILED = 5  # reviews of a page with all layers and a figure, each of which takes most of a second and up to 1 MB
 
 
-def print_readings(readings: Sequence[Reading]) -> None:
+def print_readings(readings: Sequence[Reading], console: Console | None = None) -> None:
     """Results with their facts; the words of reviews are shaded by their share, sequences have their alignment."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = console or terminal()
     for reading in readings:
         console.print(Text(printable(reading.heading), style="bold"))
         if isinstance(reading, LabelledReview):
@@ -61,11 +64,11 @@ def write_page(readings: Sequence[Reading], path: Path, images: Iterable[bytes |
     return path
 
 
-def page(readings: Sequence[Reading], images: Iterable[bytes | None]) -> str:
-    """One HTML page of at least one reading. images: PNG of each reading, or None."""
+def page(readings: Sequence[Reading], images: Iterable[bytes | None], template: str = "page") -> str:
+    """One HTML page of at least one reading. images: PNG of each, or None. template: or "fragment", of a page."""
     encoded = [image and base64.b64encode(image).decode() for image in images]
     return render(
-        Path(__file__).with_name("page.html.jinja"),
+        Path(__file__).with_name(f"{template}.html.jinja"),
         readings=list(zip(readings, encoded, strict=True)),
         detailed=DETAILED,
         log=math.log,

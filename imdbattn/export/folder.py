@@ -1,6 +1,6 @@
 """Writes a trained model as a folder that needs no wheel, cache or network, and reads it.
 
-model.safetensors  config.json  tokenizer.json  README.md, and on request model.pt2 and model.onnx
+model.safetensors  config.json  tokenizer.json  metrics.json  README.md, and on request model.pt2 and model.onnx
 """
 
 import hashlib
@@ -35,7 +35,8 @@ from imdbattn.tasks.task import Predictor
 
 KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
-PROGRAM, ONNX = "model.pt2", "model.onnx"
+METRICS, PROGRAM, ONNX = "metrics.json", "model.pt2", "model.onnx"
+FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD)  # what others need; a graph is for other programs
 WAY_OUT = "export the model again, or copy its whole folder again"
 OTHER_FOLDER = "choose another folder"
 
@@ -69,7 +70,7 @@ def write_export(
     check_out(out)
     if is_export(run_folder):
         return copy_export(run_folder, out, vectors)
-    metrics = read_json(run_folder / "metrics.json", "finish the run, imdbattn.train resume=...")
+    metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
     facts: dict[str, Any] = {}
     if predictor.cfg.task == "reviews":
         predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
@@ -89,8 +90,8 @@ def write_export(
             if onnx:
                 to_onnx(predictor, folder / ONNX)
         settings = portable(predictor.cfg.model_dump())
-        parts = {"settings": settings, "facts": facts_of(predictor), "export": facts, "metrics": metrics}
-        write_config(folder, parts)
+        write_json(folder / METRICS, metrics)
+        write_config(folder, {"settings": settings, "facts": facts_of(predictor), "export": facts})
         write_atomically(folder / CARD, card(predictor, metrics, facts))
     return facts
 
@@ -102,7 +103,7 @@ def check_out(out: Path) -> None:
     is_ours = False
     with suppress(UserError):
         is_ours = CONFIG in files and read_json(out / CONFIG).get("model_type") == KIND
-    if others := files - ({CONFIG, WEIGHTS, WORDS, CARD, PROGRAM, ONNX} if is_ours else set()):
+    if others := files - ({*FILES, PROGRAM, ONNX} if is_ours else set()):
         raise UserError(f"{out} holds {min(others)}, which is not part of an exported model: {OTHER_FOLDER}")
 
 
@@ -204,7 +205,7 @@ def read_export(folder: Path | str, trust: Any = None) -> Predictor:
     folder = Path(folder).expanduser()
     config, file = read_config(folder), folder / CONFIG
     cfg = check_run(plain_settings(config.get("settings"), file), file, trust)
-    for name in (WEIGHTS, *([WORDS] if cfg.task == "reviews" else [])):
+    for name in (WEIGHTS, METRICS, *([WORDS] if cfg.task == "reviews" else [])):
         try:
             if sha256_of(regular_file(folder / name)) != config["files"][name]:
                 raise ValueError("it has changed since it was written")

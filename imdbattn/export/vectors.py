@@ -3,6 +3,7 @@
 Shape suffixes: V rows of the vectors of the run, K rows that are kept, P phrases.
 """
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -95,6 +96,7 @@ def with_vectors(
     """The same weights with the vectors of these words only, rounded. words_K: their ids, ascending; None for all."""
     net: Any = predictor.module.net
     tensors, words, vectors_KD = net.state_dict(), predictor.glove.words, net.embedding.vectors_VD
+    facts = facts_of(predictor)
     if words_K is not None:
         rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
         words, vectors_KD = [words[row - FIRST_WORD] for row in words_K.tolist()], vectors_KD[rows_K]
@@ -102,7 +104,9 @@ def with_vectors(
             tensors[SLOTS] = tensors[SLOTS][rows_K]
         if PHRASES in tensors:
             tensors[PHRASES] = renumbered(tensors[PHRASES], rows_K, len(net.embedding.vectors_VD))
-    return build(predictor.cfg, Path(), tensors, facts_of(predictor), vectors_KD.to(dtype).float(), words)
+        # Ids of the cache are not those of these words.
+        facts["vectors"] = hashlib.sha256("\n".join([facts["vectors"], *words]).encode()).hexdigest()[:16]
+    return build(predictor.cfg, Path(), tensors, facts, vectors_KD.to(dtype).float(), words)
 
 
 def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
@@ -129,4 +133,6 @@ def build(
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)  # the actual mean and standard deviation are among the weights
     glove = Glove(file.parent, facts["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
     vars(glove)["words"] = words  # not from a file
-    return ReviewPredictor(cfg, load_classifier(cfg, file, glove, content), glove, batch_options(cfg))
+    module = load_classifier(cfg, file, glove, content)
+    vars(module)["glove"] = glove  # for reviews that it will be scored on (ReviewTask.prepare)
+    return ReviewPredictor(cfg, module, glove, batch_options(cfg))

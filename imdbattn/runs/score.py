@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Evaluate, Export, Picture, Predict, Settings, validate
+from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor, task_of
 
 log = logging.getLogger(__name__)
@@ -78,18 +80,26 @@ def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
     return validate(changed, extra="allow")
 
 
-def score_run(cfg: Evaluate) -> dict[str, Any]:
-    """Scores a finished run's best checkpoint on a split of its own or of other data.
+@dataclass(frozen=True)
+class Evaluation:
+    """A model's result on a split. metrics: as in metrics.json. scores: of its items. rows: theirs in the source."""
 
-    Writes the result into evaluations/ of the run folder, and returns it. Raises UserError for wrong input, or if the
+    metrics: dict[str, Any]
+    scores: Any
+    rows: Any
+    name: str  # of the split, its fingerprint and the changed settings
+    writes: bool  # in one process of several
+
+
+def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path) -> Evaluation:
+    """Scores a module on a split of its own or of other data. Writes nothing.
+
+    settings: of the run in `folder`, with the `data` settings of `cfg`. Raises UserError for wrong input, or if the
     run's data have changed.
     """
-    quiet()
-    settings, checkpoint = open_settings(cfg)
-    task, folder, split = task_of(settings), checkpoint.parents[1], cfg.split
+    task, split = task_of(settings), cfg.split
     changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
-    module = task.load(settings, checkpoint)
     corpus = task.prepare(settings.data, module, uncut=other_data)
     if split not in corpus.splits:
         raise UserError(f"split={split} does not exist: choose one of {', '.join(corpus.splits)}")
@@ -100,13 +110,29 @@ def score_run(cfg: Evaluate) -> dict[str, Any]:
     trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
     trainer.test(module, task.loaders(settings, corpus, split), verbose=False)
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
-    if trainer.is_global_zero:
-        name = f"{split}-{corpus.fingerprints[split]}"
-        if changed:
-            name += "-" + hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
-        write_json(folder / "evaluations" / f"{name}.json", metrics)
-        write_predictions(folder / "evaluations" / f"{name}.parquet", module.scores, corpus.splits[split].rows)
-    return metrics
+    name = f"{split}-{corpus.fingerprints[split]}"
+    if changed:
+        name += "-" + hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
+    return Evaluation(metrics, module.scores, corpus.splits[split].rows, name, trainer.is_global_zero)
+
+
+def score_run(cfg: Evaluate) -> dict[str, Any]:
+    """Scores a finished run's best checkpoint, or an exported model, as `evaluate` does.
+
+    Writes the result into evaluations/ of the run folder, and returns it. Raises UserError.
+    """
+    quiet()
+    if cfg.run and is_export(cfg.run):
+        predictor, folder = read_export(cfg.run, cfg.trust), Path(cfg.run).expanduser()
+        settings, module = with_changes(predictor.cfg, cfg.data.model_dump()), predictor.module
+    else:
+        settings, checkpoint = open_settings(cfg)
+        folder, module = checkpoint.parents[1], task_of(settings).load(settings, checkpoint)
+    result = evaluate(cfg, settings, module, folder)
+    if result.writes:
+        write_json(folder / "evaluations" / f"{result.name}.json", result.metrics)
+        write_predictions(folder / "evaluations" / f"{result.name}.parquet", result.scores, result.rows)
+    return result.metrics
 
 
 def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
@@ -34,6 +35,7 @@ from imdbattn.settings.safety import refuse_credentials, visible
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of this process on its machine
 PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the process of ours that started this one
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
+PATHS = ("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")  # of imdbattn.train
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
 ALIASES = {  # names of settings in other programs -> the last part of their key here
     "learning_rate": "lr",
@@ -116,10 +118,11 @@ def print_error(reason: object) -> None:
 
 
 def plain_dict(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved config as nested dicts.
+    """The resolved config as nested dicts, without `hydra`.
 
     Raises UserError for a missing value, a broken interpolation, or a setting that looks like a credential.
     """
+    cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
     try:
         settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     except Exception as error:
@@ -128,12 +131,30 @@ def plain_dict(cfg: DictConfig) -> dict[str, Any]:
     return settings
 
 
+def composed(config_name: str, overrides: Sequence[str] = (), paths: Sequence[str] = ()) -> DictConfig:
+    """The config of a command with its settings in Python instead of sys.argv; `hydra` is a part of it.
+
+    paths: see `command`. Raises UserError where the command prints one.
+    """
+    words = [quote(word, paths) for word in overrides]
+    refuse_credentials({name.lstrip("+~"): value for name, _, value in (word.partition("=") for word in words)})
+    refuse_unknown_keys(config_name, words)
+    outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a caller that uses Hydra itself
+    try:
+        with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            return hydra.compose(config_name, words, return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise UserError(explain(error, config_name, words)) from error
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
 # --- resolvers for conf/; the job itself reports what is invalid ------------------------------------------------------
 
 
 def digest_of_root(*, _root_: DictConfig) -> str:
     try:
-        return digest(plain_dict(OmegaConf.masked_copy(_root_, [str(key) for key in _root_ if key != "hydra"])))
+        return digest(plain_dict(_root_))
     except UserError:
         return "invalid"
 

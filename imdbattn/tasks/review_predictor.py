@@ -38,8 +38,9 @@ class ReviewPredictor(Predictor):
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
 
     def warnings(self) -> list[str]:
-        lines = f"{self.empty} of {self.texts} reviews have no words; they are labelled anyway"
-        return [lines] if self.empty else []
+        lines = [f"{self.empty} of {self.texts} reviews have no words; they are labelled anyway"] if self.empty else []
+        self.texts = self.empty = 0
+        return lines
 
     def batches(self, texts: Sequence[str], multiple: int = 1) -> Batches:
         ids, offsets = map(torch.from_numpy, self.tokenizer.encode_flat(texts))
@@ -91,7 +92,12 @@ class ReviewPredictor(Predictor):
 
     def result(self, text: str, probability_C: Tensor, **explanation: Any) -> LabelledReview:
         probability, label = probability_C.max(0)
-        output = self.module.hparams["labels"][int(label)]
+        labels = self.module.hparams["labels"]
         return LabelledReview(
-            text=text, output=output, probability=probability.item(), model=self.cfg.model.name, **explanation
+            text=text,
+            output=labels[int(label)],
+            probability=probability.item(),
+            model=self.cfg.model.name,
+            probabilities=dict(zip(labels, probability_C.tolist(), strict=True)),
+            **explanation,
         )

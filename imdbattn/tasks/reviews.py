@@ -3,6 +3,7 @@
 Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words whose vectors are trained.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,7 @@ from imdbattn.explain.show import write_attention
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.vectors import Embedding
-from imdbattn.run_folder import link_texts
+from imdbattn.run_folder import link_texts, open_run
 from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, make, make_learner, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
@@ -74,7 +75,7 @@ class Scores:
         }
 
 
-class ReviewModule(Learner):
+class ReviewClassifier(Learner):
     """Trains and scores a net that is called with a batch and returns logits (B, C), such as nn.ladder.Classifier.
 
     folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases). facts: with the labels and
@@ -87,6 +88,12 @@ class ReviewModule(Learner):
         super().__init__(*args, **options)
         self.register_buffer("folds_N", folds_N, persistent=False)
         self._ddp_params_and_buffers_to_ignore.append("folds_N")
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: Any, map_location: Any = None, **options: Any) -> Any:  # type: ignore
+        """The classifier of a checkpoint in its run folder. options: `trust`, see `open_run`. Raises UserError."""
+        cfg, checkpoint = open_run(os.fspath(checkpoint_path), options.get("trust"))
+        return TASK.load(cfg, checkpoint).to(map_location)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
@@ -174,7 +181,8 @@ class ReviewTask(Task):
         if trained is None:
             return prepare(data, uncut)
         labels = trained.hparams["labels"]
-        corpus = prepare(data.model_copy(update={"label_names": labels}) if uncut else data, uncut)
+        data = data.model_copy(update={"label_names": labels}) if uncut else data
+        corpus = prepare(data, uncut, getattr(trained, "glove", None))  # which an exported model brings
         if corpus.label_names != labels:
             raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
         return corpus
@@ -210,7 +218,7 @@ class ReviewTask(Task):
                 raise
             raise UserError(f"init={cfg.init} cannot be used ({reason(error)[:300]}): train it again") from error
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
-        return make_learner(ReviewModule, cfg, net, facts | ({"start": start} if start else {}), folds_N=folds_N)
+        return make_learner(ReviewClassifier, cfg, net, facts | ({"start": start} if start else {}), folds_N=folds_N)
 
     def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
         return load_classifier(cfg, checkpoint, corpus.glove if corpus else load_vectors(cfg.data))
@@ -231,17 +239,17 @@ class ReviewTask(Task):
         return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove, batch_options(cfg))
 
 
-def load_classifier(cfg: Any, checkpoint: Path, glove: Glove, content: Any = None) -> ReviewModule:
+def load_classifier(cfg: Any, checkpoint: Path, glove: Glove, content: Any = None) -> ReviewClassifier:
     """The module of a checkpoint, which needs the vectors, but no reviews. content: as for `load`. Raises UserError."""
 
-    def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewModule:
+    def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
         phrases = None
         if cfg.model.phrases:
             keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
             phrases = Phrases(keys_P, log_counts_PC, rows=len(glove.vectors), longest=cfg.model.phrases.longest)
         labels = names_in(facts, "labels")
         net = build_net(cfg.model, glove, len(labels), trained_words(weights, "net.embedding"), phrases)
-        return make_learner(ReviewModule, cfg, net, {"vectors": glove.fingerprint, "labels": labels})
+        return make_learner(ReviewClassifier, cfg, net, {"vectors": glove.fingerprint, "labels": labels})
 
     return load(checkpoint, module, content)
 

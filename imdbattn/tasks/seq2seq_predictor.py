@@ -13,11 +13,14 @@ from torch.nn.utils.rnn import pad_sequence
 from imdbattn.data.pairs import split_text
 from imdbattn.data.sampling import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK
+from imdbattn.errors import UserError
 from imdbattn.explain.reading import WrittenSequence
 from imdbattn.explain.watch import watch
 from imdbattn.nn.search import beam_search, greedy
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.task import Predictor, refuse_empty
+
+LONGEST = 5000  # symbols of a source; time and weights grow with the square
 
 
 class Seq2SeqPredictor(Predictor):
@@ -37,10 +40,11 @@ class Seq2SeqPredictor(Predictor):
         return self.write([text])[0]
 
     def warnings(self) -> list[str]:
-        if not self.unknown:
-            return []
-        examples = visible(", ".join(list(dict.fromkeys(self.unknown))[:10]))
-        return [f"{len(self.unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"]
+        unknown, self.unknown = self.unknown, []
+        examples = visible(", ".join(list(dict.fromkeys(unknown))[:10]))
+        return (
+            [f"{len(unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"] if unknown else []
+        )
 
     def write(
         self,
@@ -52,12 +56,15 @@ class Seq2SeqPredictor(Predictor):
     ) -> list[WrittenSequence]:
         """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
 
-        weights: with the attention weights. Raises UserError for an empty text, whose line it counts from `first`.
+        weights: with the attention weights. Raises UserError for an empty or too long text, whose line it counts from
+        `first`.
         """
         sources, results = [split_text(text, self.cfg.data) for text in texts], dict[int, WrittenSequence]()
         for line, symbols in enumerate(sources, first + 1):
             if not symbols:
                 refuse_empty(line)
+            if len(symbols) > LONGEST:
+                raise UserError(f"line {line} of the input has {len(symbols):,} symbols: cut it to {LONGEST:,}")
         # An output is assumed to be as long as its source, for each beam.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
         for _, rows_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):

@@ -32,7 +32,7 @@ class Predictor(ABC):
         """A result (explain.reading) for each text. options: Predict settings. first: number of the first text."""
 
     def warnings(self) -> list[str]:
-        """What a user should know about the texts so far."""
+        """What a user should know about the texts since the last call."""
         return []
 
 

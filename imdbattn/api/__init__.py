@@ -1,0 +1,1 @@
+"""The Python API: what `import imdbattn` offers. It runs what the commands run."""

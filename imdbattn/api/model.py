@@ -1,0 +1,273 @@
+"""A trained model: predict, explain, evaluate."""
+
+import copy
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelHubMixin, snapshot_download
+
+from imdbattn.api.display import Metrics
+from imdbattn.api.predictions import Explanation, Predictions
+from imdbattn.data.sources import fingerprint
+from imdbattn.errors import UserError
+from imdbattn.explain.reading import Reading
+from imdbattn.export.folder import FILES, write_export
+from imdbattn.files import cache_root
+from imdbattn.run_folder import write_table
+from imdbattn.runs import score
+from imdbattn.settings.cli import composed, plain_dict
+from imdbattn.settings.keys import overlay
+from imdbattn.settings.schema import Evaluate, Predict, validate_as
+
+StrPath = str | os.PathLike[str]
+
+
+def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -> "Model":
+    """The best model of a run.
+
+    Args:
+        path: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run folder.
+        trust: packages whose classes the folder may name, besides imdbattn's own. They are imported.
+        data: locations on this machine, as the settings `data.*` of imdbattn.predict: cache_dir="...",
+            glove={"path": "..."}.
+
+    Raises UserError for a folder that is no run, and for files that are missing, damaged or of another version.
+
+    >>> imdbattn.load("runs/latest").labels
+    ['neg', 'pos']
+    """
+    try:
+        run = os.fsdecode(path)
+    except TypeError:
+        raise UserError(f"load takes the path of a run folder, not {type(path).__name__}") from None
+    packages = list(trust) if isinstance(trust, tuple | set) else trust
+    changes = {"run": run, "trust": packages, "data": data}
+    options = validate_as(Predict, overlay(plain_dict(composed("predict")), changes))
+    return Model(*score.load_predictor(options), options)
+
+
+class Model(ModelHubMixin, library_name="imdbattn"):
+    """A trained model; `load` makes it.
+
+    >>> model = imdbattn.load("runs/latest")
+    >>> model.predict("A great and lovely film.")[0].label
+    'pos'
+
+    Args:
+        predictor: the result of runs.score.load_predictor.
+        folder: the run's.
+        options: with the `data` settings of this machine.
+    """
+
+    def __init__(self, predictor: Any, folder: Path, options: Predict):
+        self.predictor, self.folder, self.options = predictor, folder.resolve(), options
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings of the run, as in its config.yaml."""
+        return self.predictor.cfg.model_dump()
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the classes; empty for an encoder-decoder."""
+        return list(self.predictor.module.hparams.get("labels", ()))
+
+    @property
+    def net(self) -> Any:
+        """The network, a torch.nn.Module."""
+        return self.predictor.module.net
+
+    def __repr__(self) -> str:
+        labels = f"labels={self.labels}, " if self.labels else ""
+        return f"Model({self.predictor.cfg.model.name}, {labels}folder={str(self.folder)!r})"
+
+    def predict(self, texts: str | Iterable[str], beams: int = 1, length_penalty: float = 1.0) -> Predictions:
+        """A label for each text, or what an encoder-decoder writes for it.
+
+        Args:
+            texts: one text, or several in a list, a pandas Series or any iterable.
+            beams, length_penalty: of an encoder-decoder, as the settings of imdbattn.predict.
+
+        A text without words is labelled, with a warning. Raises UserError for anything but text.
+
+        >>> model = imdbattn.load("runs/latest")
+        >>> model.predict(["A great and lovely film.", "A bad and awful film."]).labels.tolist()
+        ['pos', 'neg']
+        """
+        return Predictions(self._read(listed(texts), beams=beams, length_penalty=length_penalty), tuple(self.labels))
+
+    def explain(self, text: str) -> Explanation:
+        """The prediction for one text, with the weights of every attention.
+
+        Raises UserError for anything but text, and for a model with a part that does not record its attention.
+
+        >>> imdbattn.load("runs/latest").explain("A film about nothing.").words
+        ['A', 'film', 'about', 'nothing', '.']
+        """
+        if not isinstance(text, str):
+            raise UserError(f"explain takes one text, not {type(text).__name__}: call it for each")
+        return Explanation(*self._read([text], explain=True))
+
+    def _read(self, texts: list[str], **options: Any) -> tuple[Reading, ...]:
+        options = self.options.model_dump() | options
+        with within_memory(texts):
+            return tuple(score.predict(self.predictor, texts, validate_as(Predict, options)))
+
+    def evaluate(
+        self,
+        data: StrPath | Iterable[str] | None = None,
+        labels: Iterable[Any] | None = None,
+        split: str = "test",
+        text_column: str | None = None,
+        label_column: str | None = None,
+        precision: Any = None,
+        **settings: Any,
+    ) -> Metrics:
+        """Accuracy, loss and what else imdbattn.evaluate computes. Writes nothing into the run folder.
+
+        Args:
+            data: a file or folder, which is the test set as a whole; or texts; None is the run's own data.
+            labels: of the texts, by name or number.
+            split: train, validation or test.
+            text_column, label_column: of a file.
+            precision: of the Trainer; None is the run's own.
+            settings: others of `data.*`, as imdbattn.evaluate has them: source="packaged", max_tokens=100.
+
+        Raises UserError for wrong input, or if the run's own data have changed.
+
+        >>> model = imdbattn.load("runs/latest")
+        >>> metrics = model.evaluate("my_reviews.csv", text_column="review", label_column="sentiment")
+        >>> model.evaluate(["A great and lovely film.", "A bad and awful film."], ["pos", "neg"]).accuracy
+        1.0
+        """
+        if labels is not None:
+            file, count = self._written(data, labels)
+            metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
+            return Metrics({**metrics, "test_set": f"{count} given texts"})
+        if data is not None:
+            if not isinstance(data, str | os.PathLike):
+                raise UserError("evaluate takes the path of a file, or texts and their labels: evaluate(texts, labels)")
+            settings["path"] = os.fspath(data)
+        settings |= {"text_column": text_column, "label_column": label_column}
+        changes = {
+            "run": str(self.folder),
+            "split": split,
+            "trainer": {"precision": precision},
+            "data": overlay(self.options.data.model_dump(), settings),
+        }
+        cfg = validate_as(Evaluate, overlay(plain_dict(composed("evaluate")), changes))
+        module = self.predictor.module
+        # A Trainer may move its module to another device or precision. Buffers, which are large, are not changed by it.
+        module = copy.deepcopy(module, {id(buffer): buffer for buffer in module.buffers()})
+        changed = score.with_changes(self.predictor.cfg, cfg.data.model_dump())
+        return Metrics(score.evaluate(cfg, changed, module, self.folder).metrics)
+
+    def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
+        """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns facts about it.
+
+        Args:
+            out: a new folder, or an exported model, which is replaced.
+            vectors: "training" keeps the words of the training reviews, and reads others as unknown; "all" keeps all.
+            options: precision="float32", graph=True, onnx=True, as the settings of imdbattn.export.
+
+        Raises UserError for a folder that holds anything else.
+
+        >>> imdbattn.load("runs/latest").export("my_model")["changed_labels"]
+        0
+        >>> imdbattn.load("my_model").predict("A great and lovely film.")[0].label
+        'pos'
+        """
+        return write_export(self.predictor, out, self.folder, vectors, **options)
+
+    def save_pretrained(  # type: ignore[override]
+        self,
+        save_directory: StrPath,
+        *,
+        vectors: str = "training",
+        repo_id: str | None = None,
+        push_to_hub: bool = False,
+        config: Any = None,
+        model_card_kwargs: Any = None,
+        **push_to_hub_kwargs: Any,
+    ) -> str | None:
+        """The same by the name that Hugging Face's libraries use. config, model_card_kwargs: have no effect.
+
+        The other arguments are those of huggingface_hub.ModelHubMixin.save_pretrained.
+        """
+        self.export(save_directory, vectors)
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(repo_id or Path(save_directory).name, **push_to_hub_kwargs)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: StrPath, **options: Any) -> "Model":  # type: ignore[override]
+        """An exported folder, or owner/name of one at the hub, as `load` opens it. options: trust, and those of the hub.
+
+        The hub's are revision, token, cache_dir, force_download and local_files_only. Raises UserError.
+        """
+        try:
+            return super().from_pretrained(os.fspath(pretrained_model_name_or_path), **options)
+        except UserError:
+            raise
+        except Exception as error:  # the hub's client raises a dozen kinds
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"{pretrained_model_name_or_path} cannot be loaded ({reason}): give a folder that export wrote, or "
+                "owner/name of one at the hub"
+            ) from error
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, trust: Any = None, **hub: Any) -> "Model":  # type: ignore[override]
+        if not os.path.isdir(model_id):
+            model_id = snapshot_download(model_id, allow_patterns=list(FILES), **hub)
+        return load(model_id, trust)
+
+    def _written(self, data: Any, labels: Iterable[Any]) -> tuple[Path, int]:
+        """A file of texts and labels in the cache, and their number."""
+        if not self.labels:
+            raise UserError("labels are for classifiers: give the path of a file with pairs")
+        texts = listed(data)
+        names = [None if label is None else str(label) for label in labels]
+        if len(texts) != len(names):
+            raise UserError(f"there are {len(texts)} texts and {len(names)} labels: give one label for each text")
+        digest = fingerprint(
+            part for pair in zip(texts, names, strict=True) for part in (f"{pair[1]}\0", pair[0], "\0")
+        )
+        path = cache_root(self.options.data.cache_dir) / "given" / f"{digest}.parquet"
+        write_table(path, {"text": [text.encode("utf-8", "replace").decode() for text in texts], "label": names})
+        return path, len(texts)
+
+
+def listed(texts: Any) -> list[str]:
+    """Texts as a list. Raises UserError for anything else, naming the first value that is not text."""
+    if isinstance(texts, str):
+        return [texts]
+    try:
+        if isinstance(texts, bytes | bytearray | Mapping) or hasattr(texts, "columns"):  # data frames have these
+            raise TypeError
+        values = list(texts)
+    except TypeError:
+        kind = type(texts).__name__
+        raise UserError(f"give a text, or texts in a list or in a column of a data frame, not {kind}") from None
+    for place, text in enumerate(values):
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise UserError(f"item {place} (counted from 0) is {str(text)[:50]!r} of type {kind}, not text: omit it")
+    return values
+
+
+@contextmanager
+def within_memory(texts: list[str]) -> Iterator[None]:
+    """Turns an error of allocation into a UserError."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "alloc" not in str(error):
+            raise
+        longest = max(map(len, texts))
+        raise UserError(
+            f"a text of {longest:,} characters is too long for the memory of this machine: cut it"
+        ) from error

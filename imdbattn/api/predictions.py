@@ -1,0 +1,139 @@
+"""Predictions of a model, and the explanation of one of them.
+
+Shape suffixes: N texts, C classes, W words that were read, T output symbols, S source symbols.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from imdbattn.api.display import fragment
+from imdbattn.explain.figures import attention_png
+from imdbattn.explain.reading import AttentionWeights, LabelledReview, Reading, WrittenSequence, percent
+from imdbattn.explain.show import page, print_readings, printable, write_page
+from imdbattn.pages import printed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN = 20  # predictions that are printed
+
+
+@dataclass(frozen=True, repr=False)
+class Predictions(Sequence[Reading]):
+    """A prediction for each text, in order: `text`, `label`, `probability` of the label, `probabilities` by class.
+
+    Of an encoder-decoder, a label is the written sequence, and there are no classes.
+
+    >>> predictions = imdbattn.load("runs/latest").predict(["A great and lovely film.", "A bad and awful film."])
+    >>> predictions[1].label
+    'neg'
+    >>> predictions.probabilities.shape
+    (2, 2)
+    """
+
+    items: tuple[Reading, ...]
+    classes: tuple[str, ...] = ()
+
+    @overload
+    def __getitem__(self, place: int) -> Reading: ...
+    @overload
+    def __getitem__(self, place: slice) -> Predictions: ...
+    def __getitem__(self, place: int | slice) -> Reading | Predictions:
+        return Predictions(self.items[place], self.classes) if isinstance(place, slice) else self.items[place]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(N,) text."""
+        return np.array([item.label for item in self], dtype=object)
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """(N, C), in the order of `classes`; of an encoder-decoder (N, 1), of what it wrote."""
+        rows = [[item.probabilities[name] for name in self.classes] or [item.probability] for item in self]
+        return np.array(rows, dtype=float).reshape(len(self), max(len(self.classes), 1))
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each text: text, label, probability, and the probability of each class."""
+        import pandas as pd
+
+        columns = {name: [getattr(item, name) for item in self] for name in ("text", "label", "probability")}
+        each = {f"probability of {name}": [item.probabilities[name] for item in self] for name in self.classes}
+        return pd.DataFrame(columns | each)
+
+    def __repr__(self) -> str:
+        return printable("\n".join([*(item.line for item in self[:SHOWN]), *self._rest()]) or "no texts")
+
+    def _repr_html_(self) -> str:
+        rows = [[item.text[:200], item.label, percent(item.probability)] for item in self[:SHOWN]]
+        return fragment("", [[["text", "label", "probability"], *rows]], notes=self._rest())
+
+    def _rest(self) -> list[str]:
+        return [f"and {len(self) - SHOWN} more"] if len(self) > SHOWN else []
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What a model attended to in one text. A notebook shows the shaded text and the weights, a terminal the text.
+
+    >>> explanation = imdbattn.load("runs/latest").explain("Not bad, but not good.")
+    >>> len(explanation.words) == len(explanation.weights)
+    True
+    """
+
+    reading: Reading
+
+    @property
+    def text(self) -> str:
+        return self.reading.text
+
+    @property
+    def label(self) -> str:
+        return self.reading.label
+
+    @property
+    def probability(self) -> float:
+        return self.reading.probability
+
+    @property
+    def words(self) -> list[str]:
+        """The W words that were read; the S source symbols of an encoder-decoder."""
+        if isinstance(self.reading, WrittenSequence):
+            return self.reading.source
+        return [self.text[start:end] for start, end, _ in self.reading.words]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(W,) share of each word in the pooled vector, which sum to 1, or to less if <cls> keeps a part of itself.
+
+        Of an encoder-decoder, (T, S): the attention of each output symbol; (0, S) without attention.
+        """
+        if isinstance(self.reading, WrittenSequence):
+            weights_TS = self.reading.weights_TS
+            return np.zeros((0, len(self.words))) if weights_TS is None else weights_TS
+        return np.array([share for *_, share in self.reading.words])
+
+    @property
+    def attention(self) -> AttentionWeights | None:
+        """The weights of every layer and head of a classifier."""
+        return self.reading.attention if isinstance(self.reading, LabelledReview) else None
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes a self-contained HTML page, and returns its path. Raises UserError if it cannot be written."""
+        return write_page([self.reading], Path(path).expanduser())
+
+    def __repr__(self) -> str:
+        return printed(lambda console: print_readings([self.reading], console))
+
+    def _repr_html_(self) -> str:
+        html = page([self.reading], [attention_png(self.reading)], "fragment")
+        return html.encode("utf-8", "replace").decode()  # a text may have lone surrogates

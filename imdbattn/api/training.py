@@ -1,0 +1,149 @@
+"""Training from Python."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from imdbattn.api.display import Metrics
+from imdbattn.errors import UserError
+from imdbattn.settings.cli import PATHS, composed, plain_dict, remove_empty
+from imdbattn.settings.safety import VisibleFormatter, untrusted
+from imdbattn.settings.schema import Settings, validate
+
+if TYPE_CHECKING:
+    from imdbattn.api.model import Model
+
+COMMAND = "python -m imdbattn.train"
+ONE_MODEL = f"train() trains one model; call it in a loop, or start a sweep: {COMMAND}"
+
+
+@dataclass(frozen=True, repr=False)
+class TrainedRun:
+    """A finished run. metrics: the content of its metrics.json."""
+
+    metrics: Metrics
+    folder: Path
+    trust: tuple[str, ...] = ()  # the packages of the user's own parts
+
+    @cached_property
+    def model(self) -> "Model":
+        """The best model, as imdbattn.load opens it."""
+        from imdbattn.api.model import load
+
+        return load(self.folder, trust=self.trust)
+
+    def __repr__(self) -> str:
+        return f"{self.metrics!r}\nfolder  {self.folder}"
+
+    def _repr_html_(self) -> str:
+        return self.metrics._repr_html_()
+
+
+def train(
+    *overrides: str, folder: str | os.PathLike[str] | None = None, config: Mapping[str, Any] | None = None
+) -> TrainedRun:
+    """Trains one model, as the command imdbattn.train does, in this process.
+
+    Epochs are logged to `imdbattn`, and printed unless the program has configured logging.
+
+    Args:
+        overrides: settings as on the command line.
+        folder: the run folder, which is overwritten if it holds a run; by default a new one below runs/.
+        config: all settings, instead of overrides: nested dicts such as `Model.settings`, or a composed config.
+
+    Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after Ctrl-C, when the state is
+    saved: `train("resume=<run folder>")` continues.
+
+    >>> run = imdbattn.train("model=mean", "trainer.max_epochs=1")
+    >>> run.metrics.epochs
+    1
+    >>> predictions = run.model.predict("A film to love.")
+    """
+    cfg = compose(overrides, config)
+    settings = plain_dict(cfg)
+    if resume := bool(settings.get("resume")):
+        if folder is not None:
+            raise UserError("resume= and folder= name two folders: omit folder=")
+        from imdbattn.runs.resume import resumed
+
+        settings = resumed(settings, overrides, Path(settings["resume"]).expanduser().resolve())
+    valid = validate(settings, extra="allow" if resume else None)
+    refuse_processes(valid)
+    place = Path(folder if folder is not None else cfg.hydra.run.dir).expanduser().resolve()
+    fresh = not place.exists()
+    from imdbattn.runs.fit import fit
+
+    with epochs_printed():
+        try:
+            metrics = fit(valid, place, resume)
+        except UserError:
+            if fresh and place.exists():
+                remove_empty(place, "train.log")
+            raise
+        except SystemExit as stopped:  # after a signal
+            end = stopped
+        else:
+            packages = {package for *_, package in untrusted(valid.model_dump())}
+            return TrainedRun(Metrics(metrics), place, tuple(sorted(packages)))
+    if (number := int(end.code or 0) - 128) != signal.SIGINT:
+        signal.raise_signal(number)  # for the handler of the program, which most often ends it
+    raise KeyboardInterrupt("; ".join(getattr(end, "lines", ()))) from None
+
+
+def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> DictConfig:
+    """The config with `hydra`, which names the run folder. Raises UserError."""
+    if wrong := [word for word in overrides if not isinstance(word, str) or word.startswith("-") or "=" not in word]:
+        raise UserError(f"{wrong[0]!r} is not a setting: write 'name=value'")
+    if config is not None and overrides:
+        raise UserError("give overrides or config=, not both")
+    words = " ".join(overrides)
+    try:
+        cfg = composed("train", overrides, PATHS)
+    except UserError as error:
+        if "several values" in str(error) or "multirun" in str(error):
+            raise UserError(f"{words}: {ONE_MODEL} -m {words}") from error
+        raise
+    if cfg.hydra.mode == RunMode.MULTIRUN:
+        raise UserError(f"{words}: {ONE_MODEL} {words}")
+    if config is None:
+        return cfg
+    if not isinstance(config, Mapping | DictConfig):
+        raise UserError(f"config must be nested dicts of settings, not {type(config).__name__}")
+    own = {name: config[name] for name in config if name != "hydra"}
+    validate(plain_dict(OmegaConf.create(own)))  # hydra.run.dir is made from these
+    return OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
+
+
+def refuse_processes(cfg: Settings) -> None:
+    """Raises UserError for a run of several processes: they would repeat the program that called."""
+    devices = (cfg.trainer.model_extra or {}).get("devices", 1)
+    if cfg.trainer.num_nodes > 1 or not (devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)):
+        raise UserError(f"trainer.devices={devices}: train() uses one process; for several, {COMMAND}")
+
+
+@contextmanager
+def epochs_printed() -> Iterator[None]:
+    """Prints the log of imdbattn, unless the program has configured logging."""
+    log = logging.getLogger("imdbattn")
+    if log.level or log.handlers or logging.root.handlers:
+        yield
+        return
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(VisibleFormatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
