@@ -520,8 +520,9 @@ def test_a_graph_that_differs_is_not_written(settings, tmp_path, monkeypatch):
     with torch.no_grad():
         predictor.module.net.head.bias += 1
     monkeypatch.setattr(torch.export, "export", lambda *_, **__: program)
-    monkeypatch.setattr(program, "module", lambda module=program.module(): lambda *x: module(*x) + 1)
-    with pytest.raises(UserError, match="the graph of torch.export differs from the model"):
+    module = program.module()
+    monkeypatch.setattr(program, "module", lambda: lambda *inputs: module(*inputs) + 1)
+    with pytest.raises(UserError, match=r"the graph of torch\.export differs from the model"):
         to_program(predictor)
 
 

@@ -180,9 +180,9 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         >>> imdbattn.load("my_model").predict("A great and lovely film.")[0].label
         'pos'
         """
-        return write_export(self.predictor, out, self.folder, vectors, **options)
+        return write_export(self.predictor, Path(out), self.folder, vectors, **options)
 
-    def save_pretrained(  # type: ignore[override]
+    def save_pretrained(
         self,
         save_directory: StrPath,
         *,
@@ -203,8 +203,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         return self.push_to_hub(repo_id or Path(save_directory).name, **push_to_hub_kwargs)
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: StrPath, **options: Any) -> "Model":  # type: ignore[override]
-        """An exported folder, or owner/name of one at the hub, as `load` opens it. options: trust, and those of the hub.
+    def from_pretrained(cls, pretrained_model_name_or_path: StrPath, **options: Any) -> "Model":
+        """An exported folder, or owner/name of one at the hub, as `load` opens it. options: trust, and the hub's.
 
         The hub's are revision, token, cache_dir, force_download and local_files_only. Raises UserError.
         """
@@ -220,7 +220,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             ) from error
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, trust: Any = None, **hub: Any) -> "Model":  # type: ignore[override]
+    def _from_pretrained(cls, *, model_id: str, trust: Any = None, **hub: Any) -> "Model":
         if not os.path.isdir(model_id):
             model_id = snapshot_download(model_id, allow_patterns=list(FILES), **hub)
         return load(model_id, trust)

@@ -9,6 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from tokenizers.models import WordLevel
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Rewrites
 
-import imdbattn
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError
 from imdbattn.export.vectors import VECTORS, build, facts_of, smaller
@@ -31,7 +31,6 @@ from imdbattn.settings.safety import plain_settings, read_json
 from imdbattn.settings.schema import check_run
 from imdbattn.tasks.seq2seq import TASK as SEQ2SEQ
 from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
-from imdbattn.tasks.task import Predictor
 
 KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
@@ -153,7 +152,13 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
 def write_config(folder: Path, parts: Mapping[str, Any]) -> None:
     """Writes config.json with the checksums of itself and of each file but the card, which people edit."""
     files = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-    config = {"model_type": KIND, "format": FORMAT, "version": imdbattn.__version__, **parts, "files": files}
+    config = {
+        "model_type": KIND,
+        "format": FORMAT,
+        "version": import_module("imdbattn").__version__,
+        **parts,
+        "files": files,
+    }
     write_json(folder / CONFIG, config | {"checksum": digest(config)})
 
 
@@ -197,8 +202,8 @@ def is_export(folder: Path | str) -> bool:
     return False
 
 
-def read_export(folder: Path | str, trust: Any = None) -> Predictor:
-    """The model of an exported folder, for new texts. trust: packages whose classes its settings may name.
+def read_export(folder: Path | str, trust: Any = None) -> Any:
+    """The Predictor of an exported folder. trust: packages whose classes its settings may name.
 
     Every file is checked before it is used. Raises UserError if one is missing, damaged or of another version.
     """
