@@ -1,11 +1,19 @@
 """An exported model needs nothing else, gives the run's labels, and is complete or absent."""
 
+import base64
+import hashlib
 import json
 import os
 import re
 import shutil
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import tokenizers
@@ -13,16 +21,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import imdbattn
 from imdbattn.data import corpus
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.export import folder as export
 from imdbattn.export.folder import digest, is_export, read_export, write_export
 from imdbattn.export.graph import example, to_onnx, to_program
-from imdbattn.export.vectors import renumbered
+from imdbattn.export.vectors import renumbered, with_vectors
 from imdbattn.files import sha256_of
 from imdbattn.nn.beyond.phrases import phrase_keys
-from imdbattn.runs.score import load_predictor
+from imdbattn.runs.score import load_predictor, score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.reviews import batch_options
@@ -32,6 +41,7 @@ from .commands import label_texts
 from .test_predict import NASTY
 from .world import BAD, FILLER, GOOD
 
+COMMIT = "0123456789" * 4
 TEXTS = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600, NASTY, "a poor word3 plot"]
 
 
@@ -88,7 +98,7 @@ def test_the_words_of_training_are_kept_and_a_review_of_them_scores_the_same(mod
 def test_it_states_how_many_labels_change(model, tmp_path):
     """Without the words that decide, most of them do."""
     predictor, run = model("learned_query")
-    write_export(predictor, tmp_path / "none", run)
+    assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
     assert "none gets another label" in (tmp_path / "none" / "README.md").read_text()
     keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
     with pytest.MonkeyPatch.context() as patch:
@@ -110,16 +120,13 @@ def test_vectors_are_float16_only_where_no_label_changes(model, tmp_path):
     stored = safetensors.torch.load_file(tmp_path / "half" / "model.safetensors")
     assert {t.dtype for name, t in stored.items() if name == "embedding.vectors_VD"} == {torch.float16}
     assert all(t.dtype != torch.float16 for name, t in stored.items() if name != "embedding.vectors_VD")
-    # The decision lies between two logits that rounding exchanges.
-    net = predictor.module.net
-    texts = corpus.read_texts(run / "reviews.parquet")
-    (batch,) = (predictor.batches(texts[:1])[0, torch.arange(1).numpy()],)
+    # The decision on one review is put between what it is with the rounded vectors and without.
+    net, texts = predictor.module.net, corpus.read_texts(run / "reviews.parquet")[:1]
+    half = with_vectors(predictor, dtype=torch.float16)
     with torch.no_grad():
-        net.head.weight[1] = net.head.weight[0] + 1e6 * torch.randn(net.head.weight.shape[1])
-        net.head.bias[1] = 0
-        logits_BC = net(batch)
-        net.head.bias[0] = logits_BC[0, 1] - logits_BC[0, 0] + net.head.bias[0]
-    assert write_export(predictor, tmp_path / "full", run)["precision"] == "float32"
+        margins = [p.module(p.batches(texts)[0, np.arange(1)]).diff().item() for p in (predictor, half)]
+        net.head.bias[1] -= sum(margins) / 2
+    assert write_export(predictor, tmp_path / "full", run, vectors="all")["precision"] == "float32"
     stored = safetensors.torch.load_file(tmp_path / "full" / "model.safetensors")
     assert stored["embedding.vectors_VD"].dtype == torch.float32
 
@@ -186,12 +193,12 @@ def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
     assert json.loads((tmp_path / "m" / "config.json").read_text())["settings"]["data"]["path"] == "reviews.csv"
 
 
-@given(text=st.text(st.characters(codec="utf-8"), max_size=40))
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="Σ"), max_size=40))
 @pytest.mark.parametrize("name", ["ptb", "basic_english", "whitespace"])
 def test_tokenizer_json_gives_other_programs_the_same_ids(name, text):
     words = ["the", "film", "n't", "'s", "i", "σας", "i̇", "<", "a", "0", "..."]
     ours = export.Tokenizer.from_str(export.tokenizer_json(name, words))
-    text = f"The film isn't İ {text} ΣΑΣ."
+    text = f"The film isn't İ {text} σας."
     expected = tokens_of(name, words, text)
     assert isinstance(ours, tokenizers.Tokenizer)
     assert ours.encode(text).ids == expected
@@ -208,7 +215,7 @@ def test_keys_of_phrases_are_renumbered_as_their_words_are(triples, kept):
     rows_K = torch.tensor([0, 1, 2, *sorted(kept)])
     place_V = torch.zeros(30, dtype=torch.int64)
     place_V[rows_K] = torch.arange(len(rows_K))
-    words = torch.tensor(triples).view(-1, 3)
+    words = torch.tensor(triples, dtype=torch.int64).view(-1, 3)
     words = words[(place_V[words] >= 3).all(1)]
     old, new = (
         phrase_keys(words[:, 0], words[:, 1:], 30),
@@ -233,13 +240,13 @@ def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, shell, tmp_path
     )
     nowhere = {
         "IMDBATTN_CACHE": "/proc/nowhere",
-        "HOME": "/proc/nowhere",
+        "HOME": str(tmp_path),
         "PYTHONPATH": f"{tmp_path}:{os.environ['PYTHONPATH']}",
     }
     done = shell("predict", f"run={moved}", "text=a great film", cwd=tmp_path, env=nowhere)
     assert done.returncode == 0, done.stderr
     (expected,) = predictor.label(["a great film"])
-    assert done.stdout.startswith(expected.line[:12])
+    assert expected.line in done.stdout
 
 
 def test_commands_use_an_export_as_they_use_a_run(model, settings, composed, tmp_path):
@@ -249,7 +256,7 @@ def test_commands_use_an_export_as_they_use_a_run(model, settings, composed, tmp
     write_export(predictor, tmp_path / "m", run, precision="float32")
     found, place = label_texts(settings(f"run={tmp_path}/m", "explain=true", config="predict"), TEXTS)
     assert place == tmp_path / "m"
-    assert [len(reading.words) for reading in found][:3] == [7, 0, 2]
+    assert [len(reading.words) for reading in found][:3] == [9, 0, 2]
     out = draw(composed(f"run={tmp_path}/m", "picture=attention", "text=a film", f"out={tmp_path}", config="picture"))
     assert out[0].exists()
 
@@ -453,6 +460,141 @@ def test_a_run_without_results_is_refused(model, tmp_path):
     with pytest.raises(UserError, match="finish the run"):
         write_export(predictor, tmp_path / "m", unfinished)
     assert not (tmp_path / "m").exists()
+
+
+# --- the API and the hub ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def api_model(trained, settings):
+    return lambda rung: imdbattn.load(trained(rung)[0])
+
+
+def test_a_model_is_saved_and_loaded_as_hugging_faces_libraries_do(api_model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = api_model("residual_pe")
+    assert model.save_pretrained("m") is None
+    assert model.save_pretrained("m") is None, "twice, although the mixin removes config.json first"
+    again = imdbattn.Model.from_pretrained("m")
+    assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
+    assert again.labels == ["neg", "pos"]
+    facts = again.export("copy")
+    assert facts == json.loads(Path("m/config.json").read_text())["export"]
+    (tmp_path / "m" / "config.json").write_text("{")
+    for name, reason in (
+        ("m", "m cannot be loaded"),
+        ("no/such model", "no/such model cannot be loaded"),
+        ("o/n", "o/n"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            imdbattn.Model.from_pretrained(name)
+
+
+def test_a_model_that_is_pushed_to_the_hub_is_loaded_from_there(api_model, tmp_path):
+    """Through the real client, against a server that knows what it calls. In a process of its own: it is online."""
+    model = api_model("residual_pe")
+    model.export(tmp_path / "m")
+    program = (
+        "import sys, imdbattn\n"
+        "model = imdbattn.load(sys.argv[1])\n"
+        "print(model.push_to_hub('me/films', token='hf_none'))\n"
+        "again = imdbattn.Model.from_pretrained('me/films', token='hf_none')\n"
+        "print(*again.predict(['a great film', 'a dull film']).labels)\n"
+    )
+    with hub() as (address, files):
+        environment = os.environ | {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
+        words = [sys.executable, "-c", program, str(tmp_path / "m")]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert files == {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()}
+    assert done.stdout.splitlines()[1] == " ".join(model.predict(["a great film", "a dull film"]).labels)
+
+
+@contextmanager
+def hub():
+    """A stand-in for the Hugging Face hub: address, and the files of its only repository, which fill up."""
+    files: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self, content: bytes = b"{}", status: int = 200, **headers: str):
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        def body(self) -> bytes:
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+        def do_POST(self):
+            body, path = self.body(), self.path.partition("?")[0]
+            if path == "/api/repos/create":
+                return self.answer(json.dumps({"url": f"{address}/me/films"}).encode())
+            if "/preupload/" in path:  # every file is sent within the commit
+                kinds = [
+                    {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False}
+                    for f in json.loads(body)["files"]
+                ]
+                return self.answer(json.dumps({"files": kinds}).encode())
+            if path == "/api/validate-yaml":
+                return self.answer(b'{"warnings": [], "errors": []}')
+            assert "/commit/" in path, path
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            self.answer(json.dumps({"commitUrl": f"{address}/me/films/commit/{COMMIT}", "commitOid": COMMIT}).encode())
+
+        def do_GET(self):
+            name = self.path.rpartition("/")[2]
+            if "/resolve/" in self.path and name in files:
+                content = files[name]
+                etag = f'"{hashlib.sha256(content).hexdigest()}"'
+                return self.answer(content, ETag=etag, X_Repo_Commit=COMMIT)
+            if "/tree/" in self.path:
+                entries = [{"type": "file", "path": n, "size": len(c), "oid": COMMIT} for n, c in files.items()]
+                return self.answer(json.dumps(entries).encode())
+            if self.path.startswith("/api/models/me/films"):
+                siblings = [{"rfilename": file} for file in files]
+                info = {"id": "me/films", "sha": COMMIT, "siblings": siblings, "private": False, "tags": []}
+                return self.answer(json.dumps(info).encode())
+            self.answer(b'{"error": "not found"}', 404, X_Error_Code="EntryNotFound")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    address = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield address, files
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(api_model, trained, world, tmp_path, settings):
+    model = api_model("tuned")
+    model.export(tmp_path / "m", precision="float32")
+    again = imdbattn.load(tmp_path / "m")
+    reviews = corpus.read_texts(trained("tuned")[0] / "reviews.parquet")
+    labels = model.predict(reviews).labels
+    kept = [n for n, label in enumerate(again.predict(reviews).labels) if label == labels[n]]
+    texts, labels = [reviews[n] for n in kept], [labels[n] for n in kept]
+    assert again.evaluate(texts, labels).accuracy == 1
+    assert again.evaluate(f"{world}/reviews.csv").accuracy == pytest.approx(
+        model.evaluate(f"{world}/reviews.csv").accuracy, abs=0.05
+    )
+    with pytest.raises(UserError, match=r"reviews\.csv"):  # which is not in this folder
+        again.evaluate()
+    metrics = score_run(settings(f"run={tmp_path}/m", f"data.path={world}/reviews.csv", config="evaluate"))
+    assert metrics["accuracy"] == again.evaluate(f"{world}/reviews.csv").accuracy
 
 
 # --- graphs ----------------------------------------------------------------------------------------------------------

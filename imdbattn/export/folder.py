@@ -89,6 +89,8 @@ def write_export(
             if onnx:
                 to_onnx(predictor, folder / ONNX)
         settings = portable(predictor.cfg.model_dump())
+        path = str(predictor.cfg.data.model_dump().get("path") or "")
+        metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
         write_config(folder, {"settings": settings, "facts": facts_of(predictor), "export": facts})
         write_atomically(folder / CARD, card(predictor, metrics, facts))
@@ -130,8 +132,8 @@ def copy_export(source: Path, out: Path, vectors: str) -> dict[str, Any]:
     if vectors == "all" and config["export"].get("vectors") == "training":
         raise UserError(f"{source} has the vectors of its training words only: vectors=all needs the run folder")
     with replacing(out) as folder:
-        for name in (CONFIG, CARD, *config["files"]):
-            with suppress(FileNotFoundError):  # the card, or a graph
+        for name in (*FILES, PROGRAM, ONNX):
+            with suppress(FileNotFoundError):  # not all models have all
                 shutil.copyfile(source / name, folder / name)
     return config["export"]
 
@@ -152,13 +154,8 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
 def write_config(folder: Path, parts: Mapping[str, Any]) -> None:
     """Writes config.json with the checksums of itself and of each file but the card, which people edit."""
     files = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-    config = {
-        "model_type": KIND,
-        "format": FORMAT,
-        "version": import_module("imdbattn").__version__,
-        **parts,
-        "files": files,
-    }
+    version = import_module("imdbattn").__version__  # an import of its API would be a cycle
+    config = {"model_type": KIND, "format": FORMAT, "version": version, **parts, "files": files}
     write_json(folder / CONFIG, config | {"checksum": digest(config)})
 
 
@@ -169,7 +166,10 @@ def digest(config: Mapping[str, Any]) -> str:
 
 
 def tokenizer_json(name: str, words: Sequence[str]) -> str:
-    """The tokenizer with the words that have vectors, in the format of the library `tokenizers`."""
+    """The tokenizer with the words that have vectors, in the format of the library `tokenizers`.
+
+    That library lower-cases a capital sigma at the end of a word differently.
+    """
     pipeline = pipeline_of(name)
     pipeline.model = WordLevel({"<unk>": UNK, **dict(zip(words, count(FIRST_WORD), strict=False))}, "<unk>")
     pipeline.normalizer = Rewrites([Lowercase(), pipeline.normalizer])
