@@ -293,6 +293,8 @@ def test_an_export_of_an_export_is_a_copy(model, tmp_path):
     write_export(again, tmp_path / "copy", tmp_path / "m")
     files = [{file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("m", "copy")]
     assert files[0] == files[1]
+    write_export(again, tmp_path / "m", tmp_path / "m", graph=True)
+    assert {file.name for file in (tmp_path / "m").iterdir()} == {*files[0], "model.pt2"}
     with pytest.raises(UserError, match="vectors=all needs the run folder"):
         write_export(again, tmp_path / "copy", tmp_path / "m", vectors="all")
 

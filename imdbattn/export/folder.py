@@ -60,18 +60,22 @@ def write_export(
     graph, onnx: also write model.pt2 (torch.export) and model.onnx.
 
     With vectors="all" and precision="float32" all predictions are the run's own, bit for bit. An export in `out` is
-    replaced at the end, and is kept if anything fails. A model that was read from an export is copied.
+    replaced at the end, and is kept if anything fails. A model that was read from an export keeps its vectors.
     Raises UserError for wrong input, or if `out` holds anything else.
     """
     if vectors not in ("training", "all") or precision not in ("auto", "float32"):
         raise UserError(f"vectors={vectors} must be training or all, and precision={precision} auto or float32")
     out = Path(out).expanduser().resolve()
     check_out(out)
-    if is_export(run_folder):
-        return copy_export(run_folder, out, vectors)
     metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
     facts: dict[str, Any] = {}
-    if predictor.cfg.task == "reviews":
+    if is_export(run_folder):
+        facts = read_config(run_folder)["export"]
+        if vectors == "all" and facts.get("vectors") == "training":
+            raise UserError(
+                f"{run_folder} has only the words of its training reviews: vectors=all needs the run folder"
+            )
+    elif predictor.cfg.task == "reviews":
         predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
     net = predictor.module.net
     tensors = {name: weight.detach().cpu().contiguous() for name, weight in net.state_dict().items()}
@@ -124,18 +128,6 @@ def replacing(out: Path) -> Iterator[Path]:
                 old.rename(out)
             for folder in (new, old):
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def copy_export(source: Path, out: Path, vectors: str) -> dict[str, Any]:
-    """Copies an export that was read. Raises UserError for vectors="all" if it has fewer."""
-    config = read_config(source)
-    if vectors == "all" and config["export"].get("vectors") == "training":
-        raise UserError(f"{source} has the vectors of its training words only: vectors=all needs the run folder")
-    with replacing(out) as folder:
-        for name in (*FILES, PROGRAM, ONNX):
-            with suppress(FileNotFoundError):  # not all models have all
-                shutil.copyfile(source / name, folder / name)
-    return config["export"]
 
 
 def portable(settings: dict[str, Any]) -> dict[str, Any]:
