@@ -17,7 +17,7 @@ def picture(cfg: DictConfig, text: str | None) -> None:
 
 
 def draw(settings: dict[str, Any]) -> list[Path]:
-    """settings: of conf/picture.yaml. Returns the paths of the files that are written. Raises UserError."""
+    """settings: those of conf/picture.yaml. Returns the paths of the files that are written. Raises UserError."""
     from imdbattn.settings.schema import Picture, validate_as  # pydantic, for which `--help` does not wait
 
     cfg = validate_as(Picture, settings)

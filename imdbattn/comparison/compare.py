@@ -33,7 +33,7 @@ from imdbattn.run_folder import FINGERPRINT
 LEVEL = 0.95  # of the intervals
 RANGE = "data.lengths"  # the setting with the shortest and longest string of training
 POINTS = 60  # the largest number of points of a curve over lengths
-FEWEST = 10  # the smallest number of items behind a point
+FEWEST = 10  # the smallest number of items per point
 ABOUT = ("architectures", "architecture and trained model", TRAINED)  # by the number of variants with a single seed
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> mask of its items
@@ -92,7 +92,7 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
             if not run.has(split):
                 raise UserError(f"it has no {split} predictions")
             predictions[run.folder] = run.predictions(split)
-        except Exception as error:  # any exception of a broken file: it is one run of many
+        except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(run.folder, error))
     runs = [run for run in runs if run.folder in predictions]
     longest = max(runs, key=lambda run: len(predictions[run.folder].rows_N)) if runs else None
@@ -100,7 +100,7 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
         assert longest is not None
         own, reference = predictions[run.folder], predictions[longest.folder]
         if not (np.array_equal(own.rows_N, reference.rows_N) and np.array_equal(own.labels_N, reference.labels_N)):
-            reason = f"it was scored on {len(own.rows_N):,} {run.items} only, or on others"
+            reason = f"it was scored on only {len(own.rows_N):,} {run.items}, or on other ones"
         elif len(run.labels) != len(longest.labels):
             reason = "it has other labels than the other runs"
         else:
@@ -153,14 +153,14 @@ def compare(
 class Resampled:
     """The inputs of all intervals; see statistics."""
 
-    share_NV: np.ndarray  # share of the seeds that are right about an item
+    share_NV: np.ndarray  # share of the seeds that predict an item correctly
     noise_V: np.ndarray
     means_BV: np.ndarray
     shifts_BV: np.ndarray
     seeds: list[int]  # number of seeds of each variant
 
     def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
-        """Of a variant's accuracy, or of its difference from that of `old`."""
+        """The interval of a variant's accuracy, or of its difference from that of `old`."""
         places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
         share_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.share_NV, self.means_BV, self.shifts_BV))
         noise = self.noise_V[places].sum() / max(share_N.var(), 1e-12)
@@ -272,9 +272,9 @@ def is_range(value: Any) -> bool:
 
 
 def length_groups(lengths_N: np.ndarray) -> list[tuple[int, int]]:
-    """(shortest, longest) of the items behind each point of a curve over lengths.
+    """(shortest, longest) length of the items in each point of a curve over lengths.
 
-    A group is one length, or neighbouring ones until it has FEWEST items and 1/POINTS of all; the last takes the rest.
+    A group is one length, or adjacent ones with at least FEWEST items and 1/POINTS of all; the last takes the rest.
     """
     lengths, counts = np.unique(lengths_N, return_counts=True)
     needed = max(FEWEST, math.ceil(len(lengths_N) / POINTS))

@@ -211,7 +211,7 @@ def duration(seconds: float | None) -> str:
 
 
 def p_value(p: float) -> str:
-    """With three decimals, or as many as it takes to show on which side of 0.05 it is."""
+    """With three decimals, or more if needed to show on which side of 0.05 it is."""
     digits = 3
     while (round(p, digits) < 0.05) != (p < 0.05):
         digits += 1
@@ -313,7 +313,7 @@ def headline(comparison: dict[str, Any]) -> str:
     low, high = map(percent, best["interval"])
     text = f"{best['label']}, the best of {len(rungs)} by {by}," if len(rungs) > 1 else best["label"]
     text += f" reaches {percent(best[split]['mean'])}% on the {split} set ({low} to {high})"
-    return text + ("; this is biased upwards, as it was selected by it" if len(rungs) > 1 and split == by else "")
+    return text + ("; biased upwards, because it was selected by it" if len(rungs) > 1 and split == by else "")
 
 
 def verdicts(comparison: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sca
 
 
 def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether `blocked_attention` can compute these, in less time than torch's kernel."""
+    """Whether `blocked_attention` is applicable, and faster than torch's kernel."""
     plain = query.device.type == "cpu" and query.dtype == torch.float32 and not torch.is_autocast_cpu_enabled()
     if not plain or torch.compiler.is_compiling() or query.ndim < 3:
         return False

@@ -21,7 +21,7 @@ class Words(NamedTuple):
     """Mask and positions of the words x_BTD."""
 
     mask_BT: Tensor  # bool, False on padding
-    positions_BT: Tensor  # int64, where each word stands in its review; -1 is <cls>
+    positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>
 
 
 class Attention(nn.Module):
@@ -55,7 +55,7 @@ class Attention(nn.Module):
 class SelfAttention(nn.Module):
     """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017, section 3.2.2).
 
-    Without their output projection W_O: on every rung a Linear of the same shape follows.
+    Their output projection W_O is omitted: on every rung a Linear of the same shape follows.
     heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/distances, called with the heads.
     """
 
@@ -81,7 +81,7 @@ class SelfAttention(nn.Module):
 class PlainLayer(nn.Module):
     """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of SelfAttention.
 
-    A layer of your own is a module that is called with (x_BTD, words) as well, and has an attribute `skip`.
+    A custom layer is a module that is also called with (x_BTD, words) and has an attribute `skip`.
     """
 
     skip = False  # whether x itself is added to f(x)
@@ -133,7 +133,7 @@ def sinusoids(length: int, width: int) -> Tensor:
 class Sinusoidal(nn.Module):
     """x + scale * pe. Vaswani et al. use scale 1; words have variance 1 in each dimension, a sinusoid has 1/2.
 
-    length: number of different positions; all later ones share the last. The table is not in the checkpoint.
+    length: number of different positions; later ones use the last. The table is not in the checkpoint.
     """
 
     pe_TD: Tensor
@@ -147,7 +147,7 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """x + a learned vector per position (Gehring et al. 2017, section 3.1), initialised from N(0, std^2).
+    """x + a learned vector per position (Gehring et al. 2017, section 3.1), initialized from N(0, std^2).
 
     length: number of positions, at least data.max_tokens.
     """
@@ -162,7 +162,7 @@ class Learned(nn.Module):
 
 
 class Pooling(nn.Module):
-    """Base class: the vectors of a review become one, (B, T, D) -> (B, D)."""
+    """Base class: reduces the vectors of a review to one, (B, T, D) -> (B, D)."""
 
     record: list[Tensor] | None = None  # as in Attention; the weights are (B, 1, 1, T)
 
@@ -170,7 +170,7 @@ class Pooling(nn.Module):
         super().__init__()
 
     def prepend(self, x_BTD: Tensor, words: Words) -> tuple[Tensor, Words]:
-        """The input of the layers: the words, and whatever a pooling puts in front of them."""
+        """The input of the layers: the words, after any vectors that the pooling adds."""
         return x_BTD, words
 
 
@@ -191,7 +191,7 @@ class MeanPooling(Pooling):
 
 
 class ClsPooling(Pooling):
-    """A learned vector <cls> in front of the words, whose output is the result (Devlin et al. 2019)."""
+    """A learned vector <cls> before the words, whose output is the result (Devlin et al. 2019)."""
 
     def __init__(self, width: int):
         super().__init__(width)
@@ -242,7 +242,7 @@ class Classifier(nn.Module):
 
     embedding: ids (B, T) -> vectors (B, T, E), with an attribute `width` = E (nn/vectors).
     positions, layer, pooling: called with the width D, return one of the parts above.
-    width: D; None is E, another number puts a Linear behind the vectors.
+    width: D; None is E, another number adds a Linear after the vectors.
     dropout: share of the pooled vector's entries set to zero in training.
     context: called with D, returns an addition to the words before their positions (nn/beyond/context).
     """

@@ -1,4 +1,4 @@
-"""From settings to objects. The only module that calls Hydra's `instantiate`."""
+"""Builds objects from settings. The only module that calls Hydra's `instantiate`."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ from imdbattn.tasks.weights import load_weights, read_checkpoint
 
 log = logging.getLogger(__name__)
 
-PARTS = {"trainer.callbacks": L.Callback}  # lists within a group of settings that hold objects of another kind
+PARTS = {"trainer.callbacks": L.Callback}  # lists of objects of another class than the rest of their group
 WAY_OUT = "train again, or use the version that its environment.json names"
 
 
 def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
-    """`instantiate`, if every `_target_` is a subclass of `kind`, never a function.
+    """Calls `instantiate` if every `_target_` is a subclass of `kind`.
 
-    settings: the user's own, or those of a run folder that `refuse_untrusted` has accepted.
+    settings: of the user, or of a run folder that `refuse_untrusted` has accepted.
     Raises UserError naming `what` for another target, and for errors of the class itself.
     """
     check_targets(settings, what, kind)
@@ -64,7 +64,7 @@ def make_net(model: Any, parts: Mapping[str, Any], *arguments: Any, **options: A
     """Calls the partial that `parts` of the `model` settings describe. Raises UserError naming the model."""
     try:
         return make(parts, f"model={model.name}", torch.nn.Module)(*arguments, **options)
-    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # the last if memory is short
+    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # RuntimeError: out of memory
         raise UserError(f"model={model.name}: {reason(error)}") from error
 
 
@@ -84,7 +84,7 @@ def load(
 
     content: of the checkpoint, if it is at hand.
 
-    Raises UserError for a file that is damaged, of another model or version, or holds weights that are not finite.
+    Raises UserError for a file that is damaged, of another model or version, or contains weights that are not finite.
     """
     content = dict(read_checkpoint(checkpoint, WAY_OUT) if content is None else content)
     try:
@@ -99,9 +99,9 @@ def load(
 
 
 def names_in(facts: Mapping[str, Any], key: str) -> list[str]:
-    """The names in a checkpoint. Raises ValueError unless they are a list of at least two different texts."""
+    """The names in a checkpoint. Raises ValueError unless they are a list of at least two different strings."""
     names = facts[key]
     texts = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
     if not (texts and 1 < len(names) == len(set(names))):
-        raise ValueError(f"its {key} are not a list of names, at least two and different")
+        raise ValueError(f"its {key} are not a list of at least two different names")
     return names

@@ -23,7 +23,7 @@ from imdbattn.tasks.task import Predictor
 
 
 class ReviewPredictor(Predictor):
-    """Labels texts with a trained module. batch_options: of Ragged.batch."""
+    """Labels texts with a trained module. batch_options: options of Ragged.batch."""
 
     def __init__(self, cfg: Any, module: Learner, glove: Glove, batch_options: dict[str, Any]):
         self.cfg, self.module, self.glove, self.batch_options = cfg, module.eval(), glove, batch_options
@@ -63,9 +63,9 @@ class ReviewPredictor(Predictor):
 
     @torch.no_grad()
     def explain(self, text: str, detailed: bool = True) -> LabelledReview:
-        """The same of one text with the share of each word; detailed: also with the weights of every attention.
+        """Labels one text, with the share of each word; detailed: also with the weights of every attention.
 
-        Raises UserError for a model with a part of the user's own that does not record its attention.
+        Raises UserError for a model with a custom part that does not record its attention.
         """
         batch, net = self.batches([text])[0, np.arange(1)], self.module.net
         with watch(net) as weights:
@@ -77,7 +77,7 @@ class ReviewPredictor(Predictor):
                 "attention weights to `record`, so there is nothing to explain"
             )
         (share_T,) = rollout(weights, skips)
-        cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> is in front of the words
+        cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
         words = self.tokenizer.words(text)
         read = [words[at] for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)]
         # Not strict: an empty review is read as one <pad>, which is not a word.

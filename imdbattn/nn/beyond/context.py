@@ -1,4 +1,4 @@
-"""What is added to the words before their positions: phrases that end at a word, and a convolution over its neighbours.
+"""Additions to the words, before their positions: phrases that end at a word, and a convolution over its neighbors.
 
 Shape suffixes: B reviews, T positions, D width, O phrases that end at a word.
 """
@@ -18,7 +18,7 @@ class Context(nn.Module):
 
     phrases: the known phrases; None without channels.
     channels: called with the width and the phrases, each returns an addition to the words (nn/beyond/phrases).
-    convolution: called with the width; None for none.
+    convolution: called with the width; None to omit it.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Context(nn.Module):
 class Convolution(nn.Module):
     """x + ReLU(conv(x)), with zeros for padding (Kim 2014, section 2, with a skip connection).
 
-    kernel: number of words, odd. With word dropout, neighbours are the nearest words that were not dropped.
+    kernel: number of words, odd. With word dropout, neighbors are the nearest words that were not dropped.
     """
 
     def __init__(self, width: int, kernel: int = 3):

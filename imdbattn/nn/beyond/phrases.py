@@ -28,7 +28,7 @@ def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
 
 
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
-    """The fold of each review, (N,): consecutive blocks of each class, since neighbours in IMDB are about one film."""
+    """The fold of each review, (N,): consecutive blocks of each class, because neighbors in IMDB are about one film."""
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
         (places,) = (labels_N == label).nonzero(as_tuple=True)
@@ -106,7 +106,7 @@ def count_phrases(
         is_phrase_M = keys_M >= 0
         keys, which, times = keys_M[is_phrase_M].unique(return_inverse=True, return_counts=True)
         review = review_M[is_phrase_M]
-        frequent = times >= least  # removes most phrases before the costly part
+        frequent = times >= least  # removes most phrases before the expensive part
         which, review = which[frequent[which]], review[frequent[which]]
         pairs = (review * len(keys) + which).unique()  # once per review
         review, which = pairs // max(len(keys), 1), pairs % max(len(keys), 1)
@@ -126,7 +126,7 @@ class PhraseVectors(nn.Module):
     """A learned vector for each known phrase of two words or more, added to the word at which it ends.
 
     buckets: H, rows of the table, which phrases share (Weinberger et al. 2009; as in fastText, Joulin et al. 2017).
-    dropout: share of the phrases omitted in training, since the rarest are soon overfitted.
+    dropout: share of the phrases omitted in training, because the rarest overfit.
     """
 
     def __init__(self, width: int, phrases: Phrases, buckets: int = 65536, dropout: float = 0.5):

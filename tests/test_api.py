@@ -1,0 +1,515 @@
+"""The Python API gives what the commands give, takes what a notebook has, and refuses the rest in one line."""
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import FrozenInstanceError
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+import imdbattn
+from imdbattn import UserError
+from imdbattn.api.model import within_memory
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import load_predictor, score_run
+from imdbattn.settings.cli import conf_dir
+from tests.world import BAD, FILLER, GOOD
+
+from .commands import label_texts
+
+TEXTS = ["the film was great and lovely .", "a dull bad story", "", "the actor was fine"]
+TAGS = 'great <script>alert(1)</script> film & "story" \ud800'
+
+
+@pytest.fixture
+def model(trained) -> imdbattn.Model:
+    return imdbattn.load(trained("residual_pe")[0])
+
+
+@pytest.fixture
+def writer(small, tmp_path) -> imdbattn.Model:
+    """An encoder-decoder."""
+    own = [word for word in small if not word.startswith("data.")]
+    own += ["task=seq2seq", "model=seq2seq_attention", "data=reverse", "model.hidden=8", "model.width=8"]
+    own += ["data.train=60", "data.validation=10", "data.test=10", "trainer.max_epochs=1"]
+    return imdbattn.train(*own, folder=tmp_path / "seq2seq").model
+
+
+def files_in(folder: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.name != ".lock"}
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_import_and_comparison_load_no_torch():
+    code = """if True:
+        import sys, imdbattn
+        assert {"load", "compare", "train", "Model", "ReviewClassifier", "UserError"} <= set(dir(imdbattn))
+        assert imdbattn.__version__ and imdbattn.UserError
+        print(*sys.modules, sep=",")
+        imdbattn.compare
+        print(*sys.modules, sep=",")"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    first, second = (set(line.split(",")) for line in done.stdout.splitlines())
+    assert not {"torch", "lightning", "hydra", "pydantic", "numpy", "wandb", "pandas"} & first
+    assert not {"torch", "lightning", "wandb", "datasets"} & second
+
+
+def test_train_and_compare_are_functions_also_beside_the_commands_of_these_names():
+    import imdbattn.compare
+    import imdbattn.train
+    from imdbattn.train import main
+
+    assert imdbattn.train.__module__ == "imdbattn.api.training"
+    assert imdbattn.compare.__module__ == "imdbattn.api.comparison"
+    assert main is sys.modules["imdbattn.train"].main
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        imdbattn.lod  # noqa: B018
+
+
+# --- load -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path, monkeypatch):
+    folder = shutil.copytree(trained("residual_pe")[0], tmp_path / "home" / "run")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    best = [*imdbattn.load(folder).predict(TEXTS)]
+    for path in (
+        "~/run",
+        "home/run",
+        str(folder).encode(),
+        folder / "checkpoints" / "best.ckpt",
+        "~/run/checkpoints/best.ckpt",
+    ):
+        model = imdbattn.load(path)
+        assert (model.folder, model.labels) == (folder, ["neg", "pos"])
+        assert [*model.predict(TEXTS)] == best
+    assert model.settings["model"]["name"] == "residual_pe"
+    assert repr(model) == f"Model(residual_pe, labels=['neg', 'pos'], folder='{folder}')"
+    last = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    loaded = imdbattn.load(folder / "checkpoints" / "last.ckpt").predictor.module.state_dict()
+    assert all(torch.equal(loaded[name], weight) for name, weight in last.items())
+
+
+def test_what_is_no_run_is_refused(trained, tmp_path):
+    run = shutil.copytree(trained("mean")[0], tmp_path / "run")
+    other = shutil.copytree(trained("residual_pe")[0], tmp_path / "other")
+    best = "checkpoints/best.ckpt"
+    shutil.copy(other / best, tmp_path / "alone.ckpt")
+    (run / "checkpoints" / "text.ckpt").write_text("no checkpoint")
+    (tmp_path / "empty").mkdir()
+    cases = {
+        tmp_path / "empty": "is not a finished run: it has no config.yaml",
+        tmp_path / "nowhere": "is not a folder",
+        tmp_path / "alone.ckpt": "outside of its run folder",
+        run / "config.yaml": "is not a folder",
+        run / "checkpoints" / "text.ckpt": "cannot be read",
+        3: "not int",
+        None: "not NoneType",
+    }
+    for path, message in cases.items():
+        with pytest.raises(UserError, match=message):
+            imdbattn.load(path)
+    shutil.copy(other / best, run / best)
+    with pytest.raises(UserError, match=r"cannot be loaded: .*train again, or use the version"):
+        imdbattn.load(run)
+    (run / best).unlink()
+    with pytest.raises(UserError, match=r"is not a finished run: it has no checkpoints/best.ckpt"):
+        imdbattn.load(run)
+    for wrong, message in (
+        ({"foo": 1}, "no setting data.foo"),
+        ({"glove": {"path": "nowhere"}}, "nowhere is not a file"),
+    ):
+        with pytest.raises(UserError, match=message):
+            imdbattn.load(other, **wrong)
+    with pytest.raises(UserError, match="trust=3"):
+        imdbattn.load(other, trust=3)
+
+
+def test_a_checkpoint_becomes_a_lightning_module(trained):
+    folder, _ = trained("residual_pe")
+    classifier = imdbattn.ReviewClassifier.load_from_checkpoint(
+        folder / "checkpoints" / "best.ckpt", map_location="cpu"
+    )
+    assert type(classifier) is imdbattn.ReviewClassifier
+    loaded = imdbattn.load(folder).predictor.module.state_dict()
+    assert all(torch.equal(weight, loaded[name]) for name, weight in classifier.state_dict().items())
+
+
+# --- predict ----------------------------------------------------------------------------------------------------------
+
+
+def test_predictions_are_those_of_the_command(model, settings):
+    expected, _ = label_texts(settings(f"run={model.folder}", config="predict"), TEXTS)
+    found = model.predict(TEXTS)
+    assert [*found] == expected
+    assert found.labels.tolist() == [reading.output for reading in expected]
+    assert found.probabilities.shape == (4, 2)
+    np.testing.assert_allclose(found.probabilities.sum(1), 1)
+    for one, row in zip(found, found.probabilities, strict=True):
+        assert one.probability == row.max() == one.probabilities[one.label]
+        assert model.labels[row.argmax()] == one.label
+    frame = found.to_frame()
+    assert frame["label"].tolist() == found.labels.tolist()
+    assert frame["probability of pos"].tolist() == found.probabilities[:, 1].tolist()
+    assert [*found[1:3]] == expected[1:3]
+    assert len(found[1:3].probabilities) == 2
+    with pytest.raises(FrozenInstanceError):
+        found.items = ()
+
+
+def test_predict_takes_text_in_any_container(model):
+    first, second = model.predict(TEXTS[:2])
+    assert [*model.predict(TEXTS[0])] == [first]  # not its letters
+    frame = pd.DataFrame({"review": TEXTS[:2]}, index=[7, 3])
+    for texts in (tuple(TEXTS[:2]), frame["review"], np.array(TEXTS[:2]), (text for text in TEXTS[:2])):
+        assert [*model.predict(texts)] == [first, second]
+    empty = model.predict([])
+    assert (len(empty), empty.labels.tolist(), empty.probabilities.shape, repr(empty)) == (0, [], (0, 2), "no texts")
+    assert empty.to_frame().empty
+    assert "<table>" in empty._repr_html_()
+
+
+NO_TEXTS = [None, b"text", 5, {"a": "text"}, pd.DataFrame({"review": TEXTS}), Path("text"), np.array("text")]
+
+
+@pytest.mark.parametrize("texts", [*NO_TEXTS, [1, 2], ["text", None], [b"text"], ["text", float("nan")], [["text"]]])
+def test_predict_refuses_what_is_not_text(model, texts):
+    with pytest.raises(UserError, match=r"^(give a text, or texts in a list|item . .counted from 0.) .* not ") as error:
+        model.predict(texts)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="explain takes one text, not"):
+        model.explain(texts)
+
+
+def test_texts_without_words_are_labelled_with_a_warning_that_counts_one_call(model, caplog):
+    for texts, warning in ((["", "good", " "], "2 of 3"), (["good"], ""), ([""], "1 of 1")):
+        caplog.clear()
+        assert set(model.predict(texts).labels) <= {"neg", "pos"}
+        assert [record.getMessage()[:6] for record in caplog.records] == ([warning] if warning else [])
+
+
+def test_a_text_of_a_million_characters_is_read_or_refused(model, writer):
+    assert len(model.predict("film " * 200_000)) == len(model.predict("f" * 1_000_000)) == 1
+    assert len(model.explain("film " * 200_000).words) == 512
+    with pytest.raises(UserError, match="line 1 of the input has 1,000,000 symbols: cut it to 5,000"):
+        writer.predict("A" * 1_000_000)
+    with pytest.raises(UserError, match="a text of 3 characters is too long"), within_memory(["one"]):
+        torch.empty(2**62, dtype=torch.int8)
+    with pytest.raises(RuntimeError, match="a bug"), within_memory(["one"]):
+        raise RuntimeError("a bug")
+
+
+def test_an_encoder_decoder_writes(writer, settings):
+    texts = ["ABC", "ZDKA"]
+    expected, _ = label_texts(settings(f"run={writer.folder}", "beams=3", config="predict"), texts)
+    found = writer.predict(texts, beams=3)
+    assert [(one.label, one.probability) for one in found] == [(one.output, one.probability) for one in expected]
+    assert found.probabilities[:, 0].tolist() == [one.probability for one in expected]
+    assert writer.labels == []
+    explanation = writer.explain("ABC")
+    assert explanation.words == ["A", "B", "C"]
+    assert explanation.weights.shape == (len(explanation.reading.row_names), 3)
+    assert "<img" in explanation._repr_html_()
+    assert 0 <= writer.evaluate().accuracy <= 1
+    for call in (
+        lambda: writer.predict(""),
+        lambda: writer.predict("A", beams=0),
+        lambda: writer.evaluate(["A"], ["B"]),
+    ):
+        with pytest.raises(UserError):
+            call()
+
+
+# --- results in notebooks and terminals -------------------------------------------------------------------------------
+
+
+def test_an_explanation_has_the_words_and_their_shares(model):
+    explanation = model.explain(TEXTS[0])
+    assert explanation.words == TEXTS[0].split()
+    assert explanation.weights.sum() == pytest.approx(1, abs=1e-4)
+    assert explanation.attention.layers[0].shape == (1, 7, 7)
+    assert explanation.label == model.predict(TEXTS[0])[0].label
+    assert explanation.probability == pytest.approx(model.predict(TEXTS[0])[0].probability, abs=1e-5)
+    largest = explanation.words[explanation.weights.argmax()]
+    assert f"largest shares: {largest} " in repr(explanation)
+    assert "\x1b" not in repr(explanation)
+
+
+def test_text_never_becomes_html(model, tmp_path):
+    explanation, predictions = model.explain(TAGS), model.predict(TAGS)
+    fragment, page = explanation._repr_html_(), explanation.save(tmp_path / "explanation.html").read_text()
+    for html in (fragment, page, predictions._repr_html_()):
+        assert "<script" not in html
+        assert "&lt;" in html
+        html.encode()
+    for text in (repr(explanation), repr(predictions)):
+        text.encode()
+    assert fragment.count("<mark") >= 3 * len(explanation.words)
+    assert "<img" in fragment
+    assert not [tag for tag in ("<html", "<body", ":root", "http") if tag in fragment]
+
+
+def test_long_results_are_shown_in_part(model):
+    predictions = model.predict(["good film"] * 1000)
+    assert repr(predictions).splitlines()[-1] == "and 980 more"
+    assert len(repr(predictions).splitlines()) == 21
+    assert predictions._repr_html_().count("<tr>") == 21
+
+
+# --- evaluate ---------------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_gives_the_numbers_of_the_command_and_writes_nothing(trained, settings, world):
+    folder, recorded = trained("residual_pe")
+    model = imdbattn.load(folder)
+    before, predictions = files_in(folder), [*model.predict(TEXTS)]
+    metrics = model.evaluate()
+    assert (metrics.accuracy, metrics["loss"]) == (recorded["test_accuracy"], recorded["test_loss"])
+    assert model.evaluate(split="validation").accuracy == recorded["val_accuracy"]
+    half = model.evaluate(precision="bf16-true")
+    file = model.evaluate(world / "reviews.csv")
+    assert files_in(folder) == before
+    assert [*model.predict(TEXTS)] == predictions  # its weights are as before
+    assert half.loss != metrics.loss
+    assert dict(file) == score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", config="evaluate"))
+    assert repr(metrics).startswith("accuracy ")
+    assert f"<td>{metrics.accuracy:.4f}</td>" in metrics._repr_html_()
+    with pytest.raises(AttributeError, match=r"there is no f2; there are .*accuracy"):
+        _ = metrics.f2
+
+
+def test_evaluate_takes_texts_and_labels(model):
+    texts = pd.Series([" ".join((*FILLER, *words)) for words in (GOOD, BAD)] * 20)
+    named = model.evaluate(texts, ["pos", "neg"] * 20)
+    assert dict(model.evaluate(texts, np.array([1, 0] * 20)))["accuracy"] == named.accuracy
+    right = np.mean(model.predict(texts).labels == np.array(["pos", "neg"] * 20))
+    assert named.accuracy == pytest.approx(right)
+    assert (named.reviews, named.test_set) == (40, "40 given texts")
+
+
+def test_evaluate_refuses_wrong_data(model, world):
+    cases = [
+        (["nowhere.csv"], {}, "nowhere.csv cannot be read"),
+        ([f"{world}/reviews.csv"], {"text_column": "review"}, "has no column 'review'; it has text, label"),
+        ([["a text"]], {}, "texts and their labels"),
+        ([["a", "b"], ["pos"]], {}, "2 texts and 1 labels"),
+        ([["a", "b"], ["pos", "mixed"]], {}, "row 1 .* has the label mixed; labels are neg, pos"),
+        ([["a", "b"], ["pos", None]], {}, "row 1 .* has no 'label'"),
+        ([[1], ["pos"]], {}, "item 0"),
+        ([[], []], {}, "no rows"),
+        ([], {"foo": 1}, "no setting data.foo"),
+        ([], {"split": "all"}, "split=all must be"),
+    ]
+    for arguments, settings, message in cases:
+        with pytest.raises(UserError, match=message):
+            model.evaluate(*arguments, **settings)
+
+
+# --- train ------------------------------------------------------------------------------------------------------------
+
+
+def test_training_is_that_of_the_command_and_leaves_the_process_as_it_was(small, settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    overrides = (*small, "model=mean", "trainer.max_epochs=2")
+    fit(settings(*overrides), tmp_path / "expected")
+    state = [list(sys.argv), os.getcwd(), *map(signal.getsignal, range(1, 20)), logging.getLogger("imdbattn").level]
+    runs = [imdbattn.train(*overrides) for _ in range(2)]
+    assert state == [
+        *(list(sys.argv), os.getcwd(), *map(signal.getsignal, range(1, 20))),
+        logging.getLogger("imdbattn").level,
+    ]
+    weights = [(run / "checkpoints/best.ckpt") for run in (tmp_path / "expected", *(run.folder for run in runs))]
+    first, *others = (torch.load(file, weights_only=True)["state_dict"] for file in weights)
+    assert all(torch.equal(first[name], other[name]) for other in others for name in first)
+    assert runs[0].folder != runs[1].folder
+    assert runs[1].folder == Path("runs/latest").resolve()
+    assert dict(runs[0].metrics) == json.loads((runs[0].folder / "metrics.json").read_text())
+    assert runs[0].model.evaluate().accuracy == runs[0].metrics.test_accuracy
+    again = imdbattn.train(config={**runs[0].model.settings, "seed": 2}, folder="second")
+    assert (again.metrics.seed, again.folder) == (2, tmp_path / "second")
+    assert "test_accuracy" in repr(again)
+    assert "test_accuracy" in again._repr_html_()
+
+
+def test_epochs_are_printed_where_no_logging_is_configured(small, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    imdbattn.train(
+        *small, "model=mean", "trainer.max_epochs=2", "trainer.enable_progress_bar=true", folder=tmp_path / "run"
+    )
+    assert [line[:9] for line in capsys.readouterr().out.splitlines() if "epoch " in line][:2] == [
+        "epoch 1/2",
+        "epoch 2/2",
+    ]
+    assert not logging.getLogger("imdbattn").handlers
+
+
+def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thread(small, tmp_path):
+    runs: list = []
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        own = GlobalHydra.instance().hydra
+        arguments = (*small, "model=mean", "trainer.max_epochs=1")
+        thread = threading.Thread(target=lambda: runs.append(imdbattn.train(*arguments, folder=tmp_path / "run")))
+        thread.start()
+        thread.join()
+        assert GlobalHydra.instance().hydra is own
+    assert runs[0].metrics.epochs == 1
+
+
+REFUSED = {
+    ("model=mean,residual",): "one model; call it in a loop, or start a sweep: python -m imdbattn.train -m model=mean,",
+    ("seed=range(1,3)",): "one model; call it in a loop",
+    ("+experiment=ladder",): r"start a sweep: python -m imdbattn.train \+experiment=ladder$",
+    ("-m", "model=mean"): "'-m' is not a setting",
+    ("residual",): "'residual' is not a setting",
+    (3,): "3 is not a setting",
+    ("modle=mean",): "there is no setting modle",
+    ("model=maen",): "model=mean is the nearest",
+    ("seed=-1",): "seed=-1 must be",
+    ("trainer=ddp_cpu",): "one process",
+    ("trainer.num_nodes=2",): "one process",
+    ("data.path=no,where.csv",): "no,where.csv cannot be read",
+    ("optim.lr=x",): "optim.lr=x must be",
+    ("wandb_api_key=0123456789",): "looks like a credential",
+    ("resume=nowhere",): "is not a run to resume",
+}
+
+
+@pytest.mark.parametrize("overrides", REFUSED, ids=str)
+def test_wrong_settings_are_refused_and_leave_nothing(overrides, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=REFUSED[overrides]) as error:
+        imdbattn.train(*overrides)
+    assert "\n" not in str(error.value)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_wrong_config_is_refused(small, tmp_path):
+    for overrides, config, message in (
+        ((), "x", "nested dicts"),
+        (("seed=2",), {}, "not both"),
+        ((), {}, "is missing"),
+    ):
+        with pytest.raises(UserError, match=message):
+            imdbattn.train(*overrides, config=config)
+    with pytest.raises(UserError, match="two folders"):
+        imdbattn.train("resume=runs/latest", folder=tmp_path)
+
+
+def test_an_interrupt_saves_and_training_resumes_to_the_same_bits(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    overrides = (*small, "model=mean", "trainer.max_epochs=8", "patience=null")
+    whole = imdbattn.train(*overrides, folder="whole")
+    started = iter(range(1000))
+
+    def interrupt(self, trainer, module) -> None:
+        if next(started) == 3:
+            os.kill(os.getpid(), self.number)
+
+    caught: list[int] = []
+    monkeypatch.setattr("imdbattn.runs.callbacks.Throughput.on_train_epoch_end", interrupt, raising=False)
+    monkeypatch.setattr("imdbattn.runs.callbacks.Throughput.number", signal.SIGINT, raising=False)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match=r"SIGINT: stopped in epoch 5, .*the state is saved"):
+        imdbattn.train(*overrides, folder="stopped")
+    assert signal.getsignal(signal.SIGINT) == before
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: caught.append(number))
+    try:
+        started = iter(range(1000))
+        monkeypatch.setattr("imdbattn.runs.callbacks.Throughput.number", signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+            imdbattn.train("resume=stopped")
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert caught == [signal.SIGTERM]  # the program's own handler
+    resumed = imdbattn.train("resume=stopped")
+    one, other = (torch.load(run.folder / "checkpoints/best.ckpt", weights_only=True) for run in (whole, resumed))
+    assert all(torch.equal(weight, other["state_dict"][name]) for name, weight in one["state_dict"].items())
+
+
+def test_a_layer_of_the_users_own_is_trained_and_loaded_with_trust(small, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    layer = "from imdbattn.nn.ladder import ResidualLayer\n\nclass Halved(ResidualLayer):\n    pass\n"
+    (tmp_path / "apipkg.py").write_text(layer)
+    own = ("model=residual", "model.layers=1", "model.layer._target_=apipkg.Halved", "trainer.max_epochs=1")
+    run = imdbattn.train(*small, *own, folder=tmp_path / "run")
+    assert type(run.model.net.layers[0]).__name__ == "Halved"
+    checkpoint = run.folder / "checkpoints" / "best.ckpt"
+    for call in (lambda **trust: imdbattn.load(run.folder, **trust), lambda **trust: load_module(checkpoint, **trust)):
+        with pytest.raises(UserError, match="add trust=apipkg"):
+            call()
+        assert call(trust="apipkg")
+        assert call(trust=["apipkg"])
+
+
+def load_module(checkpoint, **trust):
+    return imdbattn.ReviewClassifier.load_from_checkpoint(checkpoint, **trust)
+
+
+# --- compare ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ladder(trained, tmp_path) -> Path:
+    for rung in ("mean", "residual_pe"):
+        shutil.copytree(trained(rung)[0], tmp_path / "ladder" / rung)
+    return tmp_path / "ladder"
+
+
+def test_a_comparison_is_that_of_the_command(ladder, tmp_path, monkeypatch, capsys):
+    before = files_in(ladder)
+    comparison = imdbattn.compare([ladder], against="mean", resamples=200)
+    assert files_in(ladder) == before
+    options = [f"runs={ladder}", "against=mean", "resamples=200", f"out={tmp_path}/command"]
+    monkeypatch.setattr(sys, "argv", ["compare", *options])
+    monkeypatch.setenv("COLUMNS", "100")
+    import_module("imdbattn.compare").main()
+    assert capsys.readouterr().out.partition("comparison: ")[0].strip() == repr(comparison).strip()
+    content = json.loads((tmp_path / "command" / "comparison.json").read_text())
+    assert comparison.rungs["rung"].tolist() == [rung["label"] for rung in content["rungs"]]
+    assert comparison.rungs["test"].tolist() == [rung["test"]["mean"] for rung in content["rungs"]]
+    assert comparison.rungs[["low", "high"]].values.tolist() == [rung["interval"] for rung in content["rungs"]]
+    assert comparison.pairs["difference"].tolist() == [pair["difference"] for pair in content["pairs"]]
+    imdbattn.compare(ladder, against="mean", resamples=200, out=tmp_path / "out")
+    names = ("comparison.html", "comparison.json", "comparison.md", "figures/accuracies.png")
+    assert all((tmp_path / "out" / n).read_bytes() == (tmp_path / "command" / n).read_bytes() for n in names)
+    html = comparison._repr_html_()
+    assert html.count("<table>") == 2
+    assert "data:image/svg" in html
+
+
+def test_different_test_sets_are_compared_separately(ladder):
+    metrics = ladder / "mean" / "metrics.json"
+    metrics.write_text(json.dumps(json.loads(metrics.read_text()) | {"test_fingerprint": "0123456789abcdef"}))
+    comparison = imdbattn.compare(ladder, resamples=200)
+    assert len(comparison.sets) == comparison.rungs["set"].nunique() == 2
+    assert sorted(one.rungs["rung"].tolist() for one in comparison.sets) == [["mean"], ["residual_pe"]]
+    assert comparison._repr_html_().count("<img") == 2
+
+
+def test_a_comparison_of_nothing_is_refused(ladder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    cases: list = [(tmp_path / "empty", {}, "no finished run"), ([], {}, "at least one folder"), (3, {}, "not 3")]
+    cases += [(ladder, {"against": "x"}, "against=x"), (ladder, {"foo": 1}, "no setting foo")]
+    for runs, options, message in cases:
+        with pytest.raises(UserError, match=message):
+            imdbattn.compare(runs, **options)
+
+
+def test_the_command_takes_a_checkpoint_too(trained, settings):
+    folder, _ = trained("mean")
+    assert load_predictor(settings(f"run={folder}/checkpoints/best.ckpt", config="predict"))[1] == folder
