@@ -329,7 +329,7 @@ DAMAGE = {
     "a bit of the words": (lambda f: flip(f / "tokenizer.json"), "tokenizer.json .*has changed since"),
     "config truncated": (lambda f: os.truncate(f / "config.json", 300), "config.json cannot be read"),
     "config empty": (lambda f: (f / "config.json").write_text("{}"), "not that of an exported model"),
-    "a list": (lambda f: (f / "config.json").write_text("[]"), "does not hold an object"),
+    "a list": (lambda f: (f / "config.json").write_text("[]"), "does not contain an object"),
     "labels exchanged": (
         lambda f: (f / "config.json").write_text(
             re.sub(r'"neg",\s+"pos"', '"pos", "neg"', (f / "config.json").read_text())
