@@ -223,7 +223,8 @@ def read(overrides: Sequence[str]) -> Task:
     data = validate_as(ReviewData, pinned(cfg.model_dump(), corpus.source)["data"] | whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
-    reviews = cut_reviews(source.load(), source.name, shares)
+    fold = (data.fold, data.folds) if data.fold and data.folds else None
+    reviews = cut_reviews(source.load(), source.name, shares, fold)
     tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
     return Task(data, corpus, {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()})
 

@@ -155,7 +155,7 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
         (["init={unfinished}"], "is not a folder with a pretrained encoder"),
         (
             ["init={pretrained}", "model.embedding.trainable=false"],
-            "has model.embedding.trainable=True, and this",
+            "has model.embedding.trainable=True, but this model has",
         ),
         (["init={pretrained}", "data.glove.path={other}"], "was trained on vectors with fingerprint"),
     ],

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from imdbattn.comparison import statistics
+from imdbattn.comparison.folds import join_folds
 from imdbattn.comparison.report import TRAINED, p_value, percent, signed, signed_interval
 from imdbattn.comparison.runs import (
     REVIEWS,
@@ -48,7 +49,7 @@ def compare_sets(
     the sets with a variant of that label. options: of `compare`. Returns a comparison for each set, which JSON can
     hold. Raises UserError when there is nothing to compare, or for an unknown `against`.
     """
-    runs, skipped = find_runs(folders)
+    runs, skipped = join_folds(*find_runs(folders))
     comparisons = []
     for chosen, candidates in by_set(runs, split):
         predictions, unreadable = read_predictions(candidates, chosen)
@@ -137,7 +138,7 @@ def compare(
         "labels": first.labels,
         "one_validation": len({str(run.metrics.get(FINGERPRINT["validation"])) for run in runs}) == 1,
         "environments": environments(runs),
-        "folders": [display(run.folder) for run in runs],
+        "folders": folders_of(runs),
         "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
         "rungs": [
             describe(one, seeds, masks)
@@ -205,9 +206,10 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         "trained_on": trained_on if is_range(trained_on) else None,
         "apart_from_range": one.label_without(RANGE),
         "seeds": [run["seed"] for run in metrics],
-        "folders": [display(run.folder) for run in one.runs],
+        "folders": folders_of(one.runs),
         "validation": over_seeds("val_accuracy"),
         "test": over_seeds("test_accuracy"),
+        "folds": over_folds(one.runs),
         "bleu": {"validation": over_seeds("val_bleu"), "test": over_seeds("test_bleu")},
         **{
             key: (over_seeds(key) or {}).get("mean")
@@ -226,6 +228,16 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         },
         "curves": curves(one.runs),
     }
+
+
+def folders_of(runs: Sequence[Run]) -> list[str]:
+    return [display(one.folder) for run in runs for one in run.parts or [run]]
+
+
+def over_folds(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Mean and standard deviation over folds of the test accuracy, a mean over seeds; None without folds."""
+    values = [mean(seeds) for seeds in zip(*(run.fold_accuracies for run in runs), strict=False)]
+    return {"mean": mean(values), "sd": stdev(values), "values": values} if values else None
 
 
 def confusion(seeds: Sequence[Predictions], classes: int) -> list[list[float]]:
@@ -378,7 +390,7 @@ def disputed(
 def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The different machines and versions of the runs."""
     different = []
-    for environment in (run.environment for run in runs if run.environment):
+    for environment in (one.environment for run in runs for one in run.parts or [run] if one.environment):
         one = {name: environment.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")}
         one |= {name: (environment.get("versions") or {}).get(name) for name in ("torch", "lightning")}
         if one not in different:

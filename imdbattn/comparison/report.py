@@ -232,6 +232,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
     interval = f"{level(comparison)} interval"
     if comparison["split"] == "validation" and any(rung["test"] for rung in rungs):
         interval += " (validation)"
+    folds = f"over {len(over['values'])} folds %" if (over := rungs[0]["folds"]) else ""
     bleu = "test" if any(rung["bleu"]["test"] for rung in rungs) else "validation"
     return as_table(
         [
@@ -240,6 +241,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
                 "seeds": "1 seed" if len(rung["seeds"]) == 1 else str(len(rung["seeds"])),
                 "validation %": mean_and_sd(rung["validation"]),
                 "test %": mean_and_sd(rung["test"]),
+                folds: mean_and_sd(rung["folds"]),
                 interval: "–".join(map(percent, rung["interval"])),
                 f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
                 "parameters": count(rung["parameters"]),

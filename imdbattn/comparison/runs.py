@@ -54,6 +54,12 @@ class Config(File):
     model: Model
 
 
+class Fold(File):
+    folds: Annotated[int, Field(ge=2, le=1_000_000)]
+    fold: Count
+    fingerprint: Fingerprint
+
+
 class Metrics(File):
     seed: Count
     test_set: Text
@@ -65,6 +71,7 @@ class Metrics(File):
     labels: Annotated[list[str], Field(min_length=1)] | None = None
     test_fingerprint: Fingerprint | None = None
     val_fingerprint: Fingerprint | None = None
+    cross_validation: Fold | None = None
     parameters: Amount | None = None
     tokens_per_s: Amount | None = None
     train_seconds: Amount | None = None
@@ -108,13 +115,18 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run folder. environment is {} without environment.json; curves: name -> (epochs from 1, values)."""
+    """A finished run folder. environment is {} without environment.json; curves: name -> (epochs from 1, values).
+
+    parts, fold_accuracies: of a cross-validation, the run of each fold and its test accuracy.
+    """
 
     folder: Path
     settings: dict[str, Any]
     metrics: dict[str, Any]
     environment: dict[str, Any]
     curves: dict[str, tuple[list[int], list[float]]]
+    parts: Sequence["Run"] = ()
+    fold_accuracies: Sequence[float] = ()
 
     @property
     def model(self) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import cut_reviews, find_source, unlabelled_source
-from imdbattn.data.sources import Source, Split, Texts, fingerprint
+from imdbattn.data.sources import Source, Texts, fingerprint, labelled_texts
 from imdbattn.data.tokens import UNK, Tokenizer, signature
 from imdbattn.files import build_once, cache_root, check_seal, seal
 
@@ -60,7 +60,8 @@ def prepare(cfg: Any, uncut: bool = False, glove: Glove | None = None) -> Review
     glove = glove or load_vectors(cfg)
     source = find_source(cfg)
     shares = None if uncut else {name: getattr(cfg, f"{name}_share") for name in ("validation", "test")}
-    share_list = None if shares is None else list(shares.values())
+    fold = (cfg.fold, cfg.folds) if cfg.folds and not uncut else None
+    share_list = None if shares is None else [*shares.values(), *(fold or ())]
     identity = [FORMAT, source.name, source.key, share_list, signature(cfg.tokenizer), glove.fingerprint]
 
     def build(folder: Path) -> None:
@@ -69,14 +70,15 @@ def prepare(cfg: Any, uncut: bool = False, glove: Glove | None = None) -> Review
         log.info("Reading and tokenizing: %s", source.name)
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
-        write(folder, cut_reviews(reviews, source.name, shares), source, Tokenizer(cfg.tokenizer, glove.words))
+        cut = cut_reviews(reviews, source.name, shares, fold)
+        write(folder, cut, source, Tokenizer(cfg.tokenizer, glove.words))
 
     folder, meta = cached(cfg, identity, build)
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
     for name, split in splits.items():
         if empty := int((split.lengths == 0).sum()):
             log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
-    facts = {"labels": meta["label_names"], "known_tokens": meta.pop("known")}
+    facts = {"labels": meta["label_names"], "known_tokens": meta.pop("known"), **meta.pop("facts", {})}
     return ReviewCorpus(splits=splits, glove=glove, facts=facts, folder=folder, **meta)
 
 
@@ -162,17 +164,13 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
         "source": source.kind,
         "source_key": source.checksum,
         "test_set": reviews.test_set,
-        "fingerprints": {name: fingerprint(parts(split)) for name, split in reviews.splits.items()},
+        "fingerprints": {name: fingerprint(labelled_texts(split)) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,
+        "facts": reviews.facts,
         "known": int((all_ids > UNK).sum()) / max(len(all_ids), 1),
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
     seal(folder)
-
-
-def parts(split: Split) -> Iterator[str]:
-    """The content that a fingerprint covers: equal test sets have equal fingerprints."""
-    return (f"{label}\0{text}\0" for text, label in zip(split.texts, split.labels.tolist(), strict=True))
 
 
 def read_split(file: Path) -> Ragged:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from imdbattn.data.folds import fold_rule
 from imdbattn.data.order_probe import order_probe_source
 from imdbattn.data.sources import SPLIT_NAMES, SPLITS, Rule, Source, Split, Texts, cut, load_hub
 from imdbattn.data.text_files import (
@@ -280,9 +281,15 @@ def number_labels(labels: list[str], names: list[str], file: Path) -> np.ndarray
 # --- cutting ---------------------------------------------------------------------------------------------------------
 
 
-def cut_reviews(reviews: Texts, name: str, shares: Mapping[str, float] | None) -> Texts:
-    """Train, validation and test by `block_cut`; see `cut`. Raises UserError if training has a single class."""
-    reviews = cut(reviews, name, shares, BLOCKS)
+def cut_reviews(
+    reviews: Texts, name: str, shares: Mapping[str, float] | None, fold: tuple[int, int] | None = None
+) -> Texts:
+    """Train, validation and test by `block_cut`, or, for a fold of so many, by `fold_cut`; see `cut`.
+
+    Raises UserError if training has a single class, and as `fold_rule` does.
+    """
+    reviews, rule = fold_rule(reviews, name, *fold) if fold else (reviews, BLOCKS)
+    reviews = cut(reviews, name, shares, rule)
     if shares is not None and len(np.unique(reviews.splits["train"].labels)) < 2:
         raise UserError(f"{name}: training has only one class; give reviews of at least two")
     return reviews

@@ -4,7 +4,7 @@ Shape suffix: N items of a split.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ class Texts:
     label_names: list[str] = field(default_factory=list)
     test_set: str = ""  # its name, for display
     dropped: int = 0  # number of items that were read but omitted
+    facts: dict[str, Any] = field(default_factory=dict)  # for metrics.json
 
 
 @dataclass(frozen=True)
@@ -119,3 +120,8 @@ def fingerprint(parts: Iterable[str]) -> str:
     for part in parts:
         digest.update(part.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
+
+
+def labelled_texts(split: Split) -> Iterator[str]:
+    """The content that a fingerprint of reviews covers: equal test sets have equal fingerprints."""
+    return (f"{label}\0{text}\0" for text, label in zip(split.texts, split.labels.tolist(), strict=True))

@@ -38,7 +38,14 @@ def recurrent_net(width: int, hidden: int, dropout: float, layers: int = 1, cell
 
 
 class Encoder(nn.Module):
-    """Embeds the source and reads it with a GRU or an LSTM (Cho et al. 2014, section 2.2; Sutskever et al. 2014)."""
+    """Embeds the source and reads it with a GRU or an LSTM (Cho et al. 2014, section 2.2; Sutskever et al. 2014).
+
+    >>> import torch
+    >>> from imdbattn.nn import Encoder
+    >>> outputs_SBH, (hidden_LBH,) = Encoder(vocabulary=20, width=8, hidden=16)(torch.randint(3, 20, (2, 5)))
+    >>> outputs_SBH.shape, hidden_LBH.shape
+    (torch.Size([5, 2, 16]), torch.Size([1, 2, 16]))
+    """
 
     def __init__(self, vocabulary: int, width: int, hidden: int, dropout: float = 0.0, **recurrent: Any):
         super().__init__()
@@ -68,6 +75,14 @@ class Decoder(nn.Module):
     score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's previous
         state, keys and values are the encoder's outputs, and the context, their weighted sum, is concatenated to the
         embedded symbol (Bahdanau et al. 2015, section 3.1; scores of Luong et al. 2015, section 3.1).
+
+    >>> import torch
+    >>> from imdbattn.nn import Additive, Decoder
+    >>> decoder = Decoder(vocabulary=20, width=8, hidden=16, score=Additive)
+    >>> state = decoder.start(torch.randn(5, 2, 16), (torch.randn(1, 2, 16),))  # what an Encoder returns
+    >>> logits_BTV, state = decoder(torch.randint(3, 20, (2, 4)), state)
+    >>> logits_BTV.shape
+    torch.Size([2, 4, 20])
     """
 
     record: list[Tensor] | None = None  # explain.watch sets a list; the weights (B, 1, S) of each step are appended
@@ -135,6 +150,15 @@ class EncoderDecoder(nn.Module):
     source_vocabulary, target_vocabulary: sizes with markers. width: of the embeddings. hidden: width of the states.
     dropout: share of embeddings, and of outputs between layers, set to zero in training. score: see Decoder.
     recurrent: layers and cell of `recurrent_net`.
+
+    >>> import torch
+    >>> from imdbattn.nn import Additive, EncoderDecoder, greedy
+    >>> net = EncoderDecoder(20, 30, width=8, hidden=16, score=Additive, cell="lstm")
+    >>> source_BS, lengths_B = torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([3, 2])
+    >>> net(source_BS, lengths_B, target_BT=torch.randint(3, 30, (2, 4))).shape
+    torch.Size([2, 4, 30])
+    >>> len(greedy(net, source_BS, lengths_B).tokens_BT)
+    2
     """
 
     def __init__(

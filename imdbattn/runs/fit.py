@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 
@@ -34,6 +33,7 @@ from imdbattn.tasks.build import reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
+from imdbattn.tasks.trial import try_forward
 from imdbattn.tasks.weights import read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers
 from imdbattn.tracking.publish import publish_run
@@ -140,19 +140,6 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
         for line in [debug_line] if is_debug(settings) else summary(metrics, folder):
             log.info(line)
     return metrics
-
-
-def try_forward(module: Learner, data: BatchData, name: str) -> None:
-    """Raises UserError if the model, which may have custom parts, fails on two validation items."""
-    batches = data.eval_batches("validation")
-    items = np.arange(min(2, len(batches.lengths_N())))
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module.eval().evaluate_batch(batches[0, items])
-    except Exception as error:
-        raise UserError(f"model={name} fails on two validation items: {reason(error)}") from error
-    finally:
-        module.train()
 
 
 def run_trainer(

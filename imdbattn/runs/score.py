@@ -19,6 +19,7 @@ from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Evaluate, Export, Picture, Predict, Settings, validate
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor, task_of
+from imdbattn.tasks.trial import try_forward
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,9 @@ def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path) -
         check_fingerprint(folder, split, corpus)
     precision = cfg.trainer.precision or settings.trainer.precision
     trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
-    trainer.test(module, task.loaders(settings, corpus, split), verbose=False)
+    data = task.loaders(settings, corpus, split)
+    try_forward(module, data, settings.model.name, split)
+    trainer.test(module, data, verbose=False)
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
     name = f"{split}-{corpus.fingerprints[split]}"
     if changed:

@@ -163,6 +163,12 @@ def folder_name(name: str) -> str:
     return name if re.fullmatch(NAME, name) else "invalid"
 
 
+def fold_suffix(*, _root_: DictConfig) -> str:
+    """-fold3 in a cross-validation, else nothing."""
+    fold = OmegaConf.select(_root_, "data.fold")
+    return f"-fold{fold}" if fold else ""
+
+
 def run_name(now: str, name: str, digest: str) -> str:
     """The name of a run's folder: time and model; in a SLURM job the same in all its tasks and after a requeue."""
     name = folder_name(name)
@@ -176,6 +182,7 @@ ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
 OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
+OmegaConf.register_new_resolver("fold_suffix", fold_suffix, replace=True)
 OmegaConf.register_new_resolver("digest", digest_of_root, replace=True)
 OmegaConf.register_new_resolver("slots", slots, replace=True)
 
@@ -262,6 +269,8 @@ def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
     parent, _, last = key.rpartition(".")
     open_group = within(key, "model", "optim", "trainer")  # the key may be right, for another class
     similar = difflib.get_close_matches(ALIASES.get(last, last), parts.values(), 1, cutoff=0.8 if open_group else 0.6)
+    if not open_group and key in keys_of(config_name, []):
+        return f"there is no setting {key} with these choices of task and data: omit it"
     near = difflib.get_close_matches(key, [known for known in parts if parts[known] in similar], 1, cutoff=0)
     if near or (parent in parts and not open_group):
         return f"there is no setting {key}; the nearest is {near[0] if near else parent}"

@@ -198,7 +198,7 @@ class Classifier(Part):
         for name, channel in (self.channels or {}).items():
             if not self.phrases:
                 raise UserError(f"model.channels.{name} needs model.phrases")
-            if channel.target.endswith(".PhraseVectors") and self.phrases.longest < 2:
+            if re.match(r"imdbattn\..*\.PhraseVectors$", channel.target) and self.phrases.longest < 2:
                 raise UserError(
                     f"model.channels.{name} needs phrases of two words or more: set model.phrases.longest=2"
                 )
@@ -280,6 +280,8 @@ class ReviewData(Group):
     hub_timeout: Annotated[Amount, Field(le=60)] = 3
     validation_share: InnerShare
     test_share: InnerShare
+    folds: Annotated[int | None, Field(ge=2)] = None
+    fold: Count | None = None
     tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext"]
     cache_dir: Text | None = None
     glove: Glove
@@ -300,7 +302,26 @@ class ReviewData(Group):
             )
         if self.source == "order_probe" and not self.probe:
             raise UserError("data.source=order_probe needs data.probe: use data=order_probe")
-        check_shares(self.validation_share, self.test_share)
+        if self.folds:
+            self.check_fold(self.folds)
+        elif self.fold:
+            raise UserError(f"data.fold={self.fold} needs the number of folds, such as data.folds=10")
+        else:
+            check_shares(self.validation_share, self.test_share)
+
+    def check_fold(self, folds: int) -> None:
+        if self.fold is None:
+            raise UserError(
+                f"data.folds={folds} needs data.fold: data.fold=1 tests one fold, -m 'data.fold=range(1,{folds + 1})' "
+                "or +experiment=folds trains a run for each"
+            )
+        if self.fold > folds:
+            raise UserError(f"data.fold={self.fold} must be at most data.folds={folds}")
+        if self.validation_share + 1 / folds >= 1:
+            raise UserError(
+                f"data.validation_share={self.validation_share} and data.folds={folds} leave nothing for training: "
+                "set data.validation_share lower"
+            )
 
 
 Lengths = Annotated[
@@ -423,7 +444,7 @@ class ClassifierSettings(Training):
     def check(self) -> None:
         super().check()
         positions, max_tokens = self.model.positions, self.data.max_tokens
-        if positions.target.endswith(".Learned"):
+        if positions.target in ("imdbattn.nn.Learned", "imdbattn.nn.ladder.Learned"):
             if positions.length is None:
                 raise UserError("learned positions need a length: set data.max_tokens or model.positions.length")
             if max_tokens is None or max_tokens > positions.length:

@@ -31,7 +31,8 @@ def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
         return instantiate(settings, _convert_="all")
     except Exception as error:
         log.debug("%s", what, exc_info=True)
-        raise UserError(f"{what}: {reason(error)}") from error
+        way_out = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
+        raise UserError(f"{what}: {reason(error)}{way_out}") from error
 
 
 def check_targets(node: Any, key: str, kind: type) -> None:
@@ -41,7 +42,10 @@ def check_targets(node: Any, key: str, kind: type) -> None:
             try:
                 located = _locate(target)  # hydra.utils.get_object would also print the error
             except Exception as error:  # of any kind, raised by the module
-                raise UserError(f"{key}._target_={target} cannot be imported: {reason(error)}") from error
+                line = f"{key}._target_={target} cannot be imported: {reason(error)}"
+                if line.endswith(f"No module named '{str(target).partition('.')[0]}'"):
+                    line += ": install that package (pip install -e .), or add its folder to PYTHONPATH"
+                raise UserError(line) from error
             if not (isinstance(located, type) and issubclass(located, kind)):
                 raise UserError(f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}")
         for name, value in node.items():

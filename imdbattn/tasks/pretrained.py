@@ -60,4 +60,7 @@ def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor
             )
     names = {name: name.removeprefix(PREFIX) for name in weights if name.startswith(PREFIX)}
     encoder = {short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
-    return encoder, digest(pretraining.model_dump())
+    settings = pretraining.model_dump()
+    if settings["data"].get("fold"):  # the same digest for all folds
+        settings["data"]["fold"] = None
+    return encoder, digest(settings)

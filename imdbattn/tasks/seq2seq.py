@@ -17,6 +17,7 @@ from imdbattn.data.vocabulary import PAD, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.explain.show import write_attention
 from imdbattn.nn.encoder_decoder import EncoderDecoder
+from imdbattn.nn.scores import Score
 from imdbattn.nn.search import greedy
 from imdbattn.run_folder import write_table
 from imdbattn.tasks import pictures
@@ -132,14 +133,17 @@ class Seq2SeqModule(Learner):
 
 
 def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
-    """The encoder-decoder that the `model` settings describe. Raises UserError for a score without projected keys."""
+    """The encoder-decoder that the `model` settings describe. Raises UserError for a score without `compare`."""
     parts = {key: value for key, value in model.model_dump().items() if key not in NO_PARTS}
     net: Any = make_net(model, parts, len(source), len(target))
-    if net.decoder.score is not None and not hasattr(net.decoder.score, "project_key"):
-        raise UserError(
-            f"model.score._target_={model.score.target} does not compare a query with keys: choose Dot, ScaledDot, "
-            "Bilinear or Additive of imdbattn.nn.scores"
-        )
+    if (score := net.decoder.score) is not None:
+        compares = isinstance(score, Score) and type(score).compare is not Score.compare
+        if not compares or type(score).forward is not Score.forward:  # which the decoder does not call
+            raise UserError(
+                f"model.score._target_={model.score.target} does not compare a query with keys: choose Dot, ScaledDot, "
+                "Bilinear or Additive of imdbattn.nn, or derive it from imdbattn.nn.Score and define `compare`, not "
+                "`forward`"
+            )
     return net
 
 

@@ -21,6 +21,12 @@ class Distances(nn.Module):
     places: head h attends first to places[h mod len(places)]: 0 the word itself, -1 the word before it, None all words.
     strength: initial amplitude of each wave; 0 initializes the term to 0.
     length: positions of the table, after which it repeats.
+
+    >>> import torch
+    >>> from imdbattn.nn import SelfAttention
+    >>> from imdbattn.nn.beyond import Distances
+    >>> SelfAttention(64, heads=4, distances=Distances)(torch.randn(2, 9, 64)).shape
+    torch.Size([2, 9, 64])
     """
 
     table_TW: Tensor
