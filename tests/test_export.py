@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import zipfile
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,6 +42,7 @@ from imdbattn.tasks.reviews import batch_options
 
 from . import nets
 from .commands import label_texts
+from .processes import ROOT
 from .test_predict import NASTY
 from .world import BAD, FILLER, GOOD
 
@@ -463,6 +465,9 @@ def test_a_run_without_results_is_refused(model, tmp_path):
     (unfinished / "metrics.json").unlink()
     with pytest.raises(UserError, match="finish the run"):
         write_export(predictor, tmp_path / "m", unfinished)
+    (unfinished / "metrics.json").write_text('{"test_set": "reviews"}')
+    with pytest.raises(UserError, match=r"metrics\.json has no parameters"):
+        write_export(predictor, tmp_path / "m", unfinished)
     assert not (tmp_path / "m").exists()
 
 
@@ -677,5 +682,7 @@ def test_a_graph_is_written_beside_the_weights(model, tmp_path):
     write_export(predictor, tmp_path / "m", run, graph=True)
     again = read_export(tmp_path / "m")
     graph = torch.export.load(tmp_path / "m" / "model.pt2").module()
+    with zipfile.ZipFile(tmp_path / "m" / "model.pt2") as archive:
+        assert not [name for name in archive.namelist() if str(ROOT).encode() in archive.read(name)]
     inputs = example(again, 3, 9)
     assert graph(*inputs).shape == (3, 2)

@@ -2,6 +2,7 @@
 
 from omegaconf import DictConfig
 
+from imdbattn.errors import UserError
 from imdbattn.settings.cli import command, plain_dict, without_gc
 
 
@@ -11,6 +12,8 @@ def main(cfg: DictConfig) -> None:
     from imdbattn.settings.schema import Export, validate_as  # pydantic, for which `--help` does not wait
 
     settings = validate_as(Export, plain_dict(cfg))
+    if settings.out is None:
+        raise UserError("out=<folder to write> is needed, such as out=my_model")
     with without_gc():
         from imdbattn.export.folder import write_export
         from imdbattn.runs.score import load_predictor

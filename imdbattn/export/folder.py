@@ -36,6 +36,7 @@ KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of th
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 METRICS, PROGRAM, ONNX = "metrics.json", "model.pt2", "model.onnx"
 FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD)  # what others need; a graph is for other programs
+NUMBERS = {"test_set", "parameters", "val_accuracy", "val_loss", "val_reviews", "val_fingerprint"}  # that the card has
 WAY_OUT = "export the model again, or copy its whole folder again"
 OTHER_FOLDER = "choose another folder"
 
@@ -68,6 +69,8 @@ def write_export(
     out = Path(out).expanduser().resolve()
     check_out(out)
     metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
+    if missing := NUMBERS - metrics.keys():
+        raise UserError(f"{run_folder / METRICS} has no {min(missing)}: restore it, or train again")
     facts: dict[str, Any] = {}
     if is_export(run_folder):
         facts = read_config(run_folder)["export"]
@@ -80,7 +83,8 @@ def write_export(
     net = predictor.module.net
     tensors = {name: weight.detach().cpu().contiguous() for name, weight in net.state_dict().items()}
     if facts:
-        tensors[VECTORS] = net.embedding.vectors_VD.to(getattr(torch, facts["precision"])).contiguous()
+        dtype = torch.float16 if facts.get("precision") == "float16" else torch.float32
+        tensors[VECTORS] = net.embedding.vectors_VD.to(dtype).contiguous()
     with replacing(out) as folder:
         write_atomically(folder / WEIGHTS, safetensors.torch.save(tensors, {"format": "pt"}))
         if facts:

@@ -67,6 +67,8 @@ def to_program(predictor: Any) -> ExportedProgram:
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"model={predictor.cfg.model.name} cannot be exported as a graph: {reason}") from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names folders of this machine
     check(predictor, program.module(), "torch.export")
     return program
 

@@ -557,17 +557,13 @@ class Predict(Group):
 
 class Export(Group):
     run: Text | None
-    out: str = ""
+    out: Text | None
     vectors: Literal["training", "all"]
     precision: Literal["auto", "float32"]
     graph: bool
     onnx: bool
     trust: Trust
     data: LocalData
-
-    def check(self) -> None:
-        if not self.out:
-            raise UserError("out=<folder to write> is needed, such as out=my_model")
 
 
 class Picture(Group):
