@@ -36,6 +36,7 @@ COMMANDS = {
     "export": schema.Export,
     "compare": schema.Compare,
     "dashboard": schema.Dashboard,
+    "search": schema.Search,
 }
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")

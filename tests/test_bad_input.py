@@ -570,7 +570,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     },
     "vectors that have no effect": (
         typed("data.glove.source=wheel"),
-        r"data\.glove\.source=wheel has no effect: leave",
+        r"data\.glove\.source=wheel has no effect: set",
     ),
     "no such width": (typed("data.glove.path=null", "data.glove.dim=9"), r"data\.glove\.dim=9: choose one of 50, 100"),
     "another width": (
@@ -730,7 +730,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
     "a path that has no effect": (
         pairs(PAIRS, "data.source=packaged"),
-        r"so data\.source=packaged has no effect: leave",
+        r"so data\.source=packaged has no effect: set",
     ),
     "a hub that has no effect": (
         typed("data=translation", "data.hub=a/b", "data.source=path"),

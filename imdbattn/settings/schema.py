@@ -595,6 +595,20 @@ class Compare(Group):
     ]
 
 
+class Search(Group):
+    n_trials: Count
+    n_jobs: Annotated[Count, Field(le=1024)]
+    seed: Seed
+    seeds: Annotated[Natural, Field(le=100)]
+    pruner: Literal["median", "hyperband", "none"]
+    startup_trials: Natural
+    warmup_epochs: Natural
+    resume: Text | None
+    trust: Trust
+    train: list[Text]
+    space: dict[str, Any]
+
+
 class Dashboard(Group):
     entity: Text | None
     project: Text
