@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import hydra
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from imdbattn.data import reviews
 from imdbattn.errors import UserError
 from imdbattn.run_folder import is_debug
-from imdbattn.settings.cli import explain, plain_dict, quote, refuse_unknown_keys
+from imdbattn.settings.cli import composed, plain_dict, quote
 from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.safety import refuse_untrusted
 from imdbattn.settings.schema import Search, Settings, validate
@@ -82,13 +79,10 @@ def as_words(params: Mapping[str, Any]) -> list[str]:
 
 def compose(words: Sequence[str]) -> Settings:
     """The settings of `python -m imdbattn.train words...`. Raises UserError if they are wrong."""
-    refuse_unknown_keys("train", words)
     try:
-        settings = hydra.compose("train", list(words))
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        reason = explain(error, "train", words).replace(
-            "add -m for a sweep over them", "give several in the space only"
-        )
+        settings = composed("train", words)
+    except UserError as error:
+        reason = str(error).replace("add -m for a sweep over them", "give several in the space only")
         if unknown := re.match(r"there is no setting (\w+);", reason):
             near = difflib.get_close_matches(unknown[1], Search.model_fields, 1, 0.8)
             reason = f"{unknown[0]} the nearest is {near[0]}" if near else reason
