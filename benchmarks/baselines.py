@@ -219,11 +219,11 @@ def read(overrides: Sequence[str]) -> Task:
     except HydraException as error:
         raise UserError(str(error).splitlines()[0]) from error
     corpus = prepare(cfg.data)
-    whole = {"max_tokens": None, "word_dropout": 0.0}
-    data = validate_as(ReviewData, pinned(cfg.model_dump(), corpus.source)["data"] | whole)
+    whole = pinned(cfg.model_dump(), corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
+    data = validate_as(ReviewData, whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
-    fold = (data.fold, data.folds) if data.fold and data.folds else None
+    fold = data.folds and (data.fold, data.folds)
     reviews = cut_reviews(source.load(), source.name, shares, fold, data.limit)
     tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
     return Task(data, corpus, {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()})

@@ -33,6 +33,7 @@ COMMANDS = {
     "evaluate": schema.Evaluate,
     "predict": schema.Predict,
     "picture": schema.Picture,
+    "export": schema.Export,
     "compare": schema.Compare,
     "dashboard": schema.Dashboard,
     "search": schema.Search,

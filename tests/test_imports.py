@@ -25,12 +25,13 @@ MAY_IMPORT = {
     "tasks": {"nn", "data", "explain", *BASE},
     "tracking": BASE,
     "comparison": BASE,
-    "runs": {"tasks", "tracking", "explain", *BASE},
-    "api": {"runs", "comparison", "tasks", "explain", "data", *BASE},
+    "export": {"tasks", "nn", "data", *BASE},
+    "runs": {"tasks", "tracking", "explain", "export", *BASE},
+    "api": {"runs", "export", "comparison", "tasks", "explain", "data", *BASE},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
     "search": {"sweep", "comparison", "data", *BASE},
 }
-COMMANDS = {"train", "evaluate", "predict", "compare", "picture", "dashboard"}  # may import anything
+COMMANDS = {"train", "evaluate", "predict", "compare", "picture", "dashboard", "__main__"}  # may import anything
 PATH = ("train", "runs.fit", "tasks.reviews", "tasks.learner", "data.corpus", "data.ragged", "data.sampling")
 PATH += ("nn.ladder", "nn.scores")
 
@@ -61,7 +62,9 @@ GRAPH = {module: {name for name in imports_of(module) if name in FILES} - {modul
 
 
 def part_of(module: str) -> str:
-    """The package or module directly below imdbattn."""
+    """The package or module directly below imdbattn, or `__main__`: the command of a package."""
+    if module.endswith(".__main__"):
+        return "__main__"
     return module.split(".")[1] if "." in module else ""
 
 

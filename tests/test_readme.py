@@ -43,6 +43,7 @@ def test_each_command_is_in_the_documents():
         "predict",
         "compare",
         "picture",
+        "export",
         "dashboard",
         "search",
     }

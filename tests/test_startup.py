@@ -25,7 +25,9 @@ def lightning() -> set[str]:
     return set(loaded(subprocess.run(words, capture_output=True, text=True, env=os.environ | TIMED).stderr))
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "compare", "picture", "dashboard", "search"])
+@pytest.mark.parametrize(
+    "command", ["train", "evaluate", "predict", "compare", "picture", "export", "dashboard", "search"]
+)
 def test_help_loads_nothing_slow(shell, command):
     done = shell(command, "--help", env=TIMED)
     assert done.returncode == 0

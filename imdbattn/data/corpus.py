@@ -51,13 +51,13 @@ class ReviewCorpus(Corpus):
         return self.folder / texts_file(split)
 
 
-def prepare(cfg: Any, uncut: bool = False) -> ReviewCorpus:
-    """The corpus that the `data` settings describe.
+def prepare(cfg: Any, uncut: bool = False, glove: Glove | None = None) -> ReviewCorpus:
+    """The corpus that the `data` settings describe. glove: instead of the vectors that they name.
 
     uncut: for scoring; takes the splits as they are, a single file as a test set.
     Raises UserError for anything that cannot be read.
     """
-    glove = load_vectors(cfg)
+    glove = glove or load_vectors(cfg)
     source = find_source(cfg)
     shares = None if uncut else {name: getattr(cfg, f"{name}_share") for name in ("validation", "test")}
     fold = (cfg.fold, cfg.folds) if cfg.folds and not uncut else None

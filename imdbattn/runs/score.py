@@ -10,11 +10,12 @@ from typing import Any
 
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
+from imdbattn.export.folder import is_export, read_export
 from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Evaluate, Picture, Predict, Settings, validate
+from imdbattn.settings.schema import Evaluate, Export, Picture, Predict, Settings, validate
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor, task_of
 from imdbattn.tasks.trial import try_forward
@@ -45,7 +46,7 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
     return {prefix + key: value for key, value in {**scores.values(), "reviews": count, **details}.items()}
 
 
-def open_settings(cfg: Evaluate | Predict | Picture) -> tuple[Settings, Path]:
+def open_settings(cfg: Evaluate | Predict | Picture | Export) -> tuple[Settings, Path]:
     """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best checkpoint.
 
     Raises UserError for wrong input.
@@ -122,14 +123,18 @@ def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path) -
 
 
 def score_run(cfg: Evaluate) -> dict[str, Any]:
-    """Scores a finished run's best checkpoint as `evaluate` does.
+    """Scores a finished run's best checkpoint, or an exported model, as `evaluate` does.
 
     Writes the result into evaluations/ of the run folder, and returns it. Raises UserError.
     """
     quiet()
-    settings, checkpoint = open_settings(cfg)
-    folder = checkpoint.parents[1]
-    result = evaluate(cfg, settings, task_of(settings).load(settings, checkpoint), folder)
+    if cfg.run and is_export(cfg.run):
+        predictor, folder = read_export(cfg.run, cfg.trust), Path(cfg.run).expanduser()
+        settings, module = with_changes(predictor.cfg, cfg.data.model_dump()), predictor.module
+    else:
+        settings, checkpoint = open_settings(cfg)
+        folder, module = checkpoint.parents[1], task_of(settings).load(settings, checkpoint)
+    result = evaluate(cfg, settings, module, folder)
     if result.writes:
         write_json(folder / "evaluations" / f"{result.name}.json", result.metrics)
         write_predictions(folder / "evaluations" / f"{result.name}.parquet", result.scores, result.rows)
@@ -148,11 +153,13 @@ def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
         )
 
 
-def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
-    """The best model of the run that `cfg` names, for new texts, and its folder. Raises UserError."""
+def load_predictor(cfg: Predict | Picture | Export) -> tuple[Any, Path]:
+    """The best model of the run or of the export that `cfg` names, for new texts, and its folder. Raises UserError."""
     quiet()
     use_onednn()  # as in training, for identical results
     keep_memory()
+    if cfg.run and is_export(cfg.run):
+        return read_export(cfg.run, cfg.trust), Path(cfg.run).expanduser()
     settings, checkpoint = open_settings(cfg)
     if (predictor := task_of(settings).predictor(settings, checkpoint)) is None:
         raise UserError(f"run={cfg.run} is a run of task={settings.task}, which cannot be applied to new texts")

@@ -571,6 +571,17 @@ class Predict(Group):
             raise UserError("give out= or explain=true, not both")
 
 
+class Export(Group):
+    run: Text | None
+    out: Text | None
+    vectors: Literal["training", "all"]
+    precision: Literal["auto", "float32"]
+    graph: bool
+    onnx: bool
+    trust: Trust
+    data: LocalData
+
+
 class Picture(Group):
     picture: Literal["positions", "attention", "scaling"]
     run: Text | None
@@ -674,7 +685,11 @@ def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
 
     Raises UserError for wrong or missing values, and for a class that is not trusted.
     """
-    settings = read_settings(file)
+    return check_run(read_settings(file), file, trust, own)
+
+
+def check_run(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of a run that were read from `file`. Raises UserError as `read_run` does."""
     refuse_untrusted(settings, file, trust, own)
     try:
         return validate(settings, extra="allow")

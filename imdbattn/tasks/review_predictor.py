@@ -29,7 +29,7 @@ class ReviewPredictor(Predictor):
     """Labels texts with a trained module. batch_options: options of Ragged.batch."""
 
     def __init__(self, cfg: Any, module: Learner, glove: Glove, batch_options: dict[str, Any]):
-        self.cfg, self.module, self.batch_options = cfg, module.eval(), batch_options
+        self.cfg, self.module, self.glove, self.batch_options = cfg, module.eval(), glove, batch_options
         self.tokenizer = Tokenizer(cfg.data.tokenizer, glove.words)
         self.texts = self.empty = 0
 

@@ -145,7 +145,8 @@ class ReviewTask(Task):
         if trained is None:
             return prepare(data, uncut)
         labels = trained.hparams["labels"]
-        corpus = prepare(data.model_copy(update={"label_names": labels}) if uncut else data, uncut)
+        data = data.model_copy(update={"label_names": labels}) if uncut else data
+        corpus = prepare(data, uncut, getattr(trained, "glove", None))  # which an exported model brings
         if corpus.label_names != labels:
             raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
         return corpus
@@ -202,8 +203,8 @@ class ReviewTask(Task):
         return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove, batch_options(cfg))
 
 
-def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewClassifier:
-    """The module of a checkpoint, which needs the vectors, but no reviews. Raises UserError."""
+def load_classifier(cfg: Any, checkpoint: Path, glove: Glove, content: Any = None) -> ReviewClassifier:
+    """The module of a checkpoint, which needs the vectors, but no reviews. content: as for `load`. Raises UserError."""
 
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
         phrases = None
@@ -214,7 +215,7 @@ def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewClassifie
         net = build_net(cfg.model, glove, len(labels), trained_words(weights, "net.embedding"), phrases)
         return make_learner(ReviewClassifier, cfg, net, {"vectors": glove.fingerprint, "labels": labels})
 
-    return load(checkpoint, module)
+    return load(checkpoint, module, content)
 
 
 TASK = ReviewTask()
