@@ -223,8 +223,7 @@ def read(overrides: Sequence[str]) -> Task:
     data = validate_as(ReviewData, whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
-    fold = data.folds and (data.fold, data.folds)
-    reviews = cut_reviews(source.load(), source.name, shares, fold, data.limit)
+    reviews = cut_reviews(source.load(), source.name, shares, data.folds and (data.fold, data.folds), data.limit)
     tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
     return Task(data, corpus, {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()})
 
