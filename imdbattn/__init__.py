@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from imdbattn.api.training import train as train
     from imdbattn.errors import UserError as UserError
     from imdbattn.tasks.reviews import ReviewClassifier as ReviewClassifier
+else:  # type checkers would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'imdbattn' has no attribute '{name}'")
+        return getattr(import_module(_MODULES[name]), name)
+
 
 __version__ = "0.1.0"
 __all__ = ["Model", "ReviewClassifier", "UserError", "__version__", "compare", "load", "train"]
@@ -27,12 +34,6 @@ _MODULES = {
     "load": "imdbattn.api.model",
     "train": "imdbattn.api.training",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'imdbattn' has no attribute '{name}'")
-    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -18,6 +18,7 @@ import pytest
 import torch
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from mypy import api as mypy
 
 import imdbattn
 from imdbattn import UserError
@@ -78,6 +79,23 @@ def test_train_and_compare_are_functions_also_beside_the_commands_of_these_names
     assert main is sys.modules["imdbattn.train"].main
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         imdbattn.lod  # noqa: B018
+
+
+@pytest.mark.slow
+def test_type_checkers_know_the_names_and_what_they_return(tmp_path):
+    (tmp_path / "user.py").write_text(
+        "import imdbattn\n"
+        "model = imdbattn.load('runs/latest')\n"
+        "reveal_type(model.predict(['a'])[0].probability)\n"
+        "reveal_type(model.net)\n"
+        "reveal_type(imdbattn.ReviewClassifier.load_from_checkpoint('best.ckpt'))\n"
+        "imdbattn.lod\n"
+        "model.predict(3)\n"
+    )
+    lines = mypy.run(["--strict", "--cache-dir", str(tmp_path / "cache"), str(tmp_path / "user.py")])[0].splitlines()
+    found = ("is \"float\"", "torch.nn.modules.module.Module", "reviews.ReviewClassifier", 'no attribute "lod"', "str | I")
+    assert all(text in line for text, line in zip(found, lines, strict=False)), lines
+    assert lines[-1].startswith("Found 2 errors")
 
 
 # --- load -------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ def site(tmp_path_factory) -> Path:
     return folder / "site"
 
 
-def test_it_holds_conf_and_no_tests(site):
+def test_it_holds_conf_and_types_and_no_tests(site):
+    assert (site / "imdbattn" / "py.typed").exists()
     assert (site / "imdbattn" / "conf" / "train.yaml").exists()
     assert not (site / "tests").exists()
     assert (site / "imdbattn/data/pairs.tsv").read_bytes() == (ROOT / "imdbattn/data/pairs.tsv").read_bytes()

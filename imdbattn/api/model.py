@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelHubMixin, snapshot_download
+from torch import nn
 
 from imdbattn.api.display import Metrics
 from imdbattn.api.predictions import Explanation, Predictions
@@ -76,8 +77,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         return list(self.predictor.module.hparams.get("labels", ()))
 
     @property
-    def net(self) -> Any:
-        """The network, a torch.nn.Module."""
+    def net(self) -> nn.Module:
+        """The network."""
         return self.predictor.module.net
 
     def __repr__(self) -> str:

@@ -54,10 +54,12 @@ class ReviewClassifier(Learner):
         self._ddp_params_and_buffers_to_ignore.append("folds_N")
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: Any, map_location: Any = None, **options: Any) -> Any:  # type: ignore
+    def load_from_checkpoint(  # type: ignore[override]
+        cls, checkpoint_path: Any, map_location: Any = None, **options: Any
+    ) -> "ReviewClassifier":
         """The classifier of a checkpoint in its run folder. options: `trust`, see `open_run`. Raises UserError."""
         cfg, checkpoint = open_run(os.fspath(checkpoint_path), options.get("trust"))
-        return TASK.load(cfg, checkpoint).to(map_location)
+        return load_classifier(cfg, checkpoint, load_vectors(cfg.data)).to(map_location)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
