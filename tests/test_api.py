@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -93,7 +94,13 @@ def test_type_checkers_know_the_names_and_what_they_return(tmp_path):
         "model.predict(3)\n"
     )
     lines = mypy.run(["--strict", "--cache-dir", str(tmp_path / "cache"), str(tmp_path / "user.py")])[0].splitlines()
-    found = ("is \"float\"", "torch.nn.modules.module.Module", "reviews.ReviewClassifier", 'no attribute "lod"', "str | I")
+    found = (
+        'is "float"',
+        "torch.nn.modules.module.Module",
+        "reviews.ReviewClassifier",
+        'no attribute "lod"',
+        "str | I",
+    )
     assert all(text in line for text, line in zip(found, lines, strict=False)), lines
     assert lines[-1].startswith("Found 2 errors")
 
@@ -345,19 +352,29 @@ def test_training_is_that_of_the_command_and_leaves_the_process_as_it_was(small,
     monkeypatch.chdir(tmp_path)
     overrides = (*small, "model=mean", "trainer.max_epochs=2")
     fit(settings(*overrides), tmp_path / "expected")
-    state = [list(sys.argv), os.getcwd(), *map(signal.getsignal, range(1, 20)), logging.getLogger("imdbattn").level]
+
+    def state() -> list:
+        threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+        randoms = [random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()]
+        process = [list(sys.argv), os.getcwd(), *map(signal.getsignal, range(1, 20)), threads, deterministic, *randoms]
+        return [*process, logging.getLogger("imdbattn").level]
+
+    torch.set_num_threads(2)  # small has threads=1
+    torch.use_deterministic_algorithms(False)
+    before = state()
     runs = [imdbattn.train(*overrides) for _ in range(2)]
-    assert state == [
-        *(list(sys.argv), os.getcwd(), *map(signal.getsignal, range(1, 20))),
-        logging.getLogger("imdbattn").level,
-    ]
+    assert state() == before
     weights = [(run / "checkpoints/best.ckpt") for run in (tmp_path / "expected", *(run.folder for run in runs))]
     first, *others = (torch.load(file, weights_only=True)["state_dict"] for file in weights)
     assert all(torch.equal(first[name], other[name]) for other in others for name in first)
     assert runs[0].folder != runs[1].folder
     assert runs[1].folder == Path("runs/latest").resolve()
     assert dict(runs[0].metrics) == json.loads((runs[0].folder / "metrics.json").read_text())
-    assert runs[0].model.evaluate().accuracy == runs[0].metrics.test_accuracy
+    model = runs[0].model
+    before = state()
+    assert model.evaluate().accuracy == runs[0].metrics.test_accuracy
+    assert state() == before
+    torch.set_num_threads(1)
     again = imdbattn.train(config={**runs[0].model.settings, "seed": 2}, folder="second")
     assert (again.metrics.seed, again.folder) == (2, tmp_path / "second")
     assert "test_accuracy" in repr(again)

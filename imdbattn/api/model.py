@@ -19,6 +19,7 @@ from imdbattn.export.folder import FILES, write_export
 from imdbattn.files import cache_root
 from imdbattn.run_folder import write_table
 from imdbattn.runs import score
+from imdbattn.runs.trainer import settings_of_torch_kept
 from imdbattn.settings.cli import composed, plain_dict
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.schema import Evaluate, Predict, validate_as
@@ -164,7 +165,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         # A Trainer may move its module to another device or precision. Buffers, which are large, are not changed by it.
         module = copy.deepcopy(module, {id(buffer): buffer for buffer in module.buffers()})
         changed = score.with_changes(self.predictor.cfg, cfg.data.model_dump())
-        return Metrics(score.evaluate(cfg, changed, module, self.folder).metrics)
+        with settings_of_torch_kept():
+            return Metrics(score.evaluate(cfg, changed, module, self.folder).metrics)
 
     def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
         """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns facts about it.

@@ -83,8 +83,9 @@ def train(
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
     from imdbattn.runs.signals import SIGNALS
+    from imdbattn.runs.trainer import settings_of_torch_kept
 
-    with epochs_printed():
+    with epochs_printed(), settings_of_torch_kept():
         try:
             metrics = fit(valid, place, resume)
         except UserError:

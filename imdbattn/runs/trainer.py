@@ -7,13 +7,15 @@ import platform
 import shutil
 import socket
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.plugins.environments import SLURMEnvironment
+from lightning.pytorch.utilities.seed import isolate_rng
 
 from imdbattn.errors import UserError
 from imdbattn.runs.callbacks import Progress
@@ -39,6 +41,18 @@ def quiet() -> None:
         warnings.filterwarnings("ignore", f".*{message}.*")
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch.accelerators.cuda", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+@contextmanager
+def settings_of_torch_kept() -> Iterator[None]:
+    """Restores what a run changes in the program that called: random states, threads and deterministic kernels."""
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    try:
+        with isolate_rng():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_deterministic_debug_mode(mode)
 
 
 def build_trainer(
