@@ -3,12 +3,14 @@
 import json
 import logging
 import os
+import pickle
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 from importlib import import_module
 from pathlib import Path
@@ -219,6 +221,23 @@ def test_predict_refuses_what_is_not_text(model, texts):
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="explain takes one text, not"):
         model.explain(texts)
+
+
+def test_threads_share_a_model(model, world):
+    texts = [f"a {word} film" for word in (*GOOD, *BAD)] * 4
+    with ThreadPoolExecutor(8) as pool:
+        explained = list(pool.map(lambda text: (model.explain(text), model.predict(text)), texts))
+        scored = list(pool.map(lambda _: model.evaluate(world / "reviews.csv").accuracy, range(4)))
+    for text, (explanation, predictions) in zip(texts, explained, strict=True):
+        assert explanation.probability == pytest.approx(predictions[0].probability)
+        assert explanation.weights == pytest.approx(model.explain(text).weights)
+    assert len(set(scored)) == 1
+
+
+def test_a_model_can_be_pickled(model):
+    copied = pickle.loads(pickle.dumps(model))
+    assert [*copied.predict(TEXTS)] == [*model.predict(TEXTS)]
+    assert copied.explain(TEXTS[0]).weights == pytest.approx(model.explain(TEXTS[0]).weights)
 
 
 def test_texts_without_words_are_labelled_with_a_warning_that_counts_one_call(model, caplog):

@@ -489,14 +489,19 @@ def test_a_model_is_saved_and_loaded_as_hugging_faces_libraries_do(api_model, tm
     assert again.labels == ["neg", "pos"]
     facts = again.export("copy")
     assert facts == json.loads(Path("m/config.json").read_text())["export"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert imdbattn.Model.from_pretrained("~/m").labels == again.labels
     (tmp_path / "m" / "config.json").write_text("{")
-    for name, reason in (
-        ("m", "m cannot be loaded"),
-        ("no/such model", "no/such model cannot be loaded"),
-        ("o/n", "o/n"),
+    for name, options, reason in (
+        ("m", {}, r"m/config.json cannot be read .*: export the model again"),
+        ("no/such model", {}, "no/such model cannot be loaded"),
+        ("o/n", {}, "o/n"),
+        ("o/n", {"revison": "main"}, "unexpected keyword argument 'revison'"),
+        ("", {}, "cannot be loaded"),
+        (3, {}, "3 cannot be loaded .*not int"),
     ):
         with pytest.raises(UserError, match=reason):
-            imdbattn.Model.from_pretrained(name)
+            imdbattn.Model.from_pretrained(name, **options)
 
 
 def test_a_model_that_is_pushed_to_the_hub_is_loaded_from_there(api_model, tmp_path):

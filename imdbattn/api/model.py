@@ -2,6 +2,7 @@
 
 import copy
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from imdbattn.settings.keys import overlay
 from imdbattn.settings.schema import Evaluate, Predict, validate_as
 
 StrPath = str | os.PathLike[str]
+READS = threading.Lock()  # an explanation makes the model record its attention, also for calls from other threads
 
 
 def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -> "Model":
@@ -115,7 +117,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
 
     def _read(self, texts: list[str], **options: Any) -> tuple[Reading, ...]:
         options = self.options.model_dump() | options
-        with within_memory(texts):
+        with READS, within_memory(texts):
             return tuple(score.predict(self.predictor, texts, validate_as(Predict, options)))
 
     def evaluate(
@@ -163,7 +165,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         cfg = validate_as(Evaluate, overlay(plain_dict(composed("evaluate")), changes))
         module = self.predictor.module
         # A Trainer may move its module to another device or precision. Buffers, which are large, are not changed by it.
-        module = copy.deepcopy(module, {id(buffer): buffer for buffer in module.buffers()})
+        with READS:
+            module = copy.deepcopy(module, {id(buffer): buffer for buffer in module.buffers()})
         changed = score.with_changes(self.predictor.cfg, cfg.data.model_dump())
         with settings_of_torch_kept():
             return Metrics(score.evaluate(cfg, changed, module, self.folder).metrics)
@@ -206,27 +209,22 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         return self.push_to_hub(repo_id or Path(save_directory).name, **push_to_hub_kwargs)
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: StrPath, **options: Any) -> "Model":
-        """An exported folder, or owner/name of one at the hub, as `load` opens it. options: trust, and the hub's.
+    def from_pretrained(cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any) -> "Model":
+        """An exported folder, or owner/name of one at the hub, as `load` opens it. Raises UserError.
 
-        The hub's are revision, token, cache_dir, force_download and local_files_only. Raises UserError.
+        hub: options of huggingface_hub.snapshot_download, such as revision, token, cache_dir and local_files_only.
         """
         try:
-            return super().from_pretrained(os.fspath(pretrained_model_name_or_path), **options)
-        except UserError:
-            raise
+            path = os.path.expanduser(pretrained_model_name_or_path)
+            if not os.path.isdir(path):
+                path = snapshot_download(os.fspath(pretrained_model_name_or_path), allow_patterns=list(FILES), **hub)
         except Exception as error:  # the hub's client raises a dozen kinds
             reason = " ".join(str(error).split())[:200]
             raise UserError(
                 f"{pretrained_model_name_or_path} cannot be loaded ({reason}): give a folder that export wrote, or "
                 "owner/name of one at the hub"
             ) from error
-
-    @classmethod
-    def _from_pretrained(cls, *, model_id: str, trust: Any = None, **hub: Any) -> "Model":
-        if not os.path.isdir(model_id):
-            model_id = snapshot_download(model_id, allow_patterns=list(FILES), **hub)
-        return load(model_id, trust)
+        return load(path, trust)
 
     def _written(self, data: Any, labels: Iterable[Any]) -> tuple[Path, int]:
         """A file of texts and labels in the cache, and their number."""

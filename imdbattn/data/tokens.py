@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
@@ -57,11 +57,15 @@ class Tokenizer:
     """
 
     def __init__(self, name: str, words: Sequence[str]) -> None:
+        self._arguments = (name, words)
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
         self._across = [(re.compile(pattern), new) for pattern, new in RULES[name]().across]
         self._pipeline = pipeline_of(name)
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
+
+    def __reduce__(self) -> Any:  # the cache cannot be pickled
+        return Tokenizer, self._arguments
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """The ids of each text."""

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -37,6 +38,7 @@ PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the imdbattn process
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 PATHS = ("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")  # of imdbattn.train
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
+COMPOSING = threading.Lock()  # Hydra has one state per process
 ALIASES = {  # names of settings in other programs -> the last part of their key here
     "learning_rate": "lr",
     "epochs": "max_epochs",
@@ -139,14 +141,15 @@ def composed(config_name: str, overrides: Sequence[str] = (), paths: Sequence[st
     words = [quote(word, paths) for word in overrides]
     refuse_credentials({name.lstrip("+~"): value for name, _, value in (word.partition("=") for word in words)})
     refuse_unknown_keys(config_name, words)
-    outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a caller that uses Hydra itself
-    try:
-        with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return hydra.compose(config_name, words, return_hydra_config=True)
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise UserError(explain(error, config_name, words)) from error
-    finally:
-        GlobalHydra.instance().hydra = outer
+    with COMPOSING:
+        outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a caller that uses Hydra itself
+        try:
+            with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+                return hydra.compose(config_name, words, return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            raise UserError(explain(error, config_name, words)) from error
+        finally:
+            GlobalHydra.instance().hydra = outer
 
 
 # --- resolvers for conf/; the job itself reports what is invalid ------------------------------------------------------
