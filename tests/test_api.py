@@ -344,6 +344,7 @@ def test_evaluate_takes_texts_and_labels(model):
     right = np.mean(model.predict(texts).labels == np.array(["pos", "neg"] * 20))
     assert named.accuracy == pytest.approx(right)
     assert (named.reviews, named.test_set) == (40, "40 given texts")
+    assert model.evaluate("a great film", "pos").reviews == 1
 
 
 def test_evaluate_refuses_wrong_data(model, world):
@@ -352,10 +353,13 @@ def test_evaluate_refuses_wrong_data(model, world):
         ([f"{world}/reviews.csv"], {"text_column": "review"}, "has no column 'review'; it has text, label"),
         ([["a text"]], {}, "texts and their labels"),
         ([["a", "b"], ["pos"]], {}, "2 texts and 1 labels"),
-        ([["a", "b"], ["pos", "mixed"]], {}, "row 1 .* has the label mixed; labels are neg, pos"),
-        ([["a", "b"], ["pos", None]], {}, "row 1 .* has no 'label'"),
+        ([["a", "b"], "pos"], {}, "2 texts and 1 labels"),
+        ([["a", "b"], 1], {}, "labels must be a list .*, not 1"),
+        ([["a", "b"], ["pos", "mixed"]], {}, "^labels: row 1 .* has the label mixed; labels are neg, pos"),
+        ([["a", "b"], ["pos", None]], {}, "^labels: row 1 .* has the label None"),
+        ([["a", "b"], ["pos", np.nan]], {}, "^labels: row 1 .* has the label nan"),
         ([[1], ["pos"]], {}, "item 0"),
-        ([[], []], {}, "no rows"),
+        ([[], []], {}, "0 texts"),
         ([], {"foo": 1}, "no setting data.foo"),
         ([], {"split": "all"}, "split=all must be"),
     ]
@@ -431,6 +435,7 @@ REFUSED = {
     ("-m", "model=mean"): "'-m' is not a setting",
     ("residual",): "'residual' is not a setting",
     (3,): "3 is not a setting",
+    (("model=mean", "seed=" + 99 * "1"),): "is not a setting: give each as its own argument 'name=value'$",
     ("modle=mean",): "there is no setting modle",
     ("model=maen",): "model=mean is the nearest",
     ("seed=-1",): "seed=-1 must be",

@@ -13,6 +13,7 @@ from torch import nn
 
 from imdbattn.api.display import Metrics
 from imdbattn.api.predictions import Explanation, Predictions
+from imdbattn.data.reviews import label_of, number_labels
 from imdbattn.data.sources import fingerprint
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
@@ -231,9 +232,13 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         if not self.labels:
             raise UserError("labels are for classifiers: give the path of a file with pairs")
         texts = listed(data)
-        names = [None if label is None else str(label) for label in labels]
-        if len(texts) != len(names):
-            raise UserError(f"there are {len(texts)} texts and {len(names)} labels: give one label for each text")
+        try:
+            given = [label_of(str(label)) or str(label) for label in ([labels] if isinstance(labels, str) else labels)]
+        except TypeError:
+            raise UserError(f"labels must be a list with one label for each text, not {labels!r:.50}") from None
+        if len(texts) != len(given) or not given:
+            raise UserError(f"there are {len(texts)} texts and {len(given)} labels: give one label for each text")
+        names = [self.labels[number] for number in number_labels(given, self.labels, "labels")]
         digest = fingerprint(
             part for pair in zip(texts, names, strict=True) for part in (f"{pair[1]}\0", pair[0], "\0")
         )

@@ -107,7 +107,7 @@ def train(
 def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> DictConfig:
     """The config with `hydra`, which names the run folder. Raises UserError."""
     if wrong := [word for word in overrides if not isinstance(word, str) or word.startswith("-") or "=" not in word]:
-        raise UserError(f"{wrong[0]!r} is not a setting: write 'name=value'")
+        raise UserError(f"{wrong[0]!r:.50} is not a setting: give each as its own argument 'name=value'")
     if config is not None and overrides:
         raise UserError("give overrides or config=, not both")
     words = " ".join(overrides)

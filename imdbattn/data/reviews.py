@@ -264,7 +264,7 @@ def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> 
     return sorted(names, key=int if all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names) else None)
 
 
-def number_labels(labels: list[str], names: list[str], file: Path) -> np.ndarray:
+def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
     """Class numbers: the index of each label in `names`, or the labels themselves if all of them are indices."""
     numbers = {name: number for number, name in enumerate(names)}
     if not set(labels) & set(names):
