@@ -305,6 +305,8 @@ def test_text_never_becomes_html(model, tmp_path):
         text.encode()
     assert fragment.count("<mark") >= 3 * len(explanation.words)
     assert "<img" in fragment
+    for html in (fragment, predictions._repr_html_()):  # a notebook would read "$10 or $20" as a formula
+        assert "tex2jax_ignore mathjax_ignore" in html.partition(">")[0]
     assert not [tag for tag in ("<html", "<body", ":root", "http") if tag in fragment]
 
 
