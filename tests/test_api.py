@@ -502,6 +502,16 @@ def test_an_interrupt_saves_and_training_resumes_to_the_same_bits(small, tmp_pat
     assert all(torch.equal(weight, other["state_dict"][name]) for name, weight in one["state_dict"].items())
 
 
+def test_an_interrupt_before_training_leaves_no_folder(small, tmp_path, monkeypatch):
+    def interrupted(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("imdbattn.tasks.reviews.prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        imdbattn.train(*small, "model=mean", folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_layer_of_the_users_own_is_trained_and_loaded_with_trust(small, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     layer = "from imdbattn.nn.ladder import ResidualLayer\n\nclass Halved(ResidualLayer):\n    pass\n"
@@ -515,6 +525,7 @@ def test_a_layer_of_the_users_own_is_trained_and_loaded_with_trust(small, tmp_pa
             call()
         assert call(trust="apipkg")
         assert call(trust=["apipkg"])
+    assert imdbattn.load(run.folder, trust=frozenset({"apipkg"}))
 
 
 def load_module(checkpoint, **trust):

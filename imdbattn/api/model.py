@@ -48,7 +48,7 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -
         run = os.fsdecode(path)
     except TypeError:
         raise UserError(f"load takes the path of a run folder, not {type(path).__name__}") from None
-    packages = list(trust) if isinstance(trust, tuple | set) else trust
+    packages = list(trust) if isinstance(trust, Iterable) and not isinstance(trust, str) else trust
     changes = {"run": run, "trust": packages, "data": data}
     options = validate_as(Predict, overlay(plain_dict(composed("predict")), changes))
     return Model(*score.load_predictor(options), options)

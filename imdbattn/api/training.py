@@ -88,15 +88,14 @@ def train(
     with epochs_printed(), settings_of_torch_kept():
         try:
             metrics = fit(valid, place, resume)
-        except UserError:
-            if fresh and place.exists():
-                remove_empty(place, "train.log")
-            raise
         except SystemExit as stopped:  # after a signal
             end = stopped
         else:
             packages = {package for *_, package in untrusted(valid.model_dump())}
             return TrainedRun(Metrics(metrics), place, tuple(sorted(packages)))
+        finally:
+            if fresh and place.exists():
+                remove_empty(place, "train.log")
     if (number := int(end.code or 0) - 128) not in SIGNALS:
         raise end  # of a callback of the user's own
     if number != signal.SIGINT:
