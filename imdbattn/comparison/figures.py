@@ -141,7 +141,7 @@ def time_and_accuracy(comparison: dict[str, Any]) -> Figure:
 def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
     """A panel for each rung: training and validation over epochs, mean line and band from lowest to highest seed.
 
-    quantity: accuracy (drawn in percent) or loss. Grey lines are the other rungs' validation means.
+    quantity: accuracy (drawn in percent) or loss. Gray lines are the other rungs' validation means.
     """
     factor = 100 if quantity == "accuracy" else 1
     rungs = [rung for rung in comparison["rungs"] if f"val/{quantity}" in rung["curves"]]
