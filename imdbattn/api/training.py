@@ -43,7 +43,7 @@ class TrainedRun:
         return load(self.folder, trust=self.trust)
 
     def __repr__(self) -> str:
-        return f"{self.metrics!r}\nfolder  {self.folder}"
+        return f"{self.metrics!r}\nfolder  {os.path.relpath(self.folder)}"
 
     def _repr_html_(self) -> str:
         return self.metrics._repr_html_()
