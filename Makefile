@@ -10,7 +10,7 @@ ARGS   ?= model=residual_pe
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
 
-# The stamps are newer than what they were made from, or the environment is made again.
+# A stamp file marks a complete environment; it is installed again when a prerequisite is newer.
 $(VENV)/train.stamp: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("imdbattn needs Python 3.11 or newer: make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
@@ -21,7 +21,7 @@ $(VENV)/test.stamp: $(VENV)/train.stamp
 	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-setup: $(VENV)/train.stamp ## make .venv with everything that training needs
+setup: $(VENV)/train.stamp ## create .venv with everything that training needs
 
 train: setup ## train residual_pe on real reviews (ARGS="model=base seed=2" for another)
 	$(RUN) -m imdbattn.train $(ARGS)
@@ -32,16 +32,16 @@ test: $(VENV)/test.stamp ## run the tests and the linters
 	$(RUN) -m mypy
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m 'not slow and not torchtext' -n auto --dist worksteal
 
-test-slow: $(VENV)/test.stamp ## run the tests that take minutes, ten of them fuzzing
+test-slow: $(VENV)/test.stamp ## run the slow tests, including ten minutes of fuzzing
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m slow -n auto --dist worksteal
 
-test-torchtext: ## prove in an environment of its own (torch 2.3) that we equal torchtext
+test-torchtext: ## check in a separate environment (torch 2.3) that results equal those of torchtext
 	test -x $(VENV)-torchtext/bin/python || $(PYTHON) -m venv $(VENV)-torchtext
 	$(VENV)-torchtext/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[offline,torchtext]' 'pytest>=8' 'hypothesis>=6.100'
 	$(VENV)-torchtext/bin/python -m pytest -m 'torchtext or not slow' tests/test_torchtext.py tests/test_tokenization.py
 
-bench: $(VENV)/test.stamp ## measure speed and memory beside the textbook's, in ten minutes, into benchmarks/results.*
+bench: $(VENV)/test.stamp ## measure speed and memory against the textbook (ten minutes); writes benchmarks/results.*
 	$(RUN) -m benchmarks.bench
 
-clean: ## remove the environments and what the tools left behind; runs/ stays
+clean: ## remove environments and caches; runs/ is kept
 	rm -rf $(VENV) $(VENV)-torchtext build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,7 @@
     python -m imdbattn.compare runs=[runs/ladder,runs/baselines]
 
 Each baseline is fitted for every value of its one hyper-parameter; the best by validation accuracy is scored on test,
-once. All read whole reviews, as words of data.tokenizer. Those that count words include words without a vector.
+once. All use whole reviews, as words of data.tokenizer; those that count words also use words without a vector.
 
 Shape suffixes: N reviews of a split, F features, C classes, D width of the vectors.
 """
@@ -78,7 +78,7 @@ class Baseline(NamedTuple):
 
 
 def mean_vectors(task: Task) -> Features:
-    """(N, D): the mean of a review's GloVe vectors, standardised; zeros for words without one."""
+    """(N, D): the mean of a review's GloVe vectors, standardized; zeros for words without one."""
     from sklearn.preprocessing import StandardScaler
 
     vectors = as_tensor(task.corpus.glove.vectors)
@@ -165,7 +165,7 @@ def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
 
 @contextmanager
 def zeroed_memory() -> Iterator[None]:
-    """Makes glibc's malloc return zeros: fastText reads uninitialised memory, so a seed would not repeat it."""
+    """Makes glibc's malloc return zeros: fastText reads uninitialized memory, so a seed would not be reproducible."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
     mallopt(M_PERTURB, 255)  # fills with the complement
     try:
@@ -175,11 +175,11 @@ def zeroed_memory() -> Iterator[None]:
 
 
 def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
-    """fastText with bigrams (Joulin et al. 2017), with one thread, so that a seed repeats it."""
+    """fastText with bigrams (Joulin et al. 2017), with one thread, so that a seed is reproducible."""
     import fasttext as library
 
     pairs = zip(task.labels_N("train"), features["train"], strict=True)
-    lines = [f"__label__{label} {words}\n" for label, words in pairs]  # shuffled, as every epoch keeps their order
+    lines = [f"__label__{label} {words}\n" for label, words in pairs]  # shuffled, because every epoch keeps their order
     np.random.default_rng(seed).shuffle(lines)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "train.txt"
@@ -223,7 +223,8 @@ def read(overrides: Sequence[str]) -> Task:
     data = validate_as(ReviewData, pinned(cfg.model_dump(), corpus.source)["data"] | whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
-    reviews = cut_reviews(source.load(), source.name, shares)
+    fold = (data.fold, data.folds) if data.fold and data.folds else None
+    reviews = cut_reviews(source.load(), source.name, shares, fold)
     tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
     return Task(data, corpus, {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()})
 
@@ -312,7 +313,7 @@ def row(metrics: Mapping[str, Any]) -> str:
 
 @contextmanager
 def one_line_errors(*errors: type[Exception]) -> Iterator[None]:
-    """Ends the command in one line for UserError, `errors` and a missing package."""
+    """Prints one line for UserError, `errors` and a missing package, and exits."""
     try:
         yield
     except (UserError, ModuleNotFoundError, *errors) as error:
@@ -325,7 +326,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("runs/baselines"), help="folder of the run folders")
     parser.add_argument("--only", nargs="+", choices=BASELINES, default=list(BASELINES), help="baselines to run")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of fastText; others use the first")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="for fastText; others use the first")
     parser.add_argument("overrides", nargs="*", help="settings as for training, e.g. data.tokenizer=whitespace")
     options = parser.parse_intermixed_args()
     print("| baseline | seed | chosen | validation % | test % | parameters | s to count and fit |")

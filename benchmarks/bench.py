@@ -1,4 +1,4 @@
-"""The table of speed and memory; both sides of each row are measured in turn on this machine.
+"""The table of speed and memory; both sides of each row are measured alternately on this machine.
 
 python -m benchmarks.bench                      all parts, into benchmarks/results.json and benchmarks/results.md
 python -m benchmarks.bench training startup     these parts; their rows replace earlier ones in the files

@@ -1,4 +1,4 @@
-"""What the benchmarks share: two sides in turn on the same machine, and rows of the table with their results."""
+"""Shared by the benchmarks: alternating measurements of two sides, and rows of the table with the results."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int)
 
 @contextmanager
 def own_process() -> Iterator[Callable[..., Any]]:
-    """run(function, *arguments) in one new process, in which nothing of ours changes torch's defaults."""
+    """run(function, *arguments) in one new process, in which this package does not change torch's defaults."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         yield lambda function, *arguments: pool.submit(function, *arguments).result()
 

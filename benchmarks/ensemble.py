@@ -39,7 +39,7 @@ def scores_of(runs: Sequence[Run], split: str) -> tuple[Scores, np.ndarray]:
 
 
 def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[str, Any]:
-    """Writes the run folder and returns its metrics. Raises UserError for runs that do not fit together."""
+    """Writes the run folder and returns its metrics. Raises UserError for runs that cannot be combined."""
     if len(folders) < 2:
         raise UserError("an ensemble has at least two members: name more runs")
     if out.exists() and any(out.iterdir()):

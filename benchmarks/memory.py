@@ -30,7 +30,7 @@ LIMIT = 1500  # MB
 SHORT = ["model=residual_pe", "trainer.max_epochs=1", f"trainer.limit_train_batches={STEPS}"]
 SHORT += ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1", "trainer.enable_progress_bar=false"]
 
-# The parts of a training step that depend on the number of reviews: planning an epoch, and cutting batches out of ids.
+# The parts of a training step that depend on the number of reviews: planning an epoch, and slicing batches from ids.
 FEEDING = """
 import json, sys, time
 from benchmarks.common import settings

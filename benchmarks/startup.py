@@ -1,6 +1,6 @@
-"""Seconds until `--help`, the settings, and the first optimiser step of a training run, with warm caches.
+"""Seconds until `--help`, the settings, and the first optimizer step of a training run, with warm caches.
 
-The other side of each row only imports what such a command cannot do without.
+The other side of each row only imports what such a command needs at least.
 """
 
 import sys
@@ -13,7 +13,7 @@ from benchmarks.common import Row, in_turn, row, run, seconds
 HYDRA = ["-c", "import hydra, omegaconf"]
 TORCH = ["-c", "import os, torch, lightning; os._exit(0)"]  # without the process's clean-up, as the first step
 STEPPED = 42  # exit status
-# Ends imdbattn.train after its first optimiser step. The hook is set when imdbattn.runs.fit is imported: importing
+# Ends imdbattn.train after its first optimizer step. The hook is set when imdbattn.runs.fit is imported: importing
 # torch any earlier would change the order of the command's imports.
 FIRST_STEP = f"""
 import os, sys
@@ -33,7 +33,7 @@ def python(*arguments: str, status: int = 0) -> None:
 
 
 def first_step(*overrides: str) -> None:
-    """A training run until its first optimiser step."""
+    """A training run until its first optimizer step."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # W&B's process still writes for a moment
         python("-c", FIRST_STEP, f"hydra.run.dir={folder}", *overrides, status=STEPPED)
 

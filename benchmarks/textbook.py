@@ -1,8 +1,8 @@
-"""The exercise as it is commonly solved, correctly and plainly, to measure against.
+"""The usual solution of the exercise, correct but not optimized: the baseline of the benchmarks.
 
 A DataLoader over a list of reviews in random order, padded to the longest of the batch; words become vectors in
 `collate`; attention is matrix products and a softmax; three layers, float32, a training loop by hand. Reviews are lists
-of ids, so this side needs no tokeniser.
+of ids, so this side needs no tokenizer.
 
 Shape suffixes: B reviews, T positions, D width, C classes, V words.
 """

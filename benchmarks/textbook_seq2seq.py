@@ -1,4 +1,4 @@
-"""The encoder-decoder with attention as courses and blogs write it, correctly and plainly, to measure against.
+"""The encoder-decoder with attention as in courses and blogs, correct but not optimized: a baseline.
 
 Each step of the decoder's loop projects all encoder outputs again. The weights have the same shapes as ours.
 """

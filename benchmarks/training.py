@@ -40,7 +40,7 @@ def part(reviews: Ragged, count: int, seed: int = 0) -> Ragged:
 
 
 def as_lists(reviews: Ragged) -> list[tuple[list[int], int]]:
-    """(ids, label) of each review, as the textbook reads them."""
+    """(ids, label) of each review, the input of the textbook."""
     pairs = zip(reviews.offsets[:-1].tolist(), reviews.offsets[1:].tolist(), strict=True)
     texts = [reviews.ids[start:end].tolist() for start, end in pairs]
     return list(zip(texts, reviews.labels.tolist(), strict=True))
@@ -71,7 +71,7 @@ class Ours:
 
 
 def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
-    """The vectors as our net reads them: standardised, 0 for padding and unknown words."""
+    """The vectors as our net uses them: standardized, 0 for padding and unknown words."""
     table_VD = (as_tensor(corpus.glove.vectors) - torch.tensor(corpus.glove.mean_D)) / torch.tensor(corpus.glove.std_D)
     table_VD[:3] = 0
     return table_VD

@@ -61,7 +61,7 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def writing_into(folder: Path, way_out: str) -> Iterator[None]:
-    """Turns errors such as "no space left" into a UserError that names the folder and suggests `way_out`."""
+    """Converts errors such as "no space left" to a UserError that names the folder and suggests `way_out`."""
     try:
         yield
     except OSError as error:

@@ -17,7 +17,7 @@ def picture(cfg: DictConfig, text: str | None) -> None:
 
 
 def draw(settings: dict[str, Any]) -> list[Path]:
-    """settings: of conf/picture.yaml. Returns the paths of the files that are written. Raises UserError."""
+    """settings: those of conf/picture.yaml. Returns the paths of the files that are written. Raises UserError."""
     from imdbattn.settings.schema import Picture, validate_as  # pydantic, for which `--help` does not wait
 
     cfg = validate_as(Picture, settings)
@@ -38,7 +38,7 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     net, model = predictor.module.net, predictor.cfg.model.name
     paths = draw_positions(net, predictor.cfg.data.max_tokens or 512, out) if hasattr(net, "positions") else []
     if not paths:
-        raise UserError(f"model={model} has no positions; residual_pe, residual_learned and tuned have")
+        raise UserError(f"model={model} has no positions to draw; residual_pe, residual_learned and tuned have")
     return paths
 
 

@@ -15,7 +15,7 @@ from imdbattn.settings.safety import visible
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
-    """Prints one line per text as soon as it is known; with explain=true all results and the path of a page."""
+    """Prints one line per text as soon as it is available; with explain=true all results and the path of a page."""
     from imdbattn.settings.schema import Predict, validate_as  # pydantic, for which `--help` does not wait
 
     settings = validate_as(Predict, plain_dict(cfg) | ({} if text is None else {"text": text}))

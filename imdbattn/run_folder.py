@@ -22,7 +22,7 @@ from imdbattn.settings.safety import read_settings
 if TYPE_CHECKING:
     from imdbattn.settings.schema import Settings
 
-SPLIT_FILES = {  # of each split: predictions, and the texts they belong to
+SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
@@ -64,7 +64,7 @@ def check_folder(folder: Path) -> None:
         others = files - {*temporary_files(folder)}
         is_run = all(file.suffix in (".log", ".lock") or file.name == ".lock" for file in others)
     if not is_run:
-        raise UserError(f"{os.path.relpath(folder)} holds files that are not a run's: choose another hydra.run.dir")
+        raise UserError(f"{os.path.relpath(folder)} contains files other than a run's: choose another hydra.run.dir")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

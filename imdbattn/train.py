@@ -38,7 +38,7 @@ def main(cfg: DictConfig) -> float | None:
 
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
     os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
-    with without_gc():  # these take seconds, which `--help` and a wrong key need not wait for
+    with without_gc():  # these imports take seconds, which `--help` and a wrong key do not wait for
         if valid.logger.name == "wandb":
             with suppress(Exception):  # a broken W&B does not stop training
                 # wandb.init imports it: 0.4 s now, 1.5 s once torch is loaded.

@@ -405,7 +405,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a strategy that forks": (typed("trainer.strategy=ddp_fork"), r"trainer\.strategy=ddp_fork must be a strategy"),
     "unknown strategy": (typed("trainer.strategy=magic"), "trainer: .*magic"),
     "unknown time": (typed("trainer.max_time=soon"), "trainer: .*soon"),
-    "two sources": (typed("data.source=packaged"), r"data\.source=packaged has no effect: leave it at auto"),
+    "two sources": (typed("data.source=packaged"), r"data\.source=packaged has no effect: set it to auto"),
     "unknown source": (
         typed("data.source=floppy"),
         r"data\.source=floppy must be 'auto', 'hub', 'packaged', 'path' or 'order_probe'",
@@ -421,8 +421,8 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         r"nowhere\.csv cannot be read \(No such file or directory\): give",
     ),
     "a name too long": (typed(f"data.path={'x' * 5000}"), r"cannot be read \(File name too long\)"),
-    "an empty file": (reviews(""), r"r\.csv is empty: it should hold reviews and their labels"),
-    "header only": (reviews("text,label\n"), r"r\.csv has a header and no rows"),
+    "an empty file": (reviews(""), r"r\.csv is empty: it should contain reviews and their labels"),
+    "header only": (reviews("text,label\n"), r"r\.csv has a header but no rows"),
     "blank lines only": (reviews("\n\n\n"), r"r\.csv cannot be read .*: write a header and one row"),
     "no such column": (
         reviews(csv_text(head="review,label")),
@@ -454,7 +454,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         reviews(csv_text([0, 1, "one", 1] * 10), "r.csv", "data.label_names=['0','1']"),
         rf"row 2 {COUNTED} has the label one; labels are 0, 1",
     ),
-    "one class": (reviews(csv_text(["pos"] * 40)), "one class only; give reviews of two at least"),
+    "one class": (reviews(csv_text(["pos"] * 40)), "only one class; give reviews of at least two"),
     "no label": (reviews(csv_text(["neg", "", "pos", "pos"] * 10)), rf"row 1 {COUNTED} has no 'label': fill it"),
     "label nan": (reviews(csv_text(["1.0", "0.0", "nan", "1.0"] * 10)), rf"row 2 {COUNTED} has no 'label'"),
     "label of spaces": (reviews(csv_text(["neg", "pos", "  ", "pos"] * 10)), rf"row 2 {COUNTED} has no 'label'"),
@@ -507,7 +507,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         reviews(b"PAR1\xff\xfe PAR1", "r.parquet"),
         r"r\.parquet cannot be read .*: download or write",
     ),
-    "a spreadsheet": (reviews("text", "r.xlsx"), r"r\.xlsx is none of \.csv, .*: write it as one of them"),
+    "a spreadsheet": (reviews("text", "r.xlsx"), r"r\.xlsx is not one of \.csv, .*: convert it to one of them"),
     "too few": (reviews(csv_text(LABELS[:2], TEXTS[:2])), "no reviews for (validation|test); give more"),
     "an empty folder": (folder(), r"holds neither train/<label>/\*\.txt nor a file train .*; give a folder"),
     "two files for one split": (folder(train_csv=csv_text(), train_tsv="x"), "two files for one split: train.csv, tr"),
@@ -538,7 +538,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "the same reviews in all splits": (
         folder(train_csv=csv_text(), test_csv=csv_text(), validation_csv=csv_text()),
-        "no reviews for train, each text is in validation or test too; give different ones",
+        "no reviews for train: each text is also in validation or test; give different ones",
     ),
     "unlabelled reviews with a name too long": (
         typed("task=masked_words", f"data.unlabelled={'x' * 5000}"),
@@ -587,7 +587,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         r"line 8 is not a word and 10 finite numbers.* starts with 'w\\xe9 1 2",
     ),
     "nan in vectors": (vectors(GLOVE + b"x 1 2 3 4 5 6 7 8 9 nan\n"), "line 41 is not a word and 10 finite numbers"),
-    "a word twice": (vectors(GLOVE + b"word7 0 9 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' is in line 8 already: rem"),
+    "a word twice": (vectors(GLOVE + b"word7 0 9 8 7 6 5 4 3 2 1\n"), "line 41: 'word7' is already in line 8: rem"),
     "a header": (vectors(b"40 10\n" + GLOVE), "line 1 is not a word and 10 finite numbers, .*'40 10"),
     "no vectors": (vectors(b""), r"v\.txt is empty: give GloVe vectors \(data\.glove\.path\)"),
     "half a gz": (vectors(gzip.compress(GLOVE)[:-20], "v.gz"), r"v\.gz cannot be read .*: download it again"),
@@ -668,8 +668,8 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
             "data=translation data.min_frequency=0": "be greater than or equal to 1",
             "data.test=1000000000000": "be less than or equal to 10000000",
             "data.lengths=[1.5,2]": "be a valid integer",
-            "data=translation data.hub=/etc/passwd": "be owner/name of a dataset at the hub",
-            "data=translation data.hub=../data": "be owner/name of a dataset at the hub",
+            "data=translation data.hub=/etc/passwd": "be owner/name of a dataset on the hub",
+            "data=translation data.hub=../data": "be owner/name of a dataset on the hub",
             "data=translation data.languages=[en]": "be a list of two different names",
             "data=translation data.languages=[en,en]": "be a list of two different names",
             "data=translation data.lower=maybe": "be a valid boolean",
@@ -679,7 +679,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     },
     "more strings than there are": (
         typed("data.letters=2", "data.lengths=[1,4]", "data.test=5", "data.validation=2"),
-        r"data\.train=\d+ asks for more strings of 2 letters and lengths 1 to 4 than the 23",
+        r"data\.train=\d+: only 23 strings of 2 letters and lengths 1 to 4 are available",
     ),
     "a file of strings": (typed("data.source=path"), r"data\.source=path must be 'reverse'"),
     "a score that is none": (
@@ -700,7 +700,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         pipe("p.tsv", "data=translation", "data.path={path}"),
         r"p\.tsv cannot be read \(it is not a regular file\): give another one, or make it readable",
     ),
-    "an empty file": (pairs(""), r"p\.tsv is empty: it should hold source TAB target on each line"),
+    "an empty file": (pairs(""), r"p\.tsv is empty: it should contain source TAB target on each line"),
     "blank lines": (pairs(" \n\n"), r"p\.tsv is empty"),
     "an empty source": (
         pairs(PAIRS + "\tvide\n"),
@@ -719,7 +719,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         pairs(PAIRS, "data.max_tokens=1"),
         r"no pairs for train; give more, or change data\.max_tokens",
     ),
-    "no frequent word": (pairs(PAIRS, "data.min_frequency=999"), r"no word of training occurs data\.min_frequency=999"),
+    "no frequent word": (pairs(PAIRS, "data.min_frequency=999"), r"no training word occurs data\.min_frequency=999"),
     "shares that leave nothing": (
         typed("data=translation", "data.test_share=0.95"),
         r"data\.validation_share=0\.1 and data\.test_share=0\.95 leave nothing for training: together they must",
@@ -737,7 +737,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         r"data\.hub is given, so data\.source=path has no effect",
     ),
     "a path that is missing": (typed("data=translation", "data.source=path"), r"data\.source=path needs data\.path"),
-    "a path and a dataset": (pairs(PAIRS, "data.hub=a/b"), "are both given: leave one at null"),
+    "a path and a dataset": (pairs(PAIRS, "data.hub=a/b"), "are both given: set one to null"),
     "a hub without a name": (typed("data=translation", "data.source=hub"), r"data\.source=hub needs data\.hub=<owner"),
 }
 
@@ -774,7 +774,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "code in a checkpoint": (
         "predict",
         broken(repack(lambda content: content | {"harm": Harm()}), "text=good"),
-        r"best\.ckpt cannot be read: it holds something other than tensors and plain values; train again",
+        r"best\.ckpt cannot be read: it contains something other than tensors and plain values; train again",
     ),
     "a checkpoint of another version": (
         "evaluate",
@@ -896,7 +896,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "missing runs": (
         "compare",
         typed("runs=[nowhere/a,nowhere/b]"),
-        "runs=nowhere/a is not a folder: give a run's, or",
+        "runs=nowhere/a is not a folder: give a run folder, or",
     ),
     "no finished run": ("compare", typed("runs=."), r"no finished run in \.: choose another folder"),
     "unknown split to compare": (
@@ -921,7 +921,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     ),
     # picture
     "unknown picture": ("picture", typed("picture=selfie"), "must be 'positions', 'attention' or 'scaling'"),
-    "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs text=\.\.\. or row=<row of"),
+    "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs either text=\.\.\. or row=<row of"),
     "no such row": ("picture", broken(None, "picture=attention", "row=9999"), "row=9999 is not among the 48 rows of"),
     "no positions to draw": ("picture", broken(None, "picture=positions"), "model=mean has no positions"),
     "an option of picture that is none": ("picture", typed("--out=x"), "--out is not an option: write settings as"),

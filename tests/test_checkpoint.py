@@ -65,7 +65,7 @@ def test_a_checkpoint_with_code_in_it_is_refused(trained, settings, tmp_path, ca
     shutil.copytree(trained("mean")[0], copy)
     file = copy / "checkpoints" / "best.ckpt"
     torch.save({**torch.load(file, weights_only=True), "harm": Harm()}, file)
-    with pytest.raises(UserError, match=r"best\.ckpt cannot be read: it holds something other than tensors"):
+    with pytest.raises(UserError, match=r"best\.ckpt cannot be read: it contains something other than tensors"):
         label_texts(settings(f"run={copy}", config="predict"), ["good"])
     assert "code ran" not in capsys.readouterr().out
 

@@ -246,7 +246,7 @@ def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
     assert [rung["seeds"] for rung in found["rungs"]] == [[1]]
     assert reasons.keys() == {"unfinished", "cut", "yaml", "lacking", "parquet", "few"}
     assert reasons["unfinished"] == "unfinished: it has no metrics.json"
-    assert reasons["few"] == "it was scored on 12 reviews only, or on others"
+    assert reasons["few"] == "it was scored on only 12 reviews, or on other ones"
     assert reasons["lacking"].startswith("unreadable: its metrics.json lacks seed")
     assert "metrics.json cannot be read" in reasons["cut"]
     assert reasons["parquet"].startswith("unreadable: ")
@@ -320,7 +320,7 @@ MALFORMED = {  # what is wrong -> (how a good run folder gets it, what the reaso
     "labels of one text": (metrics(labels="neg"), "in its metrics.json labels="),
     "labels of numbers": (metrics(labels=[0, 1]), "in its metrics.json labels.0="),
     "metrics.json empty": (content("metrics.json", ""), "Expecting value"),
-    "metrics.json a list": (content("metrics.json", "[]"), "metrics.json cannot be read (it does not hold an object)"),
+    "metrics.json a list": (content("metrics.json", "[]"), "cannot be read (it does not contain an object)"),
     "metrics.json deeply nested": (content("metrics.json", "[" * 100_000), "recursion"),
     "metrics.json binary": (content("metrics.json", b"\xff\xfe\x00"), "decode"),
     "metrics.json a folder": (
@@ -359,7 +359,7 @@ MALFORMED = {  # what is wrong -> (how a good run folder gets it, what the reaso
     ),
     "environment.json a list": (
         content("environment.json", "[]"),
-        "environment.json cannot be read (it does not hold an object)",
+        "environment.json cannot be read (it does not contain an object)",
     ),
     "environment.json a folder": (
         other_kind("environment.json", Path.mkdir),

@@ -222,10 +222,10 @@ def test_a_flipped_bit_in_a_weight_of_last_ckpt_is_found(half, tmp_path):
 SCORED = {  # what best.ckpt may hold
     "weights that are nan": (set_at("state_dict", WEIGHT, value=torch.full((10, 10), NAN)), "are not finite"),
     "weights that are infinite": (set_at("state_dict", "net.head.bias", value=torch.full((2,), INF)), "are not finite"),
-    "two labels alike": (set_at("hyper_parameters", "labels", value=["pos", "pos"]), "at least two and different"),
-    "one label": (set_at("hyper_parameters", "labels", value=["pos"]), "at least two and different"),
-    "labels that are numbers": (set_at("hyper_parameters", "labels", value=[0, 1]), "not a list of names"),
-    "labels that are text": (set_at("hyper_parameters", "labels", value="np"), "not a list of names"),
+    "two labels alike": (set_at("hyper_parameters", "labels", value=["pos", "pos"]), "at least two different"),
+    "one label": (set_at("hyper_parameters", "labels", value=["pos"]), "at least two different"),
+    "labels that are numbers": (set_at("hyper_parameters", "labels", value=[0, 1]), "not a list of at least two"),
+    "labels that are text": (set_at("hyper_parameters", "labels", value="np"), "not a list of at least two"),
 }
 
 
@@ -358,7 +358,7 @@ def test_a_finished_run_cannot_write_to_the_terminal(trained, shell, tmp_path):
     (run / "metrics.json").write_text(json.dumps(metrics))
     done = shell("train", f"resume={run}")
     assert done.returncode == 0
-    assert "finished before" in done.stdout
+    assert "already finished" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     assert "\x07" not in done.stdout + done.stderr
 

@@ -327,7 +327,7 @@ MISTAKES = {  # name of the file, its bytes, what the message says besides the f
     "infinity": ("v.txt", GOOD + b"x 1 2 -inf 4\n", WRONG),
     "beyond float32": ("v.txt", GOOD + b"x 1 2 1e39 4\n", WRONG),
     "a space at the end": ("v.txt", GOOD + b"x 1 2 3 4 \n", WRONG),
-    "a word twice": ("v.txt", GOOD + b"word2 4 3 2 1\n", "line 7: 'word2' is in line 3 already: remove"),
+    "a word twice": ("v.txt", GOOD + b"word2 4 3 2 1\n", "line 7: 'word2' is already in line 3: remove"),
     "broken UTF-8": ("v.txt", GOOD + b"caf\xe9 1 2 3 4\n", WRONG),
     "nothing": ("v.txt", b"", "is empty: give .*data.glove.path"),
     "nothing zipped": ("v.zip", as_zip(**{"a.txt": b""}), "is empty"),

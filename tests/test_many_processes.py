@@ -183,6 +183,6 @@ def test_jobs_started_at_once_on_an_empty_cache_build_it_once(small, tmp_path, c
     jobs = sum(len(re.findall(r"\d", word)) for command in commands for word in command if word.startswith("seed="))
     assert len(list(tmp_path.rglob("metrics.json"))) == jobs
     logs = [path.read_text() for path in tmp_path.rglob("train.log")]
-    assert "".join(logs).count("Reading and tokenising") == 1, outputs
+    assert "".join(logs).count("Reading and tokenizing") == 1, outputs
     assert len([path for path in (tmp_path / "cache" / "tokens").iterdir() if path.is_dir()]) == 1
     assert not list((tmp_path / "cache").rglob("*.tmp"))

@@ -141,13 +141,13 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
         (["init={mean}"], "is a run of task=reviews: train one, task=masked_words"),
         (
             ["init={pretrained}", "model.width=12"],
-            "has model.width=100, and this model 12: train both with the same encoder",
+            "has model.width=100, but this model has 12: train both with the same encoder",
         ),
         (
             ["init={pretrained}", "model.layers=3"],
-            "has model.layers=1, and this model 3: train both with the same encoder",
+            "has model.layers=1, but this model has 3: train both with the same encoder",
         ),
-        (["init={pretrained}", "model.layer.heads=1"], "has model.layer.heads=4, and this model 1"),
+        (["init={pretrained}", "model.layer.heads=1"], "has model.layer.heads=4, but this model has 1"),
         (
             ["init={pretrained}", "data.validation_share=0.4"],
             "was trained with another validation split, and may",
@@ -155,7 +155,7 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
         (["init={unfinished}"], "is not a folder with a pretrained encoder"),
         (
             ["init={pretrained}", "model.embedding.trainable=false"],
-            "has model.embedding.trainable=True, and this",
+            "has model.embedding.trainable=True, but this model has",
         ),
         (["init={pretrained}", "data.glove.path={other}"], "was trained on vectors with fingerprint"),
     ],
@@ -233,7 +233,7 @@ def test_reviews_without_labels_join_training_and_no_held_out_text_does(data_set
         ("nowhere", "is neither hub, nor a folder of .txt files, nor a .txt file"),
         ("empty", "holds no reviews"),
         ("table.csv", "is neither hub, nor a folder of .txt files, nor a .txt file"),
-        ("halves", "has reviews of its splits, but no train/unsup"),
+        ("halves", "has labelled splits, but no train/unsup"),
         ("links", "gone.txt cannot be read (No such file or directory)"),
         ("latin.txt", "is not UTF-8 at byte 4"),
         ("nulls.txt", "has a null byte"),

@@ -1,6 +1,8 @@
-"""Users' own layers and callbacks train; those that a run folder names are loaded only where the user trusts them."""
+"""Users' own parts train; those that a run folder names are loaded only where the user trusts them."""
 
 import json
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -14,9 +16,9 @@ from imdbattn.picture import draw
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.runs.score import load_predictor, score_run
-from imdbattn.sweep.job import jobs_of
 
 from .commands import label_texts
+from .processes import ROOT
 
 LAYERS = """
 from pathlib import Path
@@ -86,17 +88,6 @@ def test_own_layers_and_callbacks_train_and_a_run_with_them_is_used_again_with_t
     assert json.loads((folder / "run" / "metrics.json").read_text())["test_accuracy"] == metrics["test_accuracy"]
 
 
-def test_own_layers_are_swept_and_the_same_sweep_resumes_without_trust(folder, shell, small):
-    own = ["-m", "--config-dir=conf", "model=mine", "seed=1", "trainer.max_epochs=1", *small]
-    done = shell("train", *own, "hydra.sweep.dir=sweep", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    next(folder.glob("sweep/*/metrics.json")).unlink()
-    done = shell("train", *own, "resume=sweep", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert "resumes from its last checkpoint" in done.stdout
-    assert [job["status"] for job in jobs_of(folder / "sweep").values()] == ["done"]
-
-
 @pytest.fixture
 def foreign(folder, trained, monkeypatch) -> Iterator[Path]:
     """A stranger's run that names a class of a package which is installed here, and says itself that it is trusted."""
@@ -151,12 +142,304 @@ def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, compos
         resumed(composed(), [], run)
 
 
-@pytest.mark.parametrize("layer", [torch.nn.Linear(10, 10), type("Silent", (torch.nn.Module,), {"skip": True})()])
-def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings, layer):
+# --- the template of docs/own_parts.md -------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs" / "own_parts.md").read_text()
+TEMPLATE = PAGE.partition("## Template")[2].partition("\n## ")[0]
+
+
+def block(language: str, text: str = TEMPLATE) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    return found
+
+
+def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tmp_path):
+    lines = [line for kind in ("python", "yaml") for line in block(kind).splitlines() if line.strip()]
+    assert len(lines) <= 34
+    for name, kind in {"mypkg/__init__.py": "python", "conf/model/gated.yaml": "yaml"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(block(kind))
+    commands = [shlex.split(line, comments=True) for line in block("sh").splitlines()]
+    outputs = []
+    for _, _, module, *arguments in commands:
+        command = module.removeprefix("imdbattn.")
+        if command == "train" and "resume=runs/gated" not in arguments:
+            arguments = [a.replace("seed=1,2", "seed=1") for a in arguments] + [*small, "trainer.max_epochs=1"]
+        if "resume=runs/sweep" in arguments:
+            next(tmp_path.glob("runs/sweep/*/metrics.json")).unlink()
+        if command == "compare":  # which needs no package
+            (tmp_path / "mypkg" / "__init__.py").write_text("raise RuntimeError")
+            arguments += ["resamples=100", "out=comparison"]
+        done = shell(command, *arguments, cwd=tmp_path)
+        assert done.returncode == 0, (arguments, done.stderr)
+        outputs.append(done.stdout)
+    alone, other, swept, again, resumed_run, evaluated, predicted, compared = outputs
+    accuracy = f"{100 * json.loads((tmp_path / 'runs/gated/metrics.json').read_text())['test_accuracy']:.2f} %"
+    assert accuracy in alone
+    assert "residual, seed 1" in other
+    assert "1 job: 1 done" in swept
+    assert "resumes from its last checkpoint" in again
+    assert "This run is already finished" in resumed_run
+    assert accuracy in evaluated
+    assert re.search(r"Not bad.*largest shares", predicted, re.DOTALL), predicted
+    assert "gated" in compared
+    assert (tmp_path / "comparison" / "comparison.html").exists()
+
+
+@pytest.mark.slow
+def test_a_job_that_does_not_find_the_package_says_so(folder, shell, small, tmp_path_factory):
+    arguments = ["-m", f"--config-dir={folder}/conf", "model=mine", "seed=1", "hydra.sweep.dir=sweep", *small]
+    failed = shell("train", *arguments, cwd=tmp_path_factory.mktemp("elsewhere"))
+    assert failed.returncode == 1
+    assert "No module named 'mypkg': install that package (pip install -e .), or add its folder" in failed.stdout
+
+
+def test_our_parts_work_in_another_project_as_the_page_has_it():
+    exec(block("python", PAGE.partition("## Our parts in your project")[2]), space := {})
+    assert space["y_BTD"].shape == (2, 9, 64)
+
+
+# --- each kind of part -----------------------------------------------------------------------------------------------
+
+KINDS = """
+import torch
+from torch import nn
+
+from imdbattn.nn import Attention, NoPositions, Pooling, ResidualLayer, ScaledDot, Score
+
+
+class Shifted(NoPositions):
+    def forward(self, x_BTD, words):
+        return x_BTD + words.positions_BT[..., None] / 100
+
+
+class Learned(Shifted):
+    "Has the name of ours, but no `length`."
+
+
+class LastWord(Pooling):
+    def forward(self, x_BTD, words):
+        last_B = words.mask_BT.sum(1) - 1
+        return x_BTD[torch.arange(len(x_BTD)), last_B]
+
+
+class Asked(Pooling):
+    def __init__(self, width, score=ScaledDot):
+        super().__init__(width)
+        self.query, self.reads = nn.Parameter(torch.zeros(width)), Attention(score(width, width))
+
+    def forward(self, x_BTD, words):
+        x_B1TD = x_BTD[:, None]
+        query = self.query.expand(len(x_BTD), 1, 1, -1)
+        return self.reads(query, x_B1TD, x_B1TD, words.mask_BT[:, None, None])[:, 0, 0]
+
+
+class Nearness(Score):
+    def __init__(self, query_width, key_width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def compare(self, query, projected):
+        return -self.scale * torch.cdist(query, projected)
+
+
+class Plain(nn.Module):
+    "A score that knows nothing of ours."
+
+    def __init__(self, query_width, key_width):
+        super().__init__()
+
+    def forward(self, query, key):
+        return query @ key.transpose(-2, -1)
+
+
+class Neighbours(nn.Module):
+    def __init__(self, width, kernel=3):
+        super().__init__()
+        self.map = nn.Linear(width, width)
+
+    def forward(self, x_BTD, words):
+        return x_BTD + self.map((x_BTD * words.mask_BT[..., None]).roll(1, 1))
+
+
+class Counts(nn.Module):
+    def __init__(self, width, phrases, buckets=9):
+        super().__init__()
+        self.table = nn.Embedding(buckets, width)
+
+    def forward(self, phrases_BTO, phrases, fold_B):
+        return self.table(phrases_BTO % self.table.num_embeddings).sum(2)
+
+
+def wrong(base, forward=None, **more):
+    return type("Wrong", (base,), {"forward": forward, **more} if forward else more)
+
+
+class NoForward(nn.Module):
+    def __init__(self, width, **more):
+        super().__init__()
+
+
+OneInput = wrong(Pooling, lambda self, x_BTD: x_BTD[:, 0])
+WholeSequence = wrong(Pooling, lambda self, x_BTD, words: x_BTD)
+NoTensor = wrong(Pooling, lambda self, x_BTD, words: None)
+NoPrepend = wrong(NoForward, lambda self, x_BTD, words: x_BTD[:, 0])
+Narrow = wrong(ResidualLayer, lambda self, x_BTD, words: x_BTD[..., :3])
+FewWords = wrong(NoPositions, lambda self, x_BTD, words: x_BTD[:, :1])
+Transposed = wrong(Plain, lambda self, query, key: (query @ key.transpose(-2, -1))[..., :1])
+OneColumn = wrong(Counts, lambda self, phrases_BTO, phrases, fold_B: phrases_BTO.float())
+OnlyForward = type("OnlyForward", (Plain, Score), {})
+BothForward = wrong(Nearness, Plain.forward)
+NoBatch = wrong(Nearness, compare=lambda self, query, projected: (query @ projected.transpose(-2, -1))[0])
+
+
+class Typo(Pooling):
+    def __init__(self, width):
+        raise ValueError("a typo")
+"""
+POOLING, LAYER = "model.pooling._target_=kinds.", "model.layer._target_=kinds."
+KIND = {
+    "pooling": ["model=mean", POOLING + "LastWord"],
+    "pooling with attention and a score": [
+        "model=learned_query",
+        POOLING + "Asked",
+        "+model.pooling.score={_target_: kinds.Nearness, _partial_: true}",
+    ],
+    "score of a layer": ["model=residual", "model.layers=1", "model.layer.score._target_=kinds.Nearness"],
+    "score that is any module": ["model=base", "model.layers=1", "model.layer.score._target_=kinds.Plain"],
+    "positions": ["model=base_pe", "model.layers=1", "model.positions._target_=kinds.Shifted"],
+    "positions with the name of ours": ["model=mean", "model.positions._target_=kinds.Learned"],
+    "convolution": ["model=convolved", "model.convolution._target_=kinds.Neighbours"],
+    "channel": ["model=log_counts", "model.channels.log_counts._target_=kinds.Counts"],
+}
+PAIRS = ["task=seq2seq", "model=seq2seq_attention", "data.letters=4", "data.lengths=[1,4]", "data.train=60"]
+PAIRS += ["data.validation=10", "data.test=10", "model.hidden=8", "model.width=8", "data.batch_tokens=256"]
+
+
+@pytest.fixture
+def kinds(tmp_path, monkeypatch) -> Iterator[Path]:
+    (tmp_path / "kinds.py").write_text(KINDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("kinds", None)
+
+
+@pytest.mark.parametrize("overrides", KIND.values(), ids=KIND)
+def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, small, overrides):
+    run = kinds / "run"
+    metrics = fit(settings(*small, *overrides, "trainer.max_epochs=1"), run)
+    assert score_run(settings(f"run={run}", "trust=kinds", config="evaluate"))["accuracy"] == metrics["test_accuracy"]
+    cfg = settings(f"run={run}", "trust=kinds", config="predict")
+    ((result,), _) = label_texts(cfg, ["a good film"])
+    predictor, _ = load_predictor(cfg)
+    if POOLING + "LastWord" in overrides:
+        with pytest.raises(UserError, match=r"model=mean cannot be explained: kinds\.LastWord appends no weights"):
+            predictor.explain("a good film")
+        return
+    explained = predictor.explain("a good film")
+    assert explained.output == result.output
+    assert sum(share for *_, share in explained.words) == pytest.approx(1)
+    if POOLING + "Asked" in overrides:
+        assert explained.attention.pooling is not None
+
+
+def test_an_own_score_of_an_encoder_decoder_trains_and_writes(kinds, settings, small):
+    common = [word for word in small if word.startswith(("logger=", "trainer", "threads=", "pictures="))]
+    cfg = settings(*PAIRS, *common, "trainer.max_epochs=1", "model.score._target_=kinds.Nearness")
+    metrics = fit(cfg, run := kinds / "run")
+    assert score_run(settings(f"run={run}", "trust=kinds", config="evaluate"))["loss"] == metrics["test_loss"]
+    (result,), _ = label_texts(settings(f"run={run}", "trust=kinds", "explain=true", config="predict"), ["ABC"])
+    assert result.weights_TS.sum(1) == pytest.approx(1)
+
+
+IN_POOLING = r"model\.pooling \(kinds\.Wrong\) is called with \(x_BTD, words\) and must return \(B, D\): "
+WRONG = {
+    "no forward": (["model=base", LAYER + "NoForward"], r"\(kinds\.NoForward\) is .* missing the required \"forward\""),
+    "one input": (
+        ["model=mean", POOLING + "OneInput"],
+        IN_POOLING + r".*takes 2 positional arguments but 3 were given",
+    ),
+    "a sequence": (
+        ["model=mean", POOLING + "WholeSequence"],
+        IN_POOLING + r"it returns shape \(2, \d+, 10\) instead of \(2, 10\)",
+    ),
+    "no tensor": (["model=mean", POOLING + "NoTensor"], IN_POOLING + "it returns NoneType instead of"),
+    "no prepend": (["model=mean", POOLING + "NoPrepend"], "'Wrong' object has no attribute 'prepend'"),
+    "a narrow layer": (
+        ["model=residual", LAYER + "Narrow"],
+        r"model\.layer \(kinds\.Wrong\) is .*\(B, T, D\): it returns shape \(2, \d+, 3\) instead of \(2, \d+, 10\)",
+    ),
+    "few words": (
+        ["model=mean", "model.positions._target_=kinds.FewWords"],
+        r"model\.positions \(.*shape \(2, 1, 10\)",
+    ),
+    "a score of another shape": (
+        ["model=base", "model.layer.score._target_=kinds.Transposed"],
+        r"score \(kinds\.Wrong\) is called with a query \(\.\.\., Q, d\) .*\(\.\.\., Q, K\): it returns shape",
+    ),
+    "a channel of another shape": (
+        ["model=log_counts", "model.channels.log_counts._target_=kinds.OneColumn"],
+        r"model\.channels\.log_counts \(kinds\.Wrong\) is .* it returns shape \(2, \d+, 3\) instead of \(2, \d+, 10\)",
+    ),
+    "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
+    "not a class": (["model=mean", POOLING + "wrong"], r"kinds\.wrong is not a subclass of torch\.nn"),
+    "no such package": (
+        ["model=mean", "model.pooling._target_=nowhere.Mine"],
+        r"No module named 'nowhere': install that package \(pip install -e \.\), or add its folder to PYTHONPATH",
+    ),
+    "no such class": (["model=mean", POOLING + "Nowhere"], r"kinds\.Nowhere cannot be imported: "),
+    "no such keyword": (["model=mean", "+model.pooling.power=2", POOLING + "LastWord"], "unexpected keyword .*'power'"),
+    "not partial": (
+        ["model=base", "model.convolution={_target_: kinds.Neighbours}"],
+        r"missing 1 required positional argument: 'width': its settings need _partial_: true",
+    ),
+    "a decoder's score without compare": (
+        [*PAIRS, "model.score._target_=kinds.OnlyForward"],
+        r"kinds\.OnlyForward does not compare a query with keys: .* or derive it from imdbattn\.nn\.Score",
+    ),
+    "a decoder's score with two forwards": ([*PAIRS, "model.score._target_=kinds.BothForward"], "not `forward`"),
+    "a decoder's score of another shape": (
+        [*PAIRS, "model.score._target_=kinds.NoBatch"],
+        r"model\.score \(kinds\.Wrong\) is .* it returns shape \(1, \d\) instead of \(2, 1, \d\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "line"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_with_a_part_is_one_line_before_training(kinds, settings, small, overrides, line):
+    if "task=seq2seq" in overrides:
+        small = [word for word in small if word.startswith(("logger=", "trainer", "threads=", "pictures="))]
+    with pytest.raises(UserError, match=line) as error:
+        fit(settings(*small, *overrides), kinds / "run")
+    assert "\n" not in str(error.value)
+    assert not (kinds / "run" / "config.yaml").exists()
+
+
+def test_a_part_that_was_broken_after_training_is_one_line(kinds, settings, small):
+    run = kinds / "run"
+    fit(settings(*small, "model=mean", POOLING + "LastWord", "trainer.max_epochs=1"), run)
+    sys.modules["kinds"].LastWord.forward = sys.modules["kinds"].WholeSequence.forward
+    with pytest.raises(UserError, match=r"model=mean fails on two test items: model\.pooling \(kinds\.LastWord\)"):
+        score_run(settings(f"run={run}", "trust=kinds", config="evaluate"))
+
+
+@pytest.mark.parametrize("problem", ["appends no weights", "appends no weights (B, H", "has no attribute `skip`"])
+def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings, problem):
     folder, _ = trained("base")
     predictor, _ = load_predictor(settings(f"run={folder}", config="predict"))
-    predictor.module.net.layers[0] = layer
-    layer.forward = lambda x_BTD, words: x_BTD
+
+    class Own(torch.nn.Module):
+        record = None
+
+        def forward(self, x_BTD, words):
+            if self.record is not None and problem != "appends no weights":
+                weights_TT = torch.eye(x_BTD.shape[1])
+                self.record.append(weights_TT if "weights" in problem else weights_TT[None, None])
+            return x_BTD
+
+    predictor.module.net.layers[0] = own = Own()
+    if "weights" in problem:
+        own.skip = False
     assert predictor.label(["a film"])[0].output in ("neg", "pos")
-    with pytest.raises(UserError, match="model=base: a layer has no attribute `skip`, or a part does not append"):
+    with pytest.raises(UserError, match=rf"model=base cannot be explained: tests\..*Own {re.escape(problem)}"):
         predictor.explain("a film")

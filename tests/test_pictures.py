@@ -205,7 +205,7 @@ def test_a_page_of_many_reviews_shows_the_first_ones_whole(trained, settings):
     assert [one.attention is not None for one in found] == [True] * DETAILED + [False] * 2
     made = page(found, map(attention_png, found))
     assert made.count("<img") == DETAILED
-    assert f"of the first {DETAILED} reviews" in made
+    assert f"for the first {DETAILED} reviews" in made
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 8])
@@ -290,8 +290,8 @@ def test_row_names_a_review_of_the_runs_test_set(trained, composed, tmp_path):
         ("base", {"picture": None}, "picture=null must be 'positions', 'attention' or 'scaling'"),
         ("base", {"words": 0}, "words=0 must be greater than or equal to 1"),
         ("base", {"row": "first"}, "row=first must be a valid integer"),
-        ("base", {}, r"needs text=\.\.\. or row="),
-        ("base", {"text": "a", "row": 1}, "one of them"),
+        ("base", {}, r"needs either text=\.\.\. or row="),
+        ("base", {"text": "a", "row": 1}, "either text="),
         ("base", {"row": 99999}, r"row=99999 is not among the \d+ rows of .*reviews\.parquet"),
         ("base", {"picture": "positions"}, "model=base has no positions; residual_pe, residual_learned and tuned have"),
         ("base", {"run": None, "text": "a"}, "run=<run folder> is needed"),

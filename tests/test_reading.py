@@ -92,10 +92,10 @@ def test_source_output_probability_reference_and_unknown_symbols_are_printed(ter
 
 def test_a_model_without_attention_is_named_so(terminal):
     without = replace(reversed_by("ABC"), weights_TS=None)
-    assert "attention: none: the model writes from a single vector of the source" in terminal([without])
+    assert "attention: none: the decoder uses a single vector of the source" in terminal([without])
     assert attention_png(without) is None
     source = page([without], [None])
-    assert "none: the model writes from a single vector of the source" in "".join(Page(source).text)
+    assert "none: the decoder uses a single vector of the source" in "".join(Page(source).text)
     assert "<img" not in source
 
 

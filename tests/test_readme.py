@@ -66,7 +66,7 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
         return
     if arguments == ["resume=runs/latest"]:
         done = shell(name, f"resume={folder}", cwd=tmp_path)
-        assert "This run was finished before" in done.stdout, done.stderr
+        assert "This run is already finished" in done.stdout, done.stderr
         return
     trains = name == "train" and "--cfg" not in arguments and "--help" not in arguments
     if trains:
@@ -110,6 +110,7 @@ def test_sweeps_compose(command, settings):
         assert settings(*job).model.name
 
 
+@pytest.mark.slow
 def test_a_sweep_resumes(shell, small, tmp_path):
     """One of them runs: one job of an experiment, twice."""
     (experiment,) = (word for word in words_of(RESUMED) if word.startswith("+experiment="))

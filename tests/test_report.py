@@ -61,6 +61,7 @@ def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", 
                 "folders": [f"runs/{name}-s{seed}" for seed in seeds],
                 "validation": mean_of(center, 0.003),
                 "test": mean_of(center, 0.002) if split == "test" else None,
+                "folds": None,
                 "bleu": {"validation": None, "test": None},
                 "lengths": [],
                 "interval": [center - 0.009, center + 0.0101],
@@ -576,7 +577,7 @@ def test_an_easy_validation_set_does_not_choose_the_best(decoded):
     comparison["rungs"][0]["validation"]["mean"] = 1.0  # trained and validated on the shortest strings
     said = report.headline(comparison)
     assert said.startswith("seq2seq_attention lengths=[1, 10], the best of 4 by test,")
-    assert said.endswith("this is biased upwards, as it was selected by it")
+    assert said.endswith("biased upwards, because it was selected by it")
     assert any("cannot be compared" in note for note in report.notes(comparison))
     assert not any("cannot be compared" in note for note in report.notes(made_up()))
 

@@ -237,7 +237,7 @@ def test_few_strings_are_used_to_the_last_and_no_more_are_asked_for():
     splits = generate(3, 2, *bounds, train=16, validation=7, test=7)
     assert len({string for split in splits.values() for string in split}) == 30
     for sizes in ({"train": 17, "validation": 7, "test": 7}, {"train": 1, "validation": 8, "test": 7}):
-        with pytest.raises(UserError, match=r"data\.(train|validation)=\d+ asks for more"):
+        with pytest.raises(UserError, match=r"data\.(train|validation)=\d+: only \d+ strings"):
             generate(3, 2, *bounds, **sizes)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.api.display import Metrics
+from imdbattn.api.display import Metrics, fragment
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import PATHS, composed, plain_dict, remove_empty
 from imdbattn.settings.safety import VisibleFormatter, untrusted
@@ -46,7 +46,7 @@ class TrainedRun:
         return f"{self.metrics!r}\nfolder  {os.path.relpath(self.folder)}"
 
     def _repr_html_(self) -> str:
-        return self.metrics._repr_html_()
+        return fragment(str(self.folder), [[["", "value"], *self.metrics.rows()]])
 
 
 def train(
@@ -82,6 +82,7 @@ def train(
     place = Path(folder if folder is not None else cfg.hydra.run.dir).expanduser().resolve()
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
+    from imdbattn.runs.signals import SIGNALS
 
     with epochs_printed():
         try:
@@ -95,7 +96,9 @@ def train(
         else:
             packages = {package for *_, package in untrusted(valid.model_dump())}
             return TrainedRun(Metrics(metrics), place, tuple(sorted(packages)))
-    if (number := int(end.code or 0) - 128) != signal.SIGINT:
+    if (number := int(end.code or 0) - 128) not in SIGNALS:
+        raise end  # of a callback of the user's own
+    if number != signal.SIGINT:
         signal.raise_signal(number)  # for the handler of the program, which most often ends it
     raise KeyboardInterrupt("; ".join(getattr(end, "lines", ()))) from None
 

@@ -1,1 +1,1 @@
-"""Finished run folders -> report."""
+"""Compares finished run folders and writes a report."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from imdbattn.comparison import statistics
+from imdbattn.comparison.folds import join_folds
 from imdbattn.comparison.report import TRAINED, p_value, percent, signed, signed_interval
 from imdbattn.comparison.runs import (
     REVIEWS,
@@ -33,7 +34,7 @@ from imdbattn.run_folder import FINGERPRINT
 LEVEL = 0.95  # of the intervals
 RANGE = "data.lengths"  # the setting with the shortest and longest string of training
 POINTS = 60  # the largest number of points of a curve over lengths
-FEWEST = 10  # the smallest number of items behind a point
+FEWEST = 10  # the smallest number of items per point
 ABOUT = ("architectures", "architecture and trained model", TRAINED)  # by the number of variants with a single seed
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 Masks = dict[str, dict[str, np.ndarray]]  # way of slicing -> name of the slice -> mask of its items
@@ -48,7 +49,7 @@ def compare_sets(
     the sets with a variant of that label. options: of `compare`. Returns a comparison for each set, which JSON can
     hold. Raises UserError when there is nothing to compare, or for an unknown `against`.
     """
-    runs, skipped = find_runs(folders)
+    runs, skipped = join_folds(*find_runs(folders))
     comparisons = []
     for chosen, candidates in by_set(runs, split):
         predictions, unreadable = read_predictions(candidates, chosen)
@@ -92,7 +93,7 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
             if not run.has(split):
                 raise UserError(f"it has no {split} predictions")
             predictions[run.folder] = run.predictions(split)
-        except Exception as error:  # any exception of a broken file: it is one run of many
+        except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(run.folder, error))
     runs = [run for run in runs if run.folder in predictions]
     longest = max(runs, key=lambda run: len(predictions[run.folder].rows_N)) if runs else None
@@ -100,7 +101,7 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
         assert longest is not None
         own, reference = predictions[run.folder], predictions[longest.folder]
         if not (np.array_equal(own.rows_N, reference.rows_N) and np.array_equal(own.labels_N, reference.labels_N)):
-            reason = f"it was scored on {len(own.rows_N):,} {run.items} only, or on others"
+            reason = f"it was scored on only {len(own.rows_N):,} {run.items}, or on other ones"
         elif len(run.labels) != len(longest.labels):
             reason = "it has other labels than the other runs"
         else:
@@ -137,7 +138,7 @@ def compare(
         "labels": first.labels,
         "one_validation": len({str(run.metrics.get(FINGERPRINT["validation"])) for run in runs}) == 1,
         "environments": environments(runs),
-        "folders": [display(run.folder) for run in runs],
+        "folders": folders_of(runs),
         "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
         "rungs": [
             describe(one, seeds, masks)
@@ -153,14 +154,14 @@ def compare(
 class Resampled:
     """The inputs of all intervals; see statistics."""
 
-    share_NV: np.ndarray  # share of the seeds that are right about an item
+    share_NV: np.ndarray  # share of the seeds that predict an item correctly
     noise_V: np.ndarray
     means_BV: np.ndarray
     shifts_BV: np.ndarray
     seeds: list[int]  # number of seeds of each variant
 
     def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
-        """Of a variant's accuracy, or of its difference from that of `old`."""
+        """The interval of a variant's accuracy, or of its difference from that of `old`."""
         places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
         share_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.share_NV, self.means_BV, self.shifts_BV))
         noise = self.noise_V[places].sum() / max(share_N.var(), 1e-12)
@@ -205,9 +206,10 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         "trained_on": trained_on if is_range(trained_on) else None,
         "apart_from_range": one.label_without(RANGE),
         "seeds": [run["seed"] for run in metrics],
-        "folders": [display(run.folder) for run in one.runs],
+        "folders": folders_of(one.runs),
         "validation": over_seeds("val_accuracy"),
         "test": over_seeds("test_accuracy"),
+        "folds": over_folds(one.runs),
         "bleu": {"validation": over_seeds("val_bleu"), "test": over_seeds("test_bleu")},
         **{
             key: (over_seeds(key) or {}).get("mean")
@@ -226,6 +228,16 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         },
         "curves": curves(one.runs),
     }
+
+
+def folders_of(runs: Sequence[Run]) -> list[str]:
+    return [display(one.folder) for run in runs for one in run.parts or [run]]
+
+
+def over_folds(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Mean and standard deviation over folds of the test accuracy, a mean over seeds; None without folds."""
+    values = [mean(seeds) for seeds in zip(*(run.fold_accuracies for run in runs), strict=False)]
+    return {"mean": mean(values), "sd": stdev(values), "values": values} if values else None
 
 
 def confusion(seeds: Sequence[Predictions], classes: int) -> list[list[float]]:
@@ -272,9 +284,9 @@ def is_range(value: Any) -> bool:
 
 
 def length_groups(lengths_N: np.ndarray) -> list[tuple[int, int]]:
-    """(shortest, longest) of the items behind each point of a curve over lengths.
+    """(shortest, longest) length of the items in each point of a curve over lengths.
 
-    A group is one length, or neighbouring ones until it has FEWEST items and 1/POINTS of all; the last takes the rest.
+    A group is one length, or adjacent ones with at least FEWEST items and 1/POINTS of all; the last takes the rest.
     """
     lengths, counts = np.unique(lengths_N, return_counts=True)
     needed = max(FEWEST, math.ceil(len(lengths_N) / POINTS))
@@ -378,7 +390,7 @@ def disputed(
 def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The different machines and versions of the runs."""
     different = []
-    for environment in (run.environment for run in runs if run.environment):
+    for environment in (one.environment for run in runs for one in run.parts or [run] if one.environment):
         one = {name: environment.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")}
         one |= {name: (environment.get("versions") or {}).get(name) for name in ("torch", "lightning")}
         if one not in different:

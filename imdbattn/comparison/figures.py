@@ -12,8 +12,8 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from imdbattn.pages import integer_ticks, style
 
-WIDTH = 4.8  # inches: on a phone a letter of 10 points is then still 10 pixels high
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # for the colour-blind (Okabe & Ito)
+WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # for color-blind readers (Okabe & Ito)
 COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # with COLORS: 28 different lines
 MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
@@ -202,7 +202,7 @@ def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
 
 
 def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure, list[Axes]]:
-    """Up to three panels in a row, which share y; sharex: and x."""
+    """Up to three panels in a row, which share y; sharex: also x."""
     across = min(3, len(titles))
     down = math.ceil(len(titles) / across)
     figure = Figure(figsize=(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down), layout="constrained")

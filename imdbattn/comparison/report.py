@@ -211,7 +211,7 @@ def duration(seconds: float | None) -> str:
 
 
 def p_value(p: float) -> str:
-    """With three decimals, or as many as it takes to show on which side of 0.05 it is."""
+    """With three decimals, or more if needed to show on which side of 0.05 it is."""
     digits = 3
     while (round(p, digits) < 0.05) != (p < 0.05):
         digits += 1
@@ -232,6 +232,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
     interval = f"{level(comparison)} interval"
     if comparison["split"] == "validation" and any(rung["test"] for rung in rungs):
         interval += " (validation)"
+    folds = f"over {len(over['values'])} folds %" if (over := rungs[0]["folds"]) else ""
     bleu = "test" if any(rung["bleu"]["test"] for rung in rungs) else "validation"
     return as_table(
         [
@@ -240,6 +241,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
                 "seeds": "1 seed" if len(rung["seeds"]) == 1 else str(len(rung["seeds"])),
                 "validation %": mean_and_sd(rung["validation"]),
                 "test %": mean_and_sd(rung["test"]),
+                folds: mean_and_sd(rung["folds"]),
                 interval: "–".join(map(percent, rung["interval"])),
                 f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
                 "parameters": count(rung["parameters"]),
@@ -313,7 +315,7 @@ def headline(comparison: dict[str, Any]) -> str:
     low, high = map(percent, best["interval"])
     text = f"{best['label']}, the best of {len(rungs)} by {by}," if len(rungs) > 1 else best["label"]
     text += f" reaches {percent(best[split]['mean'])}% on the {split} set ({low} to {high})"
-    return text + ("; this is biased upwards, as it was selected by it" if len(rungs) > 1 and split == by else "")
+    return text + ("; biased upwards, because it was selected by it" if len(rungs) > 1 and split == by else "")
 
 
 def verdicts(comparison: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from imdbattn.settings.safety import read_json, read_settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PRINTS = ("fingerprint.test", "fingerprint.validation")  # their keys in Run.shared
+PRINTS = ("fingerprint.test", "fingerprint.validation")  # keys of the fingerprints in Run.shared
 MODELS = (*RUNGS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # the items of a classifier
 EPOCHS = 1_000_000  # the largest accepted number of epochs
@@ -54,6 +54,12 @@ class Config(File):
     model: Model
 
 
+class Fold(File):
+    folds: Annotated[int, Field(ge=2, le=1_000_000)]
+    fold: Count
+    fingerprint: Fingerprint
+
+
 class Metrics(File):
     seed: Count
     test_set: Text
@@ -65,6 +71,7 @@ class Metrics(File):
     labels: Annotated[list[str], Field(min_length=1)] | None = None
     test_fingerprint: Fingerprint | None = None
     val_fingerprint: Fingerprint | None = None
+    cross_validation: Fold | None = None
     parameters: Amount | None = None
     tokens_per_s: Amount | None = None
     train_seconds: Amount | None = None
@@ -108,13 +115,18 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run folder. environment is {} without environment.json; curves: name -> (epochs from 1, values)."""
+    """A finished run folder. environment is {} without environment.json; curves: name -> (epochs from 1, values).
+
+    parts, fold_accuracies: of a cross-validation, the run of each fold and its test accuracy.
+    """
 
     folder: Path
     settings: dict[str, Any]
     metrics: dict[str, Any]
     environment: dict[str, Any]
     curves: dict[str, tuple[list[int], list[float]]]
+    parts: Sequence["Run"] = ()
+    fold_accuracies: Sequence[float] = ()
 
     @property
     def model(self) -> str:
@@ -199,19 +211,19 @@ def within(table: "pa.Table", name: str, maximum: float) -> np.ndarray:
 def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     """The finished runs in `folders` at any depth, each once, and the folders that were skipped.
 
-    Of two runs with the same settings, seed and data the newest counts. Raises UserError for a missing folder, or
-    without a finished run.
+    Of runs with the same settings, seed and data the newest is used. Raises UserError for a missing folder, or if
+    there is no finished run.
     """
     newest: dict[str, Run] = {}
     skipped: list[Skipped] = []
     roots = [Path(folder).expanduser() for folder in folders]
     for root in roots:
         if not os.path.isdir(root):  # Path.is_dir raises for a name that is too long
-            raise UserError(f"runs={root} is not a folder: give a run's, or one with runs in it")
+            raise UserError(f"runs={root} is not a folder: give a run folder, or a folder that contains runs")
     for folder in dict.fromkeys(folder for root in roots for folder in run_folders(root)):
         try:
             run = read_run(folder)
-        except Exception as error:  # any exception of a broken file: it is one run of many
+        except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(folder, error))
             continue
         key = json.dumps([run.shared, run.metrics["seed"]], sort_keys=True)
@@ -269,7 +281,7 @@ def skip(folder: Path, error: Exception) -> Skipped:
 
 
 def display(folder: Path) -> str:
-    """The path relative to the current folder where it lies below it, with ? for bytes that are not UTF-8."""
+    """The path, relative to the current folder if it is below it, with ? for bytes that are not UTF-8."""
     here = Path.cwd()
     path = str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
     return path.encode(errors="replace").decode()
@@ -301,7 +313,7 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     """The runs grouped by everything but the seed, in the order of the ladder, then of the varied settings.
 
     A label is the model's name and the settings in which its variants differ: `residual layers=6`,
-    `residual_pe Dot width=64`. Fingerprints of data are part of it only where no setting tells the variants apart.
+    `residual_pe Dot width=64`. Fingerprints of data are part of it only if no setting distinguishes the variants.
     """
     by_model: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
@@ -351,7 +363,7 @@ def neighbours(ladder: Sequence[Variant], against: str | None = None) -> list[tu
 
     For `to` these are the variants of its parent (`model.after`) with the same varied settings, and for each setting
     the variant of its model with the next lower value. Without any: the variant of the parent that differs in the
-    fewest settings, else the variant before it in the ladder; a model without a parent then has no neighbour.
+    fewest settings, else the variant before it in the ladder; a model without a parent is then not compared.
     against: the label of a variant that all others are compared with instead, if it is in the ladder.
     """
     labels = [one.label for one in ladder]

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 DRAWS = 4_000_000  # reviews drawn at a time: about 100 MB
-FEW = 25  # discordant reviews; McNemar's test is exact (binomial) below
+FEW = 25  # with fewer discordant reviews, McNemar's test is exact (binomial)
 BINS = 15  # of confidence, as in Guo et al. 2017
 APOSTROPHE = "['’ʼ´`\x92]"  # as found in reviews; x92 is from cp1252
 
 
 def review_means(share_NV: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """(B, V): means over N reviews drawn with replacement; a resample has the same reviews for all columns."""
+    """(B, V): means over N reviews drawn with replacement; a resample uses the same reviews in all columns."""
     count = len(share_NV)
     rng = np.random.default_rng((seed, 0))
     means_BV = np.empty((resamples, share_NV.shape[1]))
@@ -31,8 +31,8 @@ def review_means(share_NV: np.ndarray, resamples: int, seed: int) -> np.ndarray:
 def seed_shifts(accuracies: Iterable[np.ndarray], resamples: int, seed: int) -> np.ndarray:
     """(B, V): change of the mean of a variant's S accuracies when S seeds are drawn with replacement.
 
-    Widened by sqrt(S / (S - 1)), as a resample varies less than the population (Hesterberg 2015, "What Teachers Should
-    Know About the Bootstrap", section 3.2.1). 0 for a single seed, whose spread is unknown.
+    Widened by sqrt(S / (S - 1)), because a resample varies less than the population (Hesterberg 2015, "What Teachers
+    Should Know About the Bootstrap", section 3.2.1). 0 for a single seed, whose spread is unknown.
     """
     rng = np.random.default_rng((seed, 1))
     shifts = []
@@ -54,10 +54,10 @@ def interval(
 ) -> tuple[float, float]:
     """Percentile interval of the resampled means plus the shifts of the resampled seeds.
 
-    freedom: degrees of freedom of the seeds' spread; the shifts are widened by the ratio of t to normal quantiles, as
-    the spread is estimated from few seeds (Hesterberg 2015).
-    noise: share of the reviews' variance that is `seed_noise`. The shifts contain it already, as seeds that are right
-    about different reviews also differ in accuracy (Owen 2007, "The pigeonhole bootstrap"); it is removed here.
+    freedom: degrees of freedom of the seeds' spread; the shifts are widened by the ratio of t to normal quantiles,
+    because the spread is estimated from few seeds (Hesterberg 2015).
+    noise: share of the reviews' variance that is `seed_noise`. It is removed, because the shifts contain it: seeds that
+    differ in their correct reviews also differ in accuracy (Owen 2007, "The pigeonhole bootstrap").
     """
     from scipy import stats
 
@@ -72,8 +72,8 @@ def interval(
 def mcnemar(gain_N: np.ndarray) -> float:
     """Two-sided p-value of McNemar's test with reviews as clusters of their pairs of seeds (Durkalski et al. 2003).
 
-    gain_N: share of one variant's seeds that are right about a review, minus that of the other. With one seed each this
-    is McNemar's original test without continuity correction or, for few discordant reviews, the exact one.
+    gain_N: share of one variant's seeds that classify a review correctly, minus that of the other. With one seed each
+    this is McNemar's original test without continuity correction or, for few discordant reviews, the exact one.
     """
     from scipy import stats
 
@@ -93,10 +93,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(p_value: float, low: float, high: float) -> str:
-    """better or worse where both the test and the interval show a difference, else undecided.
+    """better or worse if both the test and the interval show a difference, else undecided.
 
     p_value: corrected for the number of comparisons. The test is about these trained models only; the interval also
-    covers other seeds where a variant has several.
+    covers other seeds if a variant has several.
     """
     if p_value >= 0.05 or low <= 0 <= high:
         return "undecided"
@@ -125,7 +125,7 @@ def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np
 
 
 def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
-    """Name -> mask of reviews: five slices of similar size by length, fewer where lengths repeat."""
+    """Name -> mask of reviews: five slices of similar size by length, or fewer if lengths repeat."""
     bounds = np.unique(np.quantile(lengths_N, (0.2, 0.4, 0.6, 0.8, 1), method="lower").astype(int))
     slices = {}
     for place, bound in enumerate(bounds):

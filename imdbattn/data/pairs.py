@@ -1,4 +1,4 @@
-"""Pairs of source and target: read, cut, turned into ids, and padded to batches.
+"""Reads pairs of source and target, splits them, converts them to ids, and pads them to batches.
 
 Shape suffixes: N items of a split, B sequences of a batch, S source positions, T target positions.
 """
@@ -31,36 +31,36 @@ log = logging.getLogger(__name__)
 PACKAGED = Path(__file__).with_name("pairs.tsv")
 PACKAGED_LANGUAGES = ["en", "fr"]  # its columns
 COLUMN = "translation"  # of a dataset on the hub: {"en": "...", "fr": "..."}
-SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')  # each is a symbol of its own; apostrophes and hyphens belong to words
+SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')  # each is a separate symbol; apostrophes and hyphens belong to words
 
 
 class PairBatch(NamedTuple):
-    """A padded batch. `rows_B` are the pairs' places in their split, so that each is scored exactly once."""
+    """A padded batch. `rows_B` are the indices of the pairs in their split, so that each is scored exactly once."""
 
-    source_BS: Tensor  # int64 ids, PAD behind the end
+    source_BS: Tensor  # int64 ids, then PAD
     source_lengths_B: Tensor  # int64 symbols
-    target_BT: Tensor  # int64 ids, closed by EOS, PAD behind it; without BOS
-    target_lengths_B: Tensor  # int64 symbols, EOS counted
+    target_BT: Tensor  # int64 ids and EOS, then PAD; without BOS
+    target_lengths_B: Tensor  # int64 symbols, including EOS
     rows_B: Tensor  # int64
     lengths_B: Tensor  # int64 symbols, source and target
     reviews: int  # pairs in this batch, over all processes
-    symbols: int  # target symbols in this batch, EOS counted, over all processes
+    symbols: int  # target symbols in this batch, including EOS, over all processes
     padded: bool  # whether a source is padded
 
     @property
     def lengths_or_none_B(self) -> Tensor | None:
-        """Source lengths as a model takes them: None if nothing is padded, known without waiting for the device."""
+        """Source lengths for the model: None if nothing is padded, so that it does not wait for the device."""
         return self.source_lengths_B if self.padded else None
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """One split: ids of both sides, and its texts as the data has them, unknown words included."""
+    """One split: ids of both sides, and the texts, including unknown words."""
 
     source: Ragged
-    target: Ragged  # closed by EOS
+    target: Ragged  # each ends with EOS
     texts: list[str]  # N sources, symbols joined by spaces
-    references: list[list[str]]  # N times all right targets, symbols joined by spaces
+    references: list[list[str]]  # all correct targets of each source, symbols joined by spaces
 
     def __len__(self) -> int:
         return len(self.source)
@@ -75,13 +75,13 @@ class Pairs:
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
     def batch_lengths(self) -> np.ndarray:
-        """(N,) symbols of source and target, EOS counted."""
+        """(N,) symbols of source and target, including EOS."""
         return (self.source.lengths + self.target.lengths).numpy()
 
     def batch(self, index_B: Tensor, seed: int = 0, part: slice = slice(None)) -> PairBatch:
-        """The pairs `index_B` (on the CPU), each side padded to its longest; of these the `part` of one process.
+        """The pairs `index_B` (on the CPU), each side padded to its longest; returns the `part` of one process.
 
-        seed: not used, as nothing is random.
+        seed: not used.
         """
         symbols, pairs = int(self.target.lengths[index_B].sum()), len(index_B)
         source, target = self.source.batch(index_B), self.target.batch(index_B)
@@ -94,7 +94,7 @@ class Pairs:
 
 @dataclass(frozen=True, kw_only=True)
 class PairCorpus(Corpus):
-    """Pairs, and the vocabularies that their ids point into."""
+    """Pairs, and the vocabularies that their ids index."""
 
     splits: dict[str, Pairs]
     source_vocabulary: Vocabulary
@@ -104,8 +104,8 @@ class PairCorpus(Corpus):
 def prepare(cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, uncut: bool = False) -> PairCorpus:
     """The corpus that the `data` settings describe.
 
-    vocabularies: of source and target, of a trained run; None counts them, on the training pairs alone.
-    uncut: no split is cut from another, and a single file is a test set (for scoring; needs `vocabularies`).
+    vocabularies: of source and target, from a trained run; None builds them from the training pairs.
+    uncut: for scoring, with `vocabularies`; takes the splits as they are, a single file as a test set.
     Raises UserError for anything that cannot be read.
     """
     source = find_source(cfg)
@@ -121,7 +121,7 @@ def prepare(cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
         if unknown[name] and name != "train":
             symbols = sum(map(len, (pairs.source.ids, pairs.target.ids))) - len(pairs)
             log.warning(
-                "%s: %d of %d symbols of %s are not in the training data: the model reads %s",
+                "%s: %d of %d symbols of %s are not in the training data and are read as %s",
                 *(source.name, unknown[name], symbols, name, MARKERS[UNK]),
             )
     items = "strings" if generated else "sentences"
@@ -145,12 +145,12 @@ def count(train: Split, min_frequency: int) -> tuple[Vocabulary, Vocabulary]:
     sides = (train.texts, [target for targets in train.labels for target in targets])
     of_source, of_target = (Vocabulary.count(map(str.split, side), min_frequency) for side in sides)
     if min(len(of_source), len(of_target)) == len(MARKERS):
-        raise UserError(f"no word of training occurs data.min_frequency={min_frequency} times: set it lower")
+        raise UserError(f"no training word occurs data.min_frequency={min_frequency} times: lower it")
     return of_source, of_target
 
 
 def encode(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:
-    """A split as ids; its first target is the one that is trained on and scored."""
+    """A split as ids; training and the loss use the first target of each source."""
     source = ragged([of_source.encode(text.split()) for text in split.texts])
     target = ragged([[*of_target.encode(targets[0].split()), EOS] for targets in split.labels])
     source, target = (replace(side, rows=split.rows) for side in (source, target))
@@ -158,7 +158,7 @@ def encode(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:
 
 
 def parts(split: Split) -> Iterator[str]:
-    """What a fingerprint covers: sources and all their targets."""
+    """The content that a fingerprint covers: sources and all their targets."""
     return ("\0".join([source, *targets, "\n"]) for source, targets in zip(split.texts, split.labels, strict=True))
 
 
@@ -166,19 +166,19 @@ def parts(split: Split) -> Iterator[str]:
 
 
 def split_text(text: str, cfg: Any) -> list[str]:
-    """A typed text as symbols: capital letters without spaces, or words as in the data; none if it is blank."""
+    """A text as symbols: capital letters without spaces, or words as in the data; [] if it is blank."""
     if cfg.source == "reverse":
         return list("".join(text.split()).upper())
     return normalised(text, cfg.lower).split()
 
 
 def normalised(text: str, lower: bool) -> str:
-    """Words and signs, joined by single spaces: "C’est à toi !" is "c'est à toi !".
+    """Words and punctuation, joined by single spaces: "C’est à toi !" is "c'est à toi !".
 
-    Accents that are characters of their own are joined to their letter, and ’ becomes ': else one word would be two.
+    Combining accents are joined to their letter, and ’ becomes ', so that a word has only one form.
     """
     text = unicodedata.normalize("NFC", text.lower() if lower else text)
-    return " ".join(SIGNS.sub(r" \1 ", text.replace("’", "'")).split())  # split() knows no-break spaces, too
+    return " ".join(SIGNS.sub(r" \1 ", text.replace("’", "'")).split())  # split() also splits at no-break spaces
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------
@@ -200,17 +200,17 @@ def find_source(cfg: Any) -> Source:
         return hub_source(cfg)
     if cfg.path:
         return file_source("path", Path(os.path.expanduser(cfg.path)), cfg)
-    return file_source("packaged", PACKAGED, cfg, turned=cfg.languages != PACKAGED_LANGUAGES)
+    return file_source("packaged", PACKAGED, cfg, swapped=cfg.languages != PACKAGED_LANGUAGES)
 
 
-def file_source(kind: str, path: Path, cfg: Any, turned: bool = False) -> Source:
-    """A file of tab-separated pairs, to be cut; turned: its first column is the target."""
-    key = repr((checksum(path), turned, cfg.encoding_errors, cfg.limit))
+def file_source(kind: str, path: Path, cfg: Any, swapped: bool = False) -> Source:
+    """A file of tab-separated pairs without splits. swapped: its first column is the target."""
+    key = repr((checksum(path), swapped, cfg.encoding_errors, cfg.limit))
     name = str(path.resolve()) if kind == "path" else f"Packaged pairs {'-'.join(cfg.languages)}"
 
     def load() -> Texts:
         pairs = read_pairs(path, cfg.encoding_errors)
-        return clean({"": (Pair(row, target, source) for row, source, target in pairs) if turned else pairs}, name, cfg)
+        return clean({"": (Pair(row, second, first) for row, first, second in pairs) if swapped else pairs}, name, cfg)
 
     return Source(kind, name, key, load)
 
@@ -252,7 +252,7 @@ def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
     """
     text = read_text(path, encoding_errors)
     if not text.strip():
-        raise UserError(f"{path} is empty: it should hold source TAB target on each line")
+        raise UserError(f"{path} is empty: it should contain source TAB target on each line")
     for row, line in enumerate(text.split("\n")):  # splitlines also splits at characters that occur inside a text
         if not line.strip():
             continue
@@ -263,7 +263,7 @@ def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
-    """Normalised pairs of each split, each once and not too long. Raises UserError for an empty side."""
+    """Normalized pairs of each split, without duplicates and overlong pairs. Raises UserError for an empty side."""
     longest, splits, dropped = cfg.max_tokens, {}, 0
     for split, pairs in tables.items():
         found: dict[tuple[str, str], int] = {}
@@ -280,7 +280,7 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
         rows = np.array(list(found.values()), dtype=np.int64)
         splits[split] = Split([source for source, _ in found], [[target] for _, target in found], rows)
     if dropped:
-        log.info("%s: %d pairs left out, a side is longer than data.max_tokens=%d", name, dropped, longest)
+        log.info("%s: omitted %d pairs with a side longer than data.max_tokens=%d", name, dropped, longest)
     return Texts(splits, dropped=dropped)
 
 
@@ -288,7 +288,7 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
 
 
 def place(source: str, shares: Mapping[str, float]) -> str:
-    """The split of a source sentence: by its own hash, so it stays there whatever other pairs there are."""
+    """The split of a source sentence, by its hash, so that it does not depend on the other pairs."""
     digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).digest()
     left = int.from_bytes(digest[:8]) / 2**64
     for split, share in shares.items():
@@ -299,7 +299,7 @@ def place(source: str, shares: Mapping[str, float]) -> str:
 
 
 def hash_cut(rest: Split, shares: Mapping[str, float], given: set[str]) -> dict[str, list[int]]:
-    """Each pair by the hash of its source; those whose source is in a given split are left out."""
+    """Indices of each split, by the hash of the source; pairs whose source is in a given split are omitted."""
     parts: dict[str, list[int]] = {split: [] for split in ("train", *shares)}
     for n, text in enumerate(rest.texts):
         if text not in given:
@@ -308,7 +308,7 @@ def hash_cut(rest: Split, shares: Mapping[str, float], given: set[str]) -> dict[
 
 
 def by_source(split: Split) -> Split:
-    """Every source an item, with all its targets, at the row of its first pair."""
+    """One item per source, with all its targets and the row of its first pair."""
     targets: dict[str, list[str]] = {}
     rows = []
     for source, (target,), row in zip(split.texts, split.labels, split.rows, strict=True):

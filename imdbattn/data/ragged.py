@@ -1,6 +1,6 @@
 """Reviews of different lengths as one flat tensor, and padded batches gathered from it without a loop over tokens.
 
-Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W words in front of a word.
+Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W preceding words.
 """
 
 import warnings
@@ -15,14 +15,14 @@ from torch import Tensor
 
 
 class Batch(NamedTuple):
-    """A padded batch. `rows_B` are the reviews' places in their split, so that each is scored exactly once."""
+    """A padded batch. `rows_B` are the indices of the reviews in their split, so that each is scored exactly once."""
 
-    tokens_BT: Tensor  # int64 ids, 0 behind the end
+    tokens_BT: Tensor  # int64 ids, then 0
     positions_BT: Tensor  # int64 position of each token in its (truncated) review
     lengths_B: Tensor  # int64 tokens in the batch, may be 0
     labels_B: Tensor  # int64
     rows_B: Tensor  # int64
-    before_BTW: Tensor  # int64 ids of the words in front of each token in its review, nearest first; 0 if none
+    before_BTW: Tensor  # int64 ids of the words before each token in its review, nearest first; 0 if none
     reviews: int  # in this batch, over all processes
     fold_B: Tensor | None = None  # int64, the fold of each training review, for a model with phrases; None otherwise
 
@@ -44,11 +44,11 @@ class Ragged:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """(N,) tokens of each review, before truncation. On the CPU: batches are planned there."""
+        """(N,) tokens of each review, before truncation. On the CPU, where batches are planned."""
         return (self.offsets[1:] - self.offsets[:-1]).cpu()
 
     def joined(self, other: "Ragged") -> "Ragged":
-        """These reviews followed by the other ones, whose row numbers continue after the last of these."""
+        """These reviews followed by `other`, whose row numbers continue after the last of these."""
         rows = np.concatenate([self.rows, other.rows + 1 + self.rows.max(initial=-1)])
         offsets = torch.cat([self.offsets, other.offsets[1:] - other.offsets[0] + self.offsets[-1]])
         return Ragged(torch.cat([self.ids, other.ids]), offsets, torch.cat([self.labels, other.labels]), rows)
@@ -74,10 +74,10 @@ class Ragged:
         Args:
             max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
             word_dropout: share of each review's tokens that are removed at random; the others keep their positions.
-            seed: of that draw; its outcome differs between kinds of devices.
-            multiple: the number of positions is rounded up to a multiple of it, but not beyond max_tokens.
+            seed: random seed of the removal; results differ between kinds of devices.
+            multiple: the number of positions is rounded up to a multiple of this, but not beyond max_tokens.
             before: W, the number of words in `before_BTW`, which includes removed words.
-            part: the reviews that one process gets; random draws are made for all of them.
+            part: the reviews of one process; random numbers are drawn for all of them.
         """
         full_B = self.lengths[index_B]
         lengths_B = self.kept(full_B, max_tokens)
@@ -88,7 +88,7 @@ class Ragged:
         index_B, full_B, lengths_B, kept_B = move(torch.stack([index_B, full_B, lengths_B, kept_B]), device)
         positions_BT = torch.arange(longest, device=device).expand(len(index_B), -1)
         if word_dropout > 0:
-            # The `kept` smallest random numbers of each review stay; 2 behind its end is never among them.
+            # Each review keeps its `kept` smallest random numbers; those after its end are 2 and never kept.
             generator = torch.Generator(device).manual_seed(seed)
             draw_BT = torch.rand(positions_BT.shape, generator=generator, device=device)
             draw_BT.masked_fill_(positions_BT >= lengths_B[:, None], 2.0)
@@ -98,7 +98,7 @@ class Ragged:
         positions_BT = F.pad(positions_BT, (0, int(padded(size, multiple, max_tokens)) - size))
         word_BT = torch.arange(positions_BT.shape[1], device=device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
-        # A truncated review is its head and its tail: positions from `head` on are behind the gap.
+        # A truncated review is its head and its tail: positions from `head` on are after the gap.
         head = round((max_tokens or 0) * head_share)
         gap_B1 = (full_B - lengths_B)[:, None]
         place_BT = self.offsets[index_B][:, None] + positions_BT + gap_B1 * (positions_BT >= head)
@@ -110,12 +110,12 @@ class Ragged:
     def batch_lengths(
         self, max_tokens: int | None = None, word_dropout: float = 0.0, multiple: int = 1, **_: Any
     ) -> np.ndarray:
-        """(N,) positions that each review takes in a batch of these options."""
+        """(N,) positions that each review takes in a batch with these options."""
         kept_N = self.kept(self.lengths, max_tokens, word_dropout)
         return padded(kept_N.numpy(), multiple, max_tokens)
 
     def before(self, place: Tensor, start: Tensor, words: int) -> Tensor:
-        """Ids of the `words` tokens in front of each place, nearest first, (..., words); 0 before the review's start.
+        """Ids of the `words` tokens before each place, nearest first, (..., words); 0 before the review's start.
 
         start: place where each review starts; broadcasts.
         """
@@ -126,14 +126,14 @@ class Ragged:
         return found
 
     def words(self, before: int) -> tuple[Tensor, Tensor]:
-        """The `before` words in front of each token of all reviews, (tokens, before), and the review of each token."""
+        """The `before` words preceding each token of all reviews, (tokens, before), and the review of each token."""
         review = torch.arange(len(self)).repeat_interleave(self.lengths).to(self.ids.device)
         places = torch.arange(len(self.ids), device=self.ids.device)
         return self.before(places, self.offsets[review], before), review
 
     @staticmethod
     def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:
-        """How many tokens reviews of these lengths keep; at least one of a review that has any."""
+        """Number of tokens that reviews of these lengths keep; at least one unless a review is empty."""
         lengths = lengths if max_tokens is None else lengths.clamp(max=max_tokens)
         return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
 
@@ -145,7 +145,7 @@ def padded(lengths: np.ndarray | int, multiple: int, max_tokens: int | None) -> 
 
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on another device, without waiting for the work queued there."""
+    """Copies a CPU tensor to another device, without waiting for the work queued there."""
     cuda = device.type == "cuda"
     return (tensor.pin_memory() if cuda else tensor).to(device, non_blocking=cuda)
 
@@ -166,7 +166,7 @@ def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
 
 
 def read_places(length: int, max_tokens: int | None, head_share: float) -> list[int]:
-    """Which of a review's `length` tokens remain, as `Ragged.batch` truncates it."""
+    """Indices of the tokens that remain when `Ragged.batch` truncates a review of `length` tokens."""
     if max_tokens is None or length <= max_tokens:
         return list(range(length))
     head = round(max_tokens * head_share)

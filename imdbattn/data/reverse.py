@@ -1,4 +1,4 @@
-"""Strings of letters and their reversals, generated from a seed, no file shipped.
+"""Strings of letters and their reversals, generated from a seed.
 
     Z D K A  ->  A K D Z
 
@@ -16,12 +16,12 @@ import numpy as np
 from imdbattn.data.sources import SPLITS, Source, Split, Texts
 from imdbattn.errors import UserError
 
-VERSION = 1  # of the strings; raise it when what a seed gives changes
-HELD_OUT_SHARE = 4  # test, and validation, get at most one in so many of the strings of a length
+VERSION = 1  # of the strings; increment it when a seed gives other strings
+HELD_OUT_SHARE = 4  # test and validation each get at most one in HELD_OUT_SHARE of the strings of a length
 
 
 def reverse_source(cfg: Any) -> Source:
-    """All three splits of the strings; cfg is conf/data/reverse.yaml."""
+    """All three splits of the strings; cfg: settings of conf/data/reverse.yaml."""
     lengths = tuple(cfg.lengths)
     wanted = {
         "seed": cfg.seed,
@@ -49,8 +49,8 @@ def generate(
 ) -> dict[str, list[str]]:
     """The strings of each split, all different, in random order.
 
-    All lengths within the bounds are equally frequent, except short ones of which there are too few strings.
-    The test strings are drawn first, from a generator of their own, so they don't depend on the settings of training
+    All lengths within the bounds are equally frequent, except short ones with too few strings.
+    The test strings are drawn first, from a separate generator, so they do not depend on the settings of training
     and validation. Raises UserError if there are fewer strings than wanted.
     """
     alphabet = ascii_uppercase[:letters]
@@ -65,8 +65,8 @@ def generate(
             room[length] = every - used if name == "train" else min(every // HELD_OUT_SHARE, every - used)
         if sum(room.values()) < count:
             raise UserError(
-                f"data.{name}={count} asks for more strings of {letters} letters and lengths {shortest} to {longest} "
-                f"than the {sum(room.values())} there are for it: use fewer, or longer ones"
+                f"data.{name}={count}: only {sum(room.values())} strings of {letters} letters and lengths {shortest} "
+                f"to {longest} are available; use fewer, or longer ones"
             )
         strings: list[str] = []
         for length, share in allot(count, room).items():
@@ -77,7 +77,7 @@ def generate(
 
 
 def allot(count: int, room: Mapping[int, int]) -> dict[int, int]:
-    """How many to draw of each key, `count` together: equally many, or all there are (`room`) of scarce keys."""
+    """Number to draw for each key, `count` in total: equal numbers, or all (`room`) for keys that have fewer."""
     shares: dict[int, int] = {}
     for done, key in enumerate(sorted(room, key=lambda key: (room[key], key))):
         shares[key] = min(room[key], (count - sum(shares.values())) // (len(room) - done))
@@ -85,8 +85,8 @@ def allot(count: int, room: Mapping[int, int]) -> dict[int, int]:
 
 
 def draw(rng: random.Random, alphabet: str, length: int, count: int, taken: set[str]) -> list[str]:
-    """`count` new strings of that length, which are added to `taken`."""
-    if len(alphabet) ** length < 4 * (len(taken) + count):  # few are left: chosen among all of them
+    """Draws `count` new strings of that length and adds them to `taken`."""
+    if len(alphabet) ** length < 4 * (len(taken) + count):  # few are left: sample from a list of them
         left = [string for letters in product(alphabet, repeat=length) if (string := "".join(letters)) not in taken]
         strings = rng.sample(left, count)
         taken.update(strings)

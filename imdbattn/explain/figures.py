@@ -34,7 +34,7 @@ def learning_curves(
 ) -> Figure:
     """Loss and accuracy over epochs of one run.
 
-    curves: (epochs, values) by name, such as "train/loss" and "val/accuracy". training, validation: names of the lines.
+    curves: (epochs, values) by name, such as "train/loss" and "val/accuracy". training, validation: line labels.
     """
     from matplotlib.figure import Figure
 
@@ -74,7 +74,7 @@ def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
     """By layer, what distances from -reach to reach add to the scores of each head: (H, R), R = 2 reach + 1."""
     layers = {}
     for number, layer in enumerate(net.layers, 1):
-        # A user's own layer may have neither attribute.
+        # A custom layer may lack these attributes.
         if (distances := getattr(getattr(layer, "f", None), "distances", None)) is not None:
             query_1HTW, key_11TW = distances(torch.arange(2 * reach + 1, device=distances.cos_HM.device)[None])
             layers[f"layer {number}"] = (query_1HTW[0, :, reach] @ key_11TW[0, 0].T).float().cpu().numpy()
@@ -84,7 +84,7 @@ def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
 def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
     """For each named table (T, D), a heat map of pe_i . pe_j, and below it the mean by distance.
 
-    The colour range is the largest product of two different positions, so that small products stay visible.
+    The color range is the largest product of two different positions, so that small products stay visible.
     """
     from matplotlib.figure import Figure
 

@@ -102,9 +102,9 @@ class LabelledReview(Result):
         return [(self.text[start:end], share) for start, end, share in largest]
 
     def pieces(self, shares: Sequence[float] | None = None) -> list[tuple[str, float | None]]:
-        """The whole text in order as (piece, strength 0 to 1); the strength is None for what was not read as a word.
+        """The whole text in order as (piece, strength 0 to 1); the strength is None for text that is not a word.
 
-        shares: of the words, instead of their own.
+        shares: used instead of the words' own shares.
         """
         shares = [share for *_, share in self.words] if shares is None else shares
         largest = max(shares, default=0) or 1
@@ -153,7 +153,7 @@ class WrittenSequence(Result):
         if self.unknown:
             facts["unknown"] = f"{', '.join(self.unknown)} (not in the vocabulary: read as <unk>)"
         if self.weights_TS is None:
-            facts["attention"] = "none: the model writes from a single vector of the source"
+            facts["attention"] = "none: the decoder uses a single vector of the source"
         return facts
 
     def alignment(self, count: int = 3) -> list[str]:

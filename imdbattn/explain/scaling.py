@@ -1,6 +1,6 @@
-"""Why attention divides its scores by sqrt(d): measured on random queries and keys, as a figure.
+"""A figure of why attention divides scores by sqrt(d), measured on random queries and keys.
 
-Shape suffixes: D width, S draws, K keys, W widths that are measured.
+Shape suffixes: D width, S draws, K keys, W widths.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ DERIVATION = (
 
 @dataclass(frozen=True)
 class Measured:
-    """By width, for scores s of q, k ~ N(0, 1) and p = softmax(s): quartiles are over the queries.
+    """Statistics by width of scores s of q, k ~ N(0, 1) and of p = softmax(s), with quartiles over queries.
 
-    variance_W: of s. entropy_3W: of p in nats. gradient_3W: Frobenius norm of dp/ds = diag(p) - p p^T.
+    variance_W: variance of s. entropy_3W: entropy of p in nats. gradient_3W: Frobenius norm of dp/ds = diag(p) - p p^T.
     """
 
     variance_W: np.ndarray

@@ -18,7 +18,7 @@ from imdbattn.settings.safety import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-DETAILED = 5  # reviews of a page with all layers and a figure, each of which takes most of a second and up to 1 MB
+DETAILED = 5  # number of reviews on a page with layers and a figure, which take up to a second and 1 MB each
 
 
 def print_readings(readings: Sequence[Reading], console: Console | None = None) -> None:
@@ -77,6 +77,6 @@ def page(readings: Sequence[Reading], images: Iterable[bytes | None], template: 
 
 
 def digest(readings: Sequence[Reading]) -> str:
-    """Twelve hex digits that name the texts."""
+    """Twelve hex digits that identify the texts."""
     texts = "\0".join(reading.text for reading in readings)
     return hashlib.sha256(texts.encode("utf-8", "replace")).hexdigest()[:12]

@@ -14,7 +14,7 @@ def watch(net: nn.Module) -> Iterator[list[Tensor]]:
     """Yields a list to which every attention of `net` appends its weights (B, H, Q, K) in order of use, pooling last.
 
     That is every module with an attribute `record`, None unless watched. A watched attention computes its weights, and
-    takes no faster path.
+    does not use a faster path.
     """
     weights: list[Tensor] = []
     watched = [module for module in net.modules() if hasattr(module, "record")]

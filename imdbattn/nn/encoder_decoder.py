@@ -12,17 +12,17 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from imdbattn.nn.scores import MakeScore, masked_softmax, padding_mask
 
-PAD, BOS, EOS = 0, 1, 2  # ids behind the end, before the first symbol, at the end; as in data/vocabulary
+PAD, BOS, EOS = 0, 1, 2  # ids of padding, before the first symbol, after the last; as in data/vocabulary
 Recurrent = tuple[Tensor, ...]  # hidden_LBH, and of an LSTM memory_LBH
 
 
 class State(NamedTuple):
     """The input of a decoder's step: its recurrent state, and what it attends to."""
 
-    outputs_BSH: Tensor  # of the encoder, the values of attention
+    outputs_BSH: Tensor  # outputs of the encoder, the values of attention
     recurrent: Recurrent
     keys_BSK: Tensor | None = None  # the outputs, projected once by the score
-    mask_B1S: Tensor | None = None  # False on padding; None without any
+    mask_B1S: Tensor | None = None  # False on padding; None without padding
 
     def repeat(self, times: int) -> "State":
         """(B * times): the state of each sequence `times` times in a row."""
@@ -38,7 +38,14 @@ def recurrent_net(width: int, hidden: int, dropout: float, layers: int = 1, cell
 
 
 class Encoder(nn.Module):
-    """Embeds the source and reads it by a GRU or an LSTM (Cho et al. 2014, section 2.2; Sutskever et al. 2014)."""
+    """Embeds the source and reads it with a GRU or an LSTM (Cho et al. 2014, section 2.2; Sutskever et al. 2014).
+
+    >>> import torch
+    >>> from imdbattn.nn import Encoder
+    >>> outputs_SBH, (hidden_LBH,) = Encoder(vocabulary=20, width=8, hidden=16)(torch.randint(3, 20, (2, 5)))
+    >>> outputs_SBH.shape, hidden_LBH.shape
+    (torch.Size([5, 2, 16]), torch.Size([1, 2, 16]))
+    """
 
     def __init__(self, vocabulary: int, width: int, hidden: int, dropout: float = 0.0, **recurrent: Any):
         super().__init__()
@@ -47,9 +54,9 @@ class Encoder(nn.Module):
         self.net = recurrent_net(width, hidden, dropout, **recurrent)
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> tuple[Tensor, Recurrent]:
-        """Ids (B, S) -> outputs (S, B, H), 0 behind the end of a sequence, and the state (L, B, H) at its end.
+        """Ids (B, S) -> outputs (S, B, H), 0 after the end of a sequence, and the state (L, B, H) at its end.
 
-        lengths_B: at least 1; None if all are S, which takes half the time on a CPU: the backward pass of a packed
+        lengths_B: at least 1; None if all are S, which halves the time on a CPU, as the backward pass of a packed
             sequence allocates zeros for the whole batch at each step.
         """
         embedded_SBE = self.dropout(self.embedding(source_BS)).transpose(0, 1)
@@ -63,11 +70,19 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Predicts each target symbol from the one before, its recurrent state, and what it attends to.
+    """Predicts each target symbol from the previous one, its recurrent state, and what it attends to.
 
-    score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's state of the step
-        before, keys and values are the encoder's outputs, and the context, their weighted sum, is concatenated to the
+    score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's previous
+        state, keys and values are the encoder's outputs, and the context, their weighted sum, is concatenated to the
         embedded symbol (Bahdanau et al. 2015, section 3.1; scores of Luong et al. 2015, section 3.1).
+
+    >>> import torch
+    >>> from imdbattn.nn import Additive, Decoder
+    >>> decoder = Decoder(vocabulary=20, width=8, hidden=16, score=Additive)
+    >>> state = decoder.start(torch.randn(5, 2, 16), (torch.randn(1, 2, 16),))  # what an Encoder returns
+    >>> logits_BTV, state = decoder(torch.randint(3, 20, (2, 4)), state)
+    >>> logits_BTV.shape
+    torch.Size([2, 4, 20])
     """
 
     record: list[Tensor] | None = None  # explain.watch sets a list; the weights (B, 1, S) of each step are appended
@@ -132,9 +147,18 @@ class Decoder(nn.Module):
 class EncoderDecoder(nn.Module):
     """Encoder and decoder.
 
-    source_vocabulary, target_vocabulary: their sizes with markers. width: of the embeddings. hidden: of the states.
+    source_vocabulary, target_vocabulary: sizes with markers. width: of the embeddings. hidden: width of the states.
     dropout: share of embeddings, and of outputs between layers, set to zero in training. score: see Decoder.
     recurrent: layers and cell of `recurrent_net`.
+
+    >>> import torch
+    >>> from imdbattn.nn import Additive, EncoderDecoder, greedy
+    >>> net = EncoderDecoder(20, 30, width=8, hidden=16, score=Additive, cell="lstm")
+    >>> source_BS, lengths_B = torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([3, 2])
+    >>> net(source_BS, lengths_B, target_BT=torch.randint(3, 30, (2, 4))).shape
+    torch.Size([2, 4, 30])
+    >>> len(greedy(net, source_BS, lengths_B).tokens_BT)
+    2
     """
 
     def __init__(

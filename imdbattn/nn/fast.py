@@ -3,21 +3,38 @@
 Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and keys, V width of values.
 """
 
+from typing import TypeGuard
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from imdbattn.nn.scores import Dot
 
 CACHE_SCORES = 600_000  # scores that fit a CPU's caches: 2.4 MB
 SAVED_SCORES = 2**25  # scores that a layer may keep for its backward pass: 134 MB
 
 
+def is_product(score: nn.Module) -> TypeGuard[Dot]:
+    """Whether a score is scale * project(query) . key: a Dot, and not a subclass that computes it in another way."""
+    methods = ("forward", "project_key", "compare")
+    return isinstance(score, Dot) and all(getattr(type(score), name) is getattr(Dot, name) for name in methods)
+
+
 def attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, added: tuple[Tensor, Tensor] | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    added: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """softmax(scale * query key^T + added[0] added[1]^T) value, over the keys where `mask` is True; see `Attention`."""
     if added is not None:  # one product computes both: more columns cost less than more scores
         query, key, scale = join(query * scale, added[0]), join(key, added[1]), 1.0
+    if mask is None:
+        mask = torch.ones(1, key.shape[-2], dtype=torch.bool, device=key.device)
     if use_blocks(query, key, value):
         return blocked_attention(query, key, value, mask, scale)
     return fused_attention(query, key, value, mask, scale)
@@ -37,7 +54,7 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sca
 
 
 def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether `blocked_attention` can compute these, in less time than torch's kernel."""
+    """Whether `blocked_attention` is applicable, and faster than torch's kernel."""
     plain = query.device.type == "cpu" and query.dtype == torch.float32 and not torch.is_autocast_cpu_enabled()
     if not plain or torch.compiler.is_compiling() or query.ndim < 3:
         return False

@@ -12,16 +12,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.nn import fast
-from imdbattn.nn.scores import Dot, MakeScore, ScaledDot, masked_softmax, padding_mask
+from imdbattn.nn.scores import MakeScore, ScaledDot, masked_softmax, padding_mask
 
 Make = Callable[[int], nn.Module]  # called with the width D, returns a part of the model
+Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
 
 
 class Words(NamedTuple):
-    """Mask and positions of the words x_BTD."""
+    """Mask and positions of the words x_BTD. A part that is called without them takes `Words.of(x_BTD)`."""
 
     mask_BT: Tensor  # bool, False on padding
-    positions_BT: Tensor  # int64, where each word stands in its review; -1 is <cls>
+    positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>
+
+    @classmethod
+    def of(cls, x_BTD: Tensor, mask_BT: Tensor | None = None) -> "Words":
+        """All of x, or those where a mask is True, such as padding_mask(lengths_B, T); numbered from 0."""
+        mask_BT = (x_BTD.new_ones(x_BTD.shape[:2]) if mask_BT is None else mask_BT).bool()
+        return cls(mask_BT, mask_BT.cumsum(1).clamp(min=1) - 1)
 
 
 class Attention(nn.Module):
@@ -34,14 +41,14 @@ class Attention(nn.Module):
         self.score = score
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, added: tuple[Tensor, Tensor] | None = None
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, added: Columns | None = None
     ) -> Tensor:
         """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
 
         mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query without any key gives 0.
-        added: (..., Q, W) and (..., K, W), whose products are added to the scores.
+        added: columns whose products are added to the scores.
         """
-        if self.record is None and isinstance(self.score, Dot):  # the same result, computed faster
+        if self.record is None and fast.is_product(self.score):  # the same result, computed faster
             return fast.attention(self.score.project(query), key, value, mask, self.score.scale, added)
         scores = self.score(query, key)
         if added is not None:
@@ -55,7 +62,7 @@ class Attention(nn.Module):
 class SelfAttention(nn.Module):
     """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017, section 3.2.2).
 
-    Without their output projection W_O: on every rung a Linear of the same shape follows.
+    Their output projection W_O is omitted: on every rung a Linear of the same shape follows.
     heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/distances, called with the heads.
     """
 
@@ -68,8 +75,9 @@ class SelfAttention(nn.Module):
         self.attention = Attention(score(width // heads, width // heads))
         self.distances = distances(heads) if distances else None
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
+        words = words or Words.of(x_BTD)
         projected = self.query(x_BTD), self.key(x_BTD), self.value(x_BTD)
         q_BHTd, k_BHTd, v_BHTd = (y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y_BTD in projected)
         mask_B11T = words.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
@@ -81,7 +89,7 @@ class SelfAttention(nn.Module):
 class PlainLayer(nn.Module):
     """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of SelfAttention.
 
-    A layer of your own is a module that is called with (x_BTD, words) as well, and has an attribute `skip`.
+    A custom layer is a module that is also called with (x_BTD, words) and has an attribute `skip`.
     """
 
     skip = False  # whether x itself is added to f(x)
@@ -91,8 +99,7 @@ class PlainLayer(nn.Module):
         self.f = SelfAttention(width, **attention)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
         return self.g(self.f(x_BTD, words))
 
 
@@ -105,17 +112,14 @@ class ResidualLayer(PlainLayer):
         super().__init__(width, **settings)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
         return self.g(x_BTD + self.f(self.norm(x_BTD), words))
 
 
-class NoPositions(nn.Module):
+class NoPositions(nn.Identity):
     """x: the model sees a bag of words."""
 
-    def __init__(self, width: int):
-        super().__init__()
-
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
         return x_BTD
 
 
@@ -133,7 +137,7 @@ def sinusoids(length: int, width: int) -> Tensor:
 class Sinusoidal(nn.Module):
     """x + scale * pe. Vaswani et al. use scale 1; words have variance 1 in each dimension, a sinusoid has 1/2.
 
-    length: number of different positions; all later ones share the last. The table is not in the checkpoint.
+    length: number of different positions; later ones use the last. The table is not in the checkpoint.
     """
 
     pe_TD: Tensor
@@ -142,12 +146,12 @@ class Sinusoidal(nn.Module):
         super().__init__()
         self.register_buffer("pe_TD", scale * sinusoids(length, width), persistent=False)
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
-        return x_BTD + self.pe_TD[words.positions_BT.clamp(max=len(self.pe_TD) - 1)]
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+        return x_BTD + self.pe_TD[(words or Words.of(x_BTD)).positions_BT.clamp(max=len(self.pe_TD) - 1)]
 
 
 class Learned(nn.Module):
-    """x + a learned vector per position (Gehring et al. 2017, section 3.1), initialised from N(0, std^2).
+    """x + a learned vector per position (Gehring et al. 2017, section 3.1), initialized from N(0, std^2).
 
     length: number of positions, at least data.max_tokens.
     """
@@ -157,21 +161,21 @@ class Learned(nn.Module):
         self.table = nn.Embedding(length, width)
         nn.init.normal_(self.table.weight, std=std)
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
-        return x_BTD + self.table(words.positions_BT)
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+        return x_BTD + self.table((words or Words.of(x_BTD)).positions_BT)
 
 
 class Pooling(nn.Module):
-    """Base class: the vectors of a review become one, (B, T, D) -> (B, D)."""
+    """Base class: reduces the vectors of a review to one, (B, T, D) -> (B, D)."""
 
     record: list[Tensor] | None = None  # as in Attention; the weights are (B, 1, 1, T)
 
     def __init__(self, width: int):
         super().__init__()
 
-    def prepend(self, x_BTD: Tensor, words: Words) -> tuple[Tensor, Words]:
-        """The input of the layers: the words, and whatever a pooling puts in front of them."""
-        return x_BTD, words
+    def prepend(self, x_BTD: Tensor, words: Words | None = None) -> tuple[Tensor, Words]:
+        """The input of the layers: the words, after any vectors that the pooling adds."""
+        return x_BTD, words or Words.of(x_BTD)
 
 
 def mean_weights(x_BTD: Tensor, words: Words) -> Tensor:
@@ -183,28 +187,29 @@ def mean_weights(x_BTD: Tensor, words: Words) -> Tensor:
 class MeanPooling(Pooling):
     """The mean of the words."""
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
-        weights_B1T = mean_weights(x_BTD, words)
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+        weights_B1T = mean_weights(x_BTD, words or Words.of(x_BTD))
         if self.record is not None:
             self.record.append(weights_B1T[:, None])
         return (weights_B1T @ x_BTD).squeeze(1)
 
 
 class ClsPooling(Pooling):
-    """A learned vector <cls> in front of the words, whose output is the result (Devlin et al. 2019)."""
+    """A learned vector <cls> before the words (`prepend`), whose output is the result (Devlin et al. 2019)."""
 
     def __init__(self, width: int):
         super().__init__(width)
         self.cls_D = nn.Parameter(torch.randn(width))
 
-    def prepend(self, x_BTD: Tensor, words: Words) -> tuple[Tensor, Words]:
-        cls_B1D = self.cls_D.expand(len(x_BTD), 1, -1).to(x_BTD.dtype)
-        mask_BT, positions_BT = F.pad(words.mask_BT, (1, 0), value=True), F.pad(words.positions_BT, (1, 0), value=-1)
-        return torch.cat([cls_B1D, x_BTD], 1), Words(mask_BT, positions_BT)
+    def prepend(self, x_BTD: Tensor, words: Words | None = None) -> tuple[Tensor, Words]:
+        cls_B1D = self.cls_D.expand(x_BTD.shape[0], 1, -1).to(x_BTD.dtype)
+        mask_BT, positions_BT = words or Words.of(x_BTD)
+        words = Words(F.pad(mask_BT, (1, 0), value=True), F.pad(positions_BT, (1, 0), value=-1))
+        return torch.cat([cls_B1D, x_BTD], 1), words
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
         if self.record is not None:
-            self.record.append((words.positions_BT < 0).to(x_BTD.dtype)[:, None, None])
+            self.record.append(torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1))
         return x_BTD[:, 0]
 
 
@@ -216,8 +221,9 @@ class LearnedQueryPooling(Pooling):
         self.query_D = nn.Parameter(torch.zeros(width))  # starts as the mean
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
-        query_B11D = self.query_D.to(x_BTD.dtype).expand(len(x_BTD), 1, 1, -1)
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+        words = words or Words.of(x_BTD)
+        query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
         x_B1TD = x_BTD[:, None]  # one head
         return self.attention(query_B11D, x_B1TD, x_B1TD, words.mask_BT[:, None, None])[:, 0, 0]
 
@@ -230,7 +236,8 @@ class TextQueryPooling(Pooling):
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+        words = words or Words.of(x_BTD)
         mean_B11D = (mean_weights(x_BTD, words) @ x_BTD)[:, None]
         x_B1TD = x_BTD[:, None]  # one head
         query_B11D, key_B1TD, value_B1TD = self.query(mean_B11D), self.key(x_B1TD), self.value(x_B1TD)
@@ -242,7 +249,7 @@ class Classifier(nn.Module):
 
     embedding: ids (B, T) -> vectors (B, T, E), with an attribute `width` = E (nn/vectors).
     positions, layer, pooling: called with the width D, return one of the parts above.
-    width: D; None is E, another number puts a Linear behind the vectors.
+    width: D; None is E, another number adds a Linear after the vectors.
     dropout: share of the pooled vector's entries set to zero in training.
     context: called with D, returns an addition to the words before their positions (nn/beyond/context).
     """

@@ -17,12 +17,12 @@ NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 class Decoded:
     """The output for each source of a batch."""
 
-    tokens_BT: Tensor  # up to EOS, or without it at the limit, then PAD
-    log_probability_B: Tensor  # sum over the symbols, EOS included
+    tokens_BT: Tensor  # ids up to EOS, or up to the limit without EOS; then PAD
+    log_probability_B: Tensor  # sum over the symbols, including EOS
 
 
 def limits(lengths_B: Tensor) -> Tensor:
-    """The most symbols of an output, by the length of its source alone: the rest of the batch has no influence."""
+    """Maximum number of output symbols; depends on the source's length, not on the rest of the batch."""
     return 2 * lengths_B + 10
 
 
@@ -60,7 +60,7 @@ def beam_search(
     state = net.encode(source_BS, lengths_B).repeat(beams)
     limit_B1 = limits(lengths_B)[:, None]
     total_BK = torch.full((batch, beams), -torch.inf, device=device)
-    total_BK[:, 0] = 0  # all beams start equal: only one counts
+    total_BK[:, 0] = 0  # all beams start equal, so only one is used
     size_BK = torch.zeros_like(total_BK)
     ended_BK = torch.zeros_like(total_BK, dtype=torch.bool)
     tokens_BKT = torch.empty(batch, beams, 0, dtype=torch.long, device=device)

@@ -12,14 +12,21 @@ class Embedding(nn.Module):
     """x = (GloVe[token] - mean) / std (+ a learned offset for words of the training set).
 
     vectors_VD: row 0 <pad>, row 1 <unk>, row 2 <cls>, then GloVe. Never written to, may be memory-mapped, and not in
-        the checkpoint, which holds its fingerprint (tasks/learner).
-    shift_D, scale_D: mean and 1 / std; (0, 1) leaves GloVe as it is.
+        the checkpoint, which contains its fingerprint (tasks/learner).
+    shift_D, scale_D: mean and 1 / std; (0, 1) leaves GloVe unchanged.
     tuned_R: rows with a trainable offset, initially zero; None for frozen vectors. With an offset, weight decay pulls
-        towards GloVe, unseen words stay GloVe's, and the checkpoint holds only what was learned.
-    mixout: share of the words of a training review read without their offset, all occurrences of a word alike, as
-        unseen words are (Lee et al. 2020, "Mixout", but per word and without its rescaling).
+        towards GloVe, unseen words keep GloVe's vector, and the checkpoint contains only learned values.
+    mixout: share of the words of a training review used without their offset, like unseen words; the same for all
+        occurrences of a word (Lee et al. 2020, "Mixout", but per word and without its rescaling).
 
-    <pad> is zero and never trained. <unk> is learned from zero, the mean of the words.
+    <pad> is zero and never trained. <unk> is learned, initially zero, the mean of the words.
+
+    >>> import torch
+    >>> from imdbattn.nn import Embedding
+    >>> vectors_VD = torch.randn(100, 50)
+    >>> embedding = Embedding(vectors_VD, vectors_VD.mean(0), 1 / vectors_VD.std(0), tuned_R=torch.arange(3, 100))
+    >>> embedding(torch.tensor([[5, 17, 0]])).shape
+    torch.Size([1, 3, 50])
     """
 
     vectors_VD: Tensor
@@ -58,7 +65,7 @@ class Embedding(nn.Module):
         return x_BTD * (tokens_BT != 0)[..., None]
 
     def draw_tuned(self, slots_BT: Tensor) -> Tensor:
-        """Draws whether the offset of each word is read, (B, T): a number per word, shifted by one per review."""
+        """Draws whether the offset of each word is used, (B, T): a number per word, shifted by one per review."""
         draw_R = torch.rand(len(self.offset_RD), device=slots_BT.device)  # type: ignore[arg-type]
         shift_B = torch.rand(len(slots_BT), device=slots_BT.device)
         shifted_BT = draw_R[slots_BT] + shift_B.view(-1, *[1] * (slots_BT.ndim - 1))

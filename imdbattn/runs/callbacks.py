@@ -1,4 +1,4 @@
-"""Callbacks: progress, throughput, and an end to training when the loss is not finite."""
+"""Callbacks for progress and throughput, and to stop training when the loss is not finite."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Progress(L.Callback):
-    """A progress bar over the batches of an epoch, in a terminal only, and a line in the log for each epoch."""
+    """Shows a progress bar for each epoch, in a terminal only, and logs a line per epoch."""
 
     def __init__(self) -> None:
         self.bar: tqdm | None = None
@@ -80,7 +80,7 @@ class Throughput(L.Callback):
         self.tokens = self.tokens + batch.lengths_B.sum()
 
     def on_validation_start(self, trainer, module) -> None:
-        self.tokens.item()  # waits for the device: work that it has not finished yet is training
+        self.tokens.item()  # waits for the device, so that its pending work counts as training
         self.epoch_seconds += time.perf_counter() - self.since
 
     def on_validation_end(self, trainer, module) -> None:
@@ -108,7 +108,7 @@ class StopOnNaN(L.Callback):
     """Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning rate and reviews.
 
     Losses are checked every `log_every_n_steps`, because reading one waits for the device, and before each checkpoint.
-    rows_N: of the training reviews in their source.
+    rows_N: row numbers of the training reviews in their source.
     """
 
     def __init__(self, rows_N: np.ndarray):
@@ -130,7 +130,7 @@ class StopOnNaN(L.Callback):
             self.check(trainer, module)
 
     def check(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Raises UserError if a loss or a weight is not finite; to be called in all processes."""
+        """Raises UserError if a loss or a weight is not finite; must be called in all processes."""
         self.check_losses(trainer)
         if not all(bool(weight.isfinite().all()) for weight in module.parameters()):  # after such a gradient
             raise UserError(

@@ -14,7 +14,7 @@ from imdbattn.runs.callbacks import Throughput
 from imdbattn.tasks.weights import check_weights
 
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
-CALLBACKS = (EarlyStopping, ModelCheckpoint, Throughput)  # others, of the user, may save any values
+CALLBACKS = (EarlyStopping, ModelCheckpoint, Throughput)  # custom callbacks may save any values
 BY_SCHEDULE_OR_DEVICE = {"lr", "initial_lr", "fused", "foreach"}  # settings of an optimizer that may differ
 
 
@@ -24,8 +24,8 @@ def check_state(
     """Raises ValueError naming a part of a checkpoint that is missing, or that a run with these settings cannot save.
 
     Args:
-        content: of the checkpoint.
-        module: the run's, with initial weights.
+        content: the checkpoint.
+        module: of the run, with initial weights.
         optimizer: one like the run's own, after one step.
         trainer: with all callbacks.
     """
@@ -47,7 +47,7 @@ def check_state(
     check_weights(content["state_dict"], module.state_dict())
 
     optimizer_state = content["optimizer_states"][0]
-    states = optimizer_state["state"]  # without those of parameters that no step has used yet
+    states = optimizer_state["state"]  # without parameters that no step has used yet
     if not states.keys() <= own["state"].keys() or (content["global_step"] and own["state"] and not states):
         raise ValueError("optimizer_states has states of other parameters, or none")
     check_like(states, {number: own["state"][number] for number in states}, "optimizer_states")
@@ -65,8 +65,8 @@ def check_state(
 def check_like(value: Any, template: Any, name: str) -> None:
     """Raises ValueError unless a value has the parts, types and shapes of a template.
 
-    Integers must be at least 0, and numbers finite where the template's are. In the template an empty dict or list
-    stands for one with any content, and None for any value but a tensor of several numbers or NaN.
+    Integers must be at least 0, and numbers finite where the template's are. An empty dict or list in the template
+    matches one with any content, and None any value but a tensor of several numbers or NaN.
     """
     if isinstance(template, Mapping):
         if not isinstance(value, Mapping) or not template.keys() <= value.keys():
@@ -95,7 +95,7 @@ def check_like(value: Any, template: Any, name: str) -> None:
 
 
 def move_checkpoints(callback: ModelCheckpoint, state: dict[str, Any]) -> None:
-    """Replaces the paths in a callback's saved state, as the run folder may have been moved.
+    """Replaces the paths in a callback's saved state, because the run folder may have been moved.
 
     Raises ValueError for a path that the callback does not write: Lightning deletes the files that these paths name.
     """

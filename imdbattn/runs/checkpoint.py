@@ -1,6 +1,6 @@
-"""checkpoints/last.ckpt holds the complete state of a run, so that it resumes wherever it was stopped.
+"""checkpoints/last.ckpt contains the complete state of a run, so that it can resume at any step.
 
-On a CPU a resumed run ends with the same bits as an uninterrupted one. Lightning's checkpoint has weights, optimizer,
+On a CPU a resumed run gives the same bits as an uninterrupted one. Lightning's checkpoint has weights, optimizer,
 schedule, loops and callbacks. This module adds the random state and the epoch's sums of every process, the learning
 curve, whether early stopping has ended training, and saving between two steps.
 """
@@ -30,12 +30,12 @@ from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
 from imdbattn.tasks.weights import read_checkpoint
 
-SAVE = 1  # a request that processes send each other: 0 for none, SAVE, or the number of a signal (all are above 1)
+SAVE = 1  # request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
 RESTART = "delete it, and resume= starts the run again"
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes complete checkpoints or none. content: of the checkpoint to resume from, which was read and checked."""
+    """Writes complete checkpoints or none. content: the checkpoint to resume from, already read and checked."""
 
     def __init__(self, content: dict[str, Any] | None = None):
         self.content = content
@@ -73,10 +73,10 @@ class ResumeCheckpoint(L.Callback):
     a signal, and UserError instead of saving weights that are not finite.
 
     Args:
-        folder: the run's.
-        fingerprints: of the splits.
-        begin: writes the run's first files and sets the trainer's loggers. It is called once Lightning has accepted
-            all settings and the checkpoint; nothing is written or deleted before.
+        folder: run folder.
+        fingerprints: fingerprints of the splits.
+        begin: writes the run's first files and sets the trainer's loggers. Called after Lightning has accepted all
+            settings and the checkpoint; nothing is written or deleted before.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ResumeCheckpoint(L.Callback):
         self.loaded_curve = ""  # metrics.csv in it
 
     def start(self, trainer: L.Trainer) -> None:
-        """Calls `begin`, unless that was done, and restores the learning curve."""
+        """Calls `begin` unless already done, and restores the learning curve."""
         if self.begun:
             return
         self.begun = True
@@ -117,7 +117,7 @@ class ResumeCheckpoint(L.Callback):
             loop = trainer.fit_loop.epoch_loop
             if loop.batch_progress.current.completed == 0:
                 loop.restarting = False  # with max_steps Lightning would treat the epoch as begun
-            # As late as possible: other parts draw random numbers during their setup.
+            # As late as possible: other components draw random numbers during their setup.
             torch.set_rng_state(self.loaded_state["random"])
             if "cuda" in self.loaded_state and module.device.type == "cuda":
                 torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
@@ -191,7 +191,7 @@ class ResumeCheckpoint(L.Callback):
     # --- what to save ------------------------------------------------------------------------------------------------
 
     def save(self, trainer: L.Trainer, module: Any) -> None:
-        """Writes last.ckpt; to be called in all processes."""
+        """Writes last.ckpt; must be called in all processes."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         self.stop_on_nan.check(trainer, module)
@@ -213,14 +213,14 @@ class ResumeCheckpoint(L.Callback):
         }
 
     def check(self, content: Mapping[str, Any], trainer: L.Trainer) -> None:
-        """Raises UserError for a checkpoint of other reviews or of another number of processes."""
+        """Raises UserError for a checkpoint of other reviews or with another number of processes."""
         if "keeper" not in content:
-            raise UserError(f"{self.file} is of an earlier version and cannot be resumed: start a new run")
+            raise UserError(f"{self.file} was written by an earlier version and cannot be resumed: start a new run")
         if content["keeper"]["fingerprints"] != self.fingerprints:
             run = f"those that {os.path.relpath(self.folder)} was trained on"
             raise UserError(f"the reviews are no longer {run}: restore them, or start a new run")
         if (before := len(content["keeper"]["ranks"])) != trainer.world_size:
-            raise UserError(f"the run had {before} processes, not {trainer.world_size}: use as many devices again")
+            raise UserError(f"the run had {before} processes, not {trainer.world_size}: use the same number of devices")
 
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
         saved = checkpoint["keeper"]

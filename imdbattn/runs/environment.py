@@ -1,4 +1,4 @@
-"""The software and hardware that a result belongs to."""
+"""The software and hardware of a run."""
 
 import functools
 import os

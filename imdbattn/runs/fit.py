@@ -1,11 +1,10 @@
-"""Trains one model: settings in, a run folder out."""
+"""Trains one model from its settings and writes a run folder."""
 
 import logging
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 
@@ -34,6 +33,7 @@ from imdbattn.tasks.build import reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
+from imdbattn.tasks.trial import try_forward
 from imdbattn.tasks.weights import read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers
 from imdbattn.tracking.publish import publish_run
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run folder.
 
-    resume: continue the run that the folder holds; otherwise that run is overwritten.
+    resume: continue the run in the folder; otherwise that run is overwritten.
     Returns the content of metrics.json. Raises UserError for wrong input, before anything in the folder is deleted or
     overwritten, and SystemExit after a signal.
     """
@@ -55,7 +55,7 @@ def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
         if not (resume and finished(folder)):
             return train(cfg, folder, resume)
     metrics, lines = read_results(folder)
-    for line in ("This run was finished before:", *lines):
+    for line in ("This run is already finished:", *lines):
         log.info(line)
     return metrics
 
@@ -108,7 +108,7 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
             module = task.load(cfg, Path(best.best_model_path), corpus)
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
-        loggers, trainer.loggers = trainer.loggers, []  # these scores are not a point of the learning curve
+        loggers, trainer.loggers = trainer.loggers, []  # these scores are not part of the learning curve
         trainer.validate(module, data, verbose=False)
         trainer.loggers = loggers
         scores = {"validation": module.scores}
@@ -126,7 +126,7 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
                 task.save_texts(corpus, split, folder / texts)
             if cfg.pictures:
                 task.draw(module, corpus, cfg, folder)
-            write_json(folder / results_file(settings), metrics)  # the last: it makes the run a finished one
+            write_json(folder / results_file(settings), metrics)  # written last: it marks the run as finished
             publish_run(folder, metrics)
         failed = False
     except Stopped as stopped:
@@ -142,19 +142,6 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     return metrics
 
 
-def try_forward(module: Learner, data: BatchData, name: str) -> None:
-    """Raises UserError if the model, which may have parts of the user's own, fails on two validation items."""
-    batches = data.eval_batches("validation")
-    items = np.arange(min(2, len(batches.lengths_N())))
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module.eval().evaluate_batch(batches[0, items])
-    except Exception as error:
-        raise UserError(f"model={name} fails on two validation items: {reason(error)}") from error
-    finally:
-        module.train()
-
-
 def run_trainer(
     trainer: L.Trainer,
     module: Learner,
@@ -162,7 +149,7 @@ def run_trainer(
     checkpoint: ResumeCheckpoint,
     checkpoint_io: AtomicCheckpointIO,
 ) -> None:
-    """Trains, from the checkpoint that `checkpoint_io` holds, if any. Raises UserError for what cannot be trained."""
+    """Trains from the checkpoint in `checkpoint_io`, if any. Raises UserError if training cannot start."""
     trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
     optimizer = module.try_optimizer(trainer.strategy.root_device)
     if trainer.is_global_zero and trainer.world_size > 1:
@@ -172,7 +159,7 @@ def run_trainer(
         if checkpoint_io.content is not None:
             checkpoint.check(checkpoint_io.content, trainer)
             check_state(checkpoint_io.content, module, optimizer, trainer)
-        del optimizer  # it is as large as the model
+        del optimizer  # its state is as large as the model
         trainer.fit(module, data, ckpt_path=last)
         checkpoint.start(trainer)  # if all steps were done before
     except UserError:

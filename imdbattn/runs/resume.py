@@ -1,4 +1,4 @@
-"""Which run a command resumes, and with which settings. Imports nothing slow."""
+"""Determines the settings of a resumed run. Imports nothing slow."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,26 +11,26 @@ from imdbattn.errors import UserError
 from imdbattn.settings.keys import NO_EFFECT, flat, overlay, within, without
 from imdbattn.settings.schema import read_run
 
-RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a job that is started again
+RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
 
 
 def was_restarted(folder: Path) -> bool:
-    """Whether SLURM or torchrun has started this job again, and `folder` holds its run."""
+    """Whether SLURM or torchrun has restarted this job, and `folder` contains its run."""
     restarted = any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
     return restarted and (folder / "config.yaml").exists()
 
 
 def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> dict[str, Any]:
-    """The settings of the run in `folder`, with those typed ones that cannot change a result.
+    """The settings of the run in `folder`, updated by those of the command line that cannot change a result.
 
-    typed: the words of the command line, as Hydra has them. Settings that can change a result may be repeated with the
-    same value. Raises UserError if one differs, or if `folder` holds no run or one that cannot be read.
+    typed: the overrides on the command line. Settings that can change a result may be repeated with the
+    same value. Raises UserError if one differs, or if `folder` contains no readable run.
     """
     file = folder / "config.yaml"
     if not file.exists():
         raise UserError(
-            f"resume={os.path.relpath(folder)} is not a run to resume, it has no config.yaml: start it again; or, if "
-            "it is a sweep's folder, repeat the command that started the sweep"
+            f"resume={os.path.relpath(folder)} is not a run to resume, it has no config.yaml: start a new run; for a "
+            "sweep folder, repeat the command that started the sweep"
         )
     recorded = read_run(file, settings.get("trust"), settings).model_dump()
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in typed]

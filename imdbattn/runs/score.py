@@ -18,6 +18,7 @@ from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Evaluate, Picture, Predict, Settings, validate
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor, task_of
+from imdbattn.tasks.trial import try_forward
 
 log = logging.getLogger(__name__)
 
@@ -60,20 +61,20 @@ def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
     recorded = settings.model_dump()["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
     if unknown := changes.keys() - recorded.keys():
-        raise UserError(f"data.{min(unknown)} has no meaning for this run: omit it")
+        raise UserError(f"data.{min(unknown)} does not apply to this run: omit it")
     if changes.get("path"):
         changes["source"] = "path"
     if "source" in changes and recorded["source"] == "reverse":
-        raise UserError(f"data.source={changes['source']} has no meaning for this run: omit it")
+        raise UserError(f"data.source={changes['source']} does not apply to this run: omit it")
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
     if (lengths := changes.get("test_lengths")) and lengths[0] <= recorded["lengths"][1]:
         raise UserError(
-            f"data.test_lengths={lengths} are among the lengths {recorded['lengths']} that the run was trained on: "
-            "choose greater lengths, or train with data.test_lengths"
+            f"data.test_lengths={lengths} must be above the lengths {recorded['lengths']} that the run was trained on: "
+            "choose greater ones, or train with data.test_lengths"
         )
     changed = overlay(settings.model_dump(), {"data": changes})
-    changed["data"]["cache_dir"] = changes.get("cache_dir")  # never the one that a foreign run folder names
+    changed["data"]["cache_dir"] = changes.get("cache_dir")  # never that of the run folder, which may be untrusted
     if "source" in changes:  # replaces the run's own file or dataset, and is read completely
         changed["data"] |= dict.fromkeys({"path", "hub", "limit"} & (recorded.keys() - changes.keys()))
     return validate(changed, extra="allow")
@@ -107,7 +108,9 @@ def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path) -
         check_fingerprint(folder, split, corpus)
     precision = cfg.trainer.precision or settings.trainer.precision
     trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
-    trainer.test(module, task.loaders(settings, corpus, split), verbose=False)
+    data = task.loaders(settings, corpus, split)
+    try_forward(module, data, settings.model.name, split)
+    trainer.test(module, data, verbose=False)
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
     name = f"{split}-{corpus.fingerprints[split]}"
     if changed:
@@ -145,7 +148,7 @@ def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
 def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
     """The best model of the run that `cfg` names, for new texts, and its folder. Raises UserError."""
     quiet()
-    use_onednn()  # as in training, for the same bits
+    use_onednn()  # as in training, for identical results
     keep_memory()
     settings, checkpoint = open_settings(cfg)
     if (predictor := task_of(settings).predictor(settings, checkpoint)) is None:
@@ -156,7 +159,7 @@ def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
 def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Reading]:
     """A prediction for each text, in order; `texts` may be an endless stream.
 
-    Chunks double in length: the first result is available at once, and later texts batch well.
+    Chunks double in length: the first result is available at once, and later texts form large batches.
     """
     texts, size, first = iter(texts), 1, 0
     while chunk := list(islice(texts, size)):

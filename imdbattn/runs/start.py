@@ -1,4 +1,4 @@
-"""The start of a run in its folder: no other run uses it, old results are removed, settings are written."""
+"""Starts a run in its folder: locks it, removes old results and writes the settings."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,13 @@ from imdbattn.files import write_atomically
 from imdbattn.run_folder import SPLIT_FILES, is_debug, temporary_files, write_json
 from imdbattn.runs.environment import environment
 
-LOCK_SECONDS = 20.0  # how long a run waits for another one in its folder, which may be about to stop
+LOCK_SECONDS = 20.0  # how long a run waits for another one that uses its folder, which may be stopping
 WAY_OUT = "choose another hydra.run.dir"
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Raises UserError if another run works in the folder and does not end within LOCK_SECONDS."""
+    """Raises UserError if another run uses the folder and does not end within LOCK_SECONDS."""
     if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
         yield
         return

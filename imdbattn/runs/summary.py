@@ -41,7 +41,7 @@ def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
-    """Commands to use a finished run with."""
+    """Commands that use a finished run."""
     run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
     upload = [line] if (line := upload_command(folder)) else []
     if metrics.get("items") == "masked words":

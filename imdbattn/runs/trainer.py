@@ -34,7 +34,7 @@ IGNORED_WARNINGS = (
 
 
 def quiet() -> None:
-    """Silences Lightning's hints about unused devices, workers and the like."""
+    """Silences Lightning's hints about unused devices, workers and similar."""
     for message in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", f".*{message}.*")
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch.accelerators.cuda", "lightning.fabric"):
@@ -49,7 +49,7 @@ def build_trainer(
 ) -> L.Trainer:
     """The Trainer that the `trainer` settings describe; `arguments` are further ones. Raises UserError."""
     trainer_class = make({**settings.model_dump(), "_partial_": True}, "trainer", L.Trainer)
-    # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialised memory.
+    # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     callbacks = [*callbacks, *(trainer_class.keywords.get("callbacks") or ())]
     if settings.enable_progress_bar:
@@ -107,7 +107,7 @@ def _matmul_backend() -> Any:
 
 
 def product_error() -> float:
-    """Largest error, relative to |a| |b|, of products of the shapes that attention has, against float64."""
+    """Largest error, relative to |a| |b|, of products with the shapes of attention, against float64."""
     generator = torch.Generator().manual_seed(0)
     shapes = ((2048, 50), (50, 50), (8, 256, 50), (8, 256, 50), (8, 256, 256))
     tokens, weight, query, key, scores = (torch.randn(*shape, generator=generator) for shape in shapes)
@@ -129,7 +129,7 @@ def keep_memory() -> None:
 
 
 def check_port() -> None:
-    """Raises UserError if another program uses MASTER_PORT, where the processes of a run meet."""
+    """Raises UserError if another program uses MASTER_PORT, which the processes of a run connect to."""
     port = os.environ.get("MASTER_PORT")
     if port is None or torch.distributed.is_torchelastic_launched():  # torchrun listens on it
         return

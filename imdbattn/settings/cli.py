@@ -1,4 +1,4 @@
-"""The command line: hydra.main over conf/, with each error in one line.
+"""The command line: hydra.main with conf/, and each error in one line.
 
 Imports nothing slow: `--help` must not wait for torch or pydantic.
 """
@@ -33,7 +33,7 @@ from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import refuse_credentials, visible
 
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of this process on its machine
-PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the process of ours that started this one
+PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the imdbattn process that started this one
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 PATHS = ("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")  # of imdbattn.train
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
@@ -46,10 +46,10 @@ ALIASES = {  # names of settings in other programs -> the last part of their key
 
 
 def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], Any]]:
-    """hydra.main over conf/. A UserError, or a config that Hydra cannot compose, ends in one line and exit status 2.
+    """hydra.main with conf/. A UserError, or a config that Hydra cannot compose, ends in one line and exit status 2.
 
     An empty folder that Hydra created for the run is then removed.
-    paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = have a meaning there. In a
+    paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are special there. In a
     sweep they are not (a comma separates values), and a UserError ends its job, not the sweep.
     """
 
@@ -163,6 +163,12 @@ def folder_name(name: str) -> str:
     return name if re.fullmatch(NAME, name) else "invalid"
 
 
+def fold_suffix(*, _root_: DictConfig) -> str:
+    """-fold3 in a cross-validation, else nothing."""
+    fold = OmegaConf.select(_root_, "data.fold")
+    return f"-fold{fold}" if fold else ""
+
+
 def run_name(now: str, name: str, digest: str) -> str:
     """The name of a run's folder: time and model; in a SLURM job the same in all its tasks and after a requeue."""
     name = folder_name(name)
@@ -176,11 +182,12 @@ ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
 OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
+OmegaConf.register_new_resolver("fold_suffix", fold_suffix, replace=True)
 OmegaConf.register_new_resolver("digest", digest_of_root, replace=True)
 OmegaConf.register_new_resolver("slots", slots, replace=True)
 
 
-# --- the words of a command line --------------------------------------------------------------------------------------
+# --- command-line arguments -------------------------------------------------------------------------------------------
 
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -257,11 +264,13 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> str
 
 
 def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
-    """States that there is no such setting, and which one is the nearest by its last part."""
+    """A message that there is no such setting, with the one whose last part is most similar."""
     parts = {known: known.rpartition(".")[2] for known in keys_of(config_name, arguments)}
     parent, _, last = key.rpartition(".")
     open_group = within(key, "model", "optim", "trainer")  # the key may be right, for another class
     similar = difflib.get_close_matches(ALIASES.get(last, last), parts.values(), 1, cutoff=0.8 if open_group else 0.6)
+    if not open_group and key in keys_of(config_name, []):
+        return f"there is no setting {key} with these choices of task and data: omit it"
     near = difflib.get_close_matches(key, [known for known in parts if parts[known] in similar], 1, cutoff=0)
     if near or (parent in parts and not open_group):
         return f"there is no setting {key}; the nearest is {near[0] if near else parent}"
@@ -287,7 +296,7 @@ def quote(argument: str, names: Collection[str]) -> str:
     name, equals, value = argument.partition("=")
     if name not in names or not equals or value[:1] in ("'", '"') or value == "null":
         return argument
-    # Backslashes count only before a quote: one of the value's own, or the closing one.
+    # Backslashes are special only before a quote: one in the value, or the closing one.
     value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
     return f"{name}='{value}'"
 

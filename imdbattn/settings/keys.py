@@ -39,6 +39,7 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
+ADDED = ("data.folds", "data.fold")  # absent in runs of earlier versions, where null has the same meaning
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
 
@@ -57,8 +58,12 @@ def within(key: str, *names: str) -> bool:
 
 
 def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
-    """The settings, flat, without the keys and groups in `skipped`."""
-    return {key: value for key, value in flat(settings).items() if not within(key, *skipped)}
+    """The settings, flat, without the keys and groups in `skipped`; runs of earlier versions give the same."""
+    return {
+        key: value
+        for key, value in flat(settings).items()
+        if not within(key, *skipped) and not (value is None and key in ADDED)
+    }
 
 
 def variant(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def read_json(file: Path, way_out: str = "restore it, or delete it and run again
     try:
         content = json.loads(read_small(file))
         if not isinstance(content, dict):
-            raise ValueError("it does not hold an object")
+            raise ValueError("it does not contain an object")
         return content
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): {way_out}") from error
@@ -110,7 +110,7 @@ def read_settings(file: Path) -> dict[str, Any]:
     return renamed(settings)
 
 
-RENAMED = {  # beginnings of names of classes in earlier versions -> in this one; the first that matches counts
+RENAMED = {  # prefixes of class names in earlier versions -> in this one; the first match is used
     "imdbattn.nn.layers.Convolution": "imdbattn.nn.beyond.context.Convolution",
     "imdbattn.nn.positions.Distances": "imdbattn.nn.beyond.distances.Distances",
     "imdbattn.nn.phrases.": "imdbattn.nn.beyond.phrases.",
@@ -125,7 +125,7 @@ RENAMED = {  # beginnings of names of classes in earlier versions -> in this one
 
 
 def renamed(node: Any) -> Any:
-    """Settings with the present names of classes that have moved."""
+    """Settings with the current names of classes that have moved."""
     if isinstance(node, list):
         return [renamed(value) for value in node]
     if isinstance(node, dict):
@@ -149,7 +149,7 @@ def check_archive(file: Path) -> None:
         parts = archive.infolist()
         stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
         if not stored or sum(part.file_size for part in parts) > file.stat().st_size:
-            raise ValueError("it is compressed, which no checkpoint of a run is")
+            raise ValueError("it is compressed, unlike the checkpoints of a run")
         if damaged := archive.testzip():
             raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
 

@@ -54,7 +54,7 @@ class Group(BaseModel):
         return {key: values[key] for key in dict.fromkeys([*self._given, *self.model_fields_set]) if key in values}
 
     def check(self) -> None:
-        """Raises UserError for values that do not fit together."""
+        """Raises UserError for values that contradict each other."""
 
 
 def must_be(description: str, condition: Callable[[Any], Any]) -> AfterValidator:
@@ -104,7 +104,7 @@ class Optimizer(Part):
 
 
 class Trainer(Part):
-    """Lightning's Trainer. Checks those arguments for which Lightning itself fails late or trains nothing."""
+    """Lightning's Trainer. Checks arguments for which Lightning would fail late or not train."""
 
     precision: Any
     strategy: Annotated[
@@ -129,7 +129,7 @@ class Trainer(Part):
     def check(self) -> None:
         for name, value in (self.model_extra or {}).items():
             if re.fullmatch("limit_(train|val|test)_batches|val_check_interval", name) and value == 0:
-                raise UserError(f"trainer.{name}=0 leaves no batches; test=false leaves the test split untouched")
+                raise UserError(f"trainer.{name}=0 leaves no batches; use test=false to skip the test split")
 
 
 class TrainerToScore(Trainer):
@@ -198,7 +198,7 @@ class Classifier(Part):
         for name, channel in (self.channels or {}).items():
             if not self.phrases:
                 raise UserError(f"model.channels.{name} needs model.phrases")
-            if channel.target.endswith(".PhraseVectors") and self.phrases.longest < 2:
+            if re.match(r"imdbattn\..*\.PhraseVectors$", channel.target) and self.phrases.longest < 2:
                 raise UserError(
                     f"model.channels.{name} needs phrases of two words or more: set model.phrases.longest=2"
                 )
@@ -230,7 +230,7 @@ class Glove(Group):
     def check(self) -> None:
         if self.path and self.source != "auto":
             raise UserError(
-                f"data.glove.path is given, so data.glove.source={self.source} has no effect: leave it at auto"
+                f"data.glove.path is given, so data.glove.source={self.source} has no effect: set it to auto"
             )
         if self.source == "wheel" and self.dim != 50:
             raise UserError(f"data.glove.source=wheel has 50 dimensions, not data.glove.dim={self.dim}: use official")
@@ -280,6 +280,8 @@ class ReviewData(Group):
     hub_timeout: Annotated[Amount, Field(le=60)] = 3
     validation_share: InnerShare
     test_share: InnerShare
+    folds: Annotated[int | None, Field(ge=2)] = None
+    fold: Count | None = None
     tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext"]
     cache_dir: Text | None = None
     glove: Glove
@@ -293,14 +295,33 @@ class ReviewData(Group):
 
     def check(self) -> None:
         if self.path and self.source not in ("auto", "path"):
-            raise UserError(f"data.path is given, so data.source={self.source} has no effect: leave it at auto")
+            raise UserError(f"data.path is given, so data.source={self.source} has no effect: set it to auto")
         if self.source == "path" and not self.path:
             raise UserError(
                 "data.source=path needs data.path=<a folder like aclImdb, or a file: csv, tsv, jsonl, parquet>"
             )
         if self.source == "order_probe" and not self.probe:
             raise UserError("data.source=order_probe needs data.probe: use data=order_probe")
-        check_shares(self.validation_share, self.test_share)
+        if self.folds:
+            self.check_fold(self.folds)
+        elif self.fold:
+            raise UserError(f"data.fold={self.fold} needs the number of folds, such as data.folds=10")
+        else:
+            check_shares(self.validation_share, self.test_share)
+
+    def check_fold(self, folds: int) -> None:
+        if self.fold is None:
+            raise UserError(
+                f"data.folds={folds} needs data.fold: data.fold=1 tests one fold, -m 'data.fold=range(1,{folds + 1})' "
+                "or +experiment=folds trains a run for each"
+            )
+        if self.fold > folds:
+            raise UserError(f"data.fold={self.fold} must be at most data.folds={folds}")
+        if self.validation_share + 1 / folds >= 1:
+            raise UserError(
+                f"data.validation_share={self.validation_share} and data.folds={folds} leave nothing for training: "
+                "set data.validation_share lower"
+            )
 
 
 Lengths = Annotated[
@@ -332,7 +353,7 @@ class Translation(Group):
     path: Text | None
     hub: Annotated[
         str | None,
-        must_be("owner/name of a dataset at the hub", re.compile(r"\w[\w.-]*/\w[\w.-]*").fullmatch),
+        must_be("owner/name of a dataset on the hub", re.compile(r"\w[\w.-]*/\w[\w.-]*").fullmatch),
     ]
     hub_config: Text | None
     languages: Annotated[
@@ -354,11 +375,11 @@ class Translation(Group):
         given = [name for name in ("path", "hub") if getattr(self, name)]
         kind = self.source if self.source != "auto" else (given or ["packaged"])[0]
         if len(given) == 2:
-            raise UserError(f"data.path={self.path} and data.hub={self.hub} are both given: leave one at null")
+            raise UserError(f"data.path={self.path} and data.hub={self.hub} are both given: set one to null")
         if given and given != [kind]:
-            raise UserError(f"data.{given[0]} is given, so data.source={kind} has no effect: leave it at auto")
+            raise UserError(f"data.{given[0]} is given, so data.source={kind} has no effect: set it to auto")
         if kind in ("path", "hub") and not given:
-            example = "a text file with source TAB target a line" if kind == "path" else "owner/name of a dataset"
+            example = "a text file with source TAB target per line" if kind == "path" else "owner/name of a dataset"
             raise UserError(f"data.source={kind} needs data.{kind}=<{example}>")
         if kind == "packaged" and sorted(self.languages) != ["en", "fr"]:
             raise UserError(
@@ -423,9 +444,9 @@ class ClassifierSettings(Training):
     def check(self) -> None:
         super().check()
         positions, max_tokens = self.model.positions, self.data.max_tokens
-        if positions.target.endswith(".Learned"):
+        if positions.target in ("imdbattn.nn.Learned", "imdbattn.nn.ladder.Learned"):
             if positions.length is None:
-                raise UserError("learned positions need a last position: set data.max_tokens or model.positions.length")
+                raise UserError("learned positions need a length: set data.max_tokens or model.positions.length")
             if max_tokens is None or max_tokens > positions.length:
                 raise UserError(
                     f"model.positions.length={positions.length} is too short for data.max_tokens={as_text(max_tokens)}"
@@ -546,7 +567,7 @@ class Picture(Group):
 
     def check(self) -> None:
         if self.picture == "attention" and (self.text is None) == (self.row is None):
-            raise UserError("picture=attention needs text=... or row=<row of a test review>, one of them")
+            raise UserError("picture=attention needs either text=... or row=<row of a test review>")
 
 
 class Compare(Group):

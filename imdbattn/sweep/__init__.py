@@ -1,1 +1,1 @@
-"""Many runs."""
+"""Sweeps, whose jobs are runs in child processes."""

@@ -1,7 +1,7 @@
 """One job of a sweep: an ordinary run in a child process.
 
-Its folder is <sweep folder>/<model>-s<seed>-<digest of its settings>, so that the same job finds its results in every
-sweep into that folder. sweep.jsonl in the sweep folder records the status of each job.
+Its folder is <sweep folder>/<model>-s<seed>-<digest of its settings>, so that a repeated sweep
+finds the results of the same job. sweep.jsonl in the sweep folder records the status of each job.
 """
 
 import ctypes
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 LOG = "sweep.jsonl"
 START_FILES = ("config.yaml", "environment.json")  # files of a run that has started
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
-PATIENCE = 20  # seconds that a job has to save its state; SLURM kills after 30
+PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it after 30
 
 
 def run_job(cfg: DictConfig) -> float | None:
-    """Run one job of a multirun, unless its folder already holds its results.
+    """Run one job of a multirun, unless its folder already contains its results.
 
     Returns the best validation accuracy, or None for a failed job, as Optuna expects.
     """
@@ -94,13 +94,13 @@ def missing(folder: Path, settings: Settings) -> str:
 
 
 def resumable(folder: Path, settings: Settings) -> bool:
-    """Whether `folder` holds an unfinished run with a readable last checkpoint, on the present data."""
+    """Whether `folder` contains an unfinished run with a readable last checkpoint, on the present data."""
     finished = (folder / "metrics.json").exists()
     return not finished and not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
 
 
 def unusable(folder: Path, settings: Settings, *names: str) -> str:
-    """Which of the files cannot be read, or that the data have changed; an empty string if all can be used."""
+    """What is missing: a readable file, or results on the present data; an empty string if nothing is."""
     import pyarrow.parquet as pq
 
     read = {".json": read_json, ".yaml": read_settings, ".ckpt": check_archive, ".parquet": pq.ParquetFile}
@@ -115,7 +115,7 @@ def unusable(folder: Path, settings: Settings, *names: str) -> str:
 
 
 def same_data(settings: Settings, source: str, key: str | None) -> bool:
-    """Whether the settings lead to the data of a run, given its data.source and the checksum of its data."""
+    """Whether the settings select the data of a run, given its data.source and the checksum of its data."""
     from imdbattn.data import pairs, reviews
 
     data: Any = settings.data

@@ -1,4 +1,4 @@
-"""Start and end of a sweep: one process at a time works in its folder; a comparison of its jobs is written at the end.
+"""Starts and ends a sweep: locks its folder, and writes a comparison of its jobs at the end.
 
 The jobs themselves are in job.py. A failed job does not stop the others.
 """
@@ -29,7 +29,7 @@ WAY_OUT = "choose another hydra.sweep.dir"
 
 
 class SweepReport(Callback):
-    """Hydra's callback. It calls sys.exit, because Hydra turns an Exception of a callback into a warning.
+    """Hydra's callback. It calls sys.exit, because Hydra converts an Exception of a callback to a warning.
 
     Launchers pickle it, so it holds only data.
     """
@@ -54,10 +54,10 @@ class SweepReport(Callback):
     def start(self, config: DictConfig) -> FileLock:
         """Prepare the sweep folder and return its lock, acquired.
 
-        Raises UserError if there is no sweep to resume, or if the folder holds other files or another sweep.
+        Raises UserError if there is no sweep to resume, or if the folder contains other files or another sweep.
         """
         sweep = Path(str(config.hydra.sweep.dir))
-        refuse_credentials(OmegaConf.to_container(config, resolve=False))  # multirun.yaml will hold them
+        refuse_credentials(OmegaConf.to_container(config, resolve=False))  # multirun.yaml will contain them
         if config.resume == "":
             raise UserError("resume= must be text of at least one character")
         if config.resume and not (sweep / LOG).exists():
@@ -67,7 +67,7 @@ class SweepReport(Callback):
             try:
                 jobs_of(sweep)
             except (OSError, ValueError, KeyError, TypeError):
-                raise UserError(f"{sweep} holds {', '.join(self.earlier)}, not of a sweep: {WAY_OUT}") from None
+                raise UserError(f"{sweep} contains {', '.join(self.earlier)}, not of a sweep: {WAY_OUT}") from None
         make_folder(sweep, WAY_OUT)
         lock = FileLock(sweep / ".lock", timeout=0)
         try:
@@ -136,7 +136,7 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
         comparisons = compare_sets(folders, **{name: options[name] for name in names})
         page = write_sets(comparisons, sweep / "comparison")
         print_terminal(*comparisons)
-    except Exception as error:  # any exception: the failed jobs are still to be listed
+    except Exception as error:  # any exception: the failed jobs must still be listed
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
         return
     log.info("comparison           %s", os.path.relpath(page))

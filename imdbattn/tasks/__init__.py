@@ -1,1 +1,1 @@
-"""What is trained: a file for each task."""
+"""The tasks, one file for each."""

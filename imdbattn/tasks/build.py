@@ -1,4 +1,4 @@
-"""From settings to objects. The only module that calls Hydra's `instantiate`."""
+"""Builds objects from settings. The only module that calls Hydra's `instantiate`."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ from imdbattn.tasks.weights import load_weights, read_checkpoint
 
 log = logging.getLogger(__name__)
 
-PARTS = {"trainer.callbacks": L.Callback}  # lists within a group of settings that hold objects of another kind
+PARTS = {"trainer.callbacks": L.Callback}  # lists of objects of another class than the rest of their group
 WAY_OUT = "train again, or use the version that its environment.json names"
 
 
 def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
-    """`instantiate`, if every `_target_` is a subclass of `kind`, never a function.
+    """Calls `instantiate` if every `_target_` is a subclass of `kind`.
 
-    settings: the user's own, or those of a run folder that `refuse_untrusted` has accepted.
+    settings: of the user, or of a run folder that `refuse_untrusted` has accepted.
     Raises UserError naming `what` for another target, and for errors of the class itself.
     """
     check_targets(settings, what, kind)
@@ -31,7 +31,8 @@ def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
         return instantiate(settings, _convert_="all")
     except Exception as error:
         log.debug("%s", what, exc_info=True)
-        raise UserError(f"{what}: {reason(error)}") from error
+        way_out = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
+        raise UserError(f"{what}: {reason(error)}{way_out}") from error
 
 
 def check_targets(node: Any, key: str, kind: type) -> None:
@@ -41,7 +42,10 @@ def check_targets(node: Any, key: str, kind: type) -> None:
             try:
                 located = _locate(target)  # hydra.utils.get_object would also print the error
             except Exception as error:  # of any kind, raised by the module
-                raise UserError(f"{key}._target_={target} cannot be imported: {reason(error)}") from error
+                line = f"{key}._target_={target} cannot be imported: {reason(error)}"
+                if line.endswith(f"No module named '{str(target).partition('.')[0]}'"):
+                    line += ": install that package (pip install -e .), or add its folder to PYTHONPATH"
+                raise UserError(line) from error
             if not (isinstance(located, type) and issubclass(located, kind)):
                 raise UserError(f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}")
         for name, value in node.items():
@@ -64,7 +68,7 @@ def make_net(model: Any, parts: Mapping[str, Any], *arguments: Any, **options: A
     """Calls the partial that `parts` of the `model` settings describe. Raises UserError naming the model."""
     try:
         return make(parts, f"model={model.name}", torch.nn.Module)(*arguments, **options)
-    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # the last if memory is short
+    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # RuntimeError: out of memory
         raise UserError(f"model={model.name}: {reason(error)}") from error
 
 
@@ -78,7 +82,7 @@ def make_learner(kind: Any, cfg: Any, net: torch.nn.Module, facts: Mapping[str, 
 def load(checkpoint: Path, make_module: Callable[[dict[str, Any], dict[str, Any]], Any]) -> Any:
     """A module in evaluation mode with the weights of a checkpoint. make_module: called with its weights and facts.
 
-    Raises UserError for a file that is damaged, of another model or version, or holds weights that are not finite.
+    Raises UserError for a file that is damaged, of another model or version, or contains weights that are not finite.
     """
     content = read_checkpoint(checkpoint, WAY_OUT)
     try:
@@ -93,9 +97,9 @@ def load(checkpoint: Path, make_module: Callable[[dict[str, Any], dict[str, Any]
 
 
 def names_in(facts: Mapping[str, Any], key: str) -> list[str]:
-    """The names in a checkpoint. Raises ValueError unless they are a list of at least two different texts."""
+    """The names in a checkpoint. Raises ValueError unless they are a list of at least two different strings."""
     names = facts[key]
     texts = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
     if not (texts and 1 < len(names) == len(set(names))):
-        raise ValueError(f"its {key} are not a list of names, at least two and different")
+        raise ValueError(f"its {key} are not a list of at least two different names")
     return names

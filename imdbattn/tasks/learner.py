@@ -20,7 +20,7 @@ def concatenate(parts: Sequence[Tensor]) -> Tensor:
 
 
 def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
-    """The values that all processes call this with, by rank. To be called in all of them."""
+    """Gathers `value` from all processes, by rank. Must be called in all of them."""
     if trainer.world_size == 1:
         return [value]
     values = [None] * trainer.world_size
@@ -53,9 +53,9 @@ class Learner(L.LightningModule):
         optimizer: called with parameter groups.
         facts: plain values that go into checkpoints, such as the settings.
         warmup: share of all steps in which the learning rate rises from 0.
-        decay: of the learning rate afterwards: "cosine", "linear" or "none".
-        label_smoothing: of the training loss (Szegedy et al. 2016, section 7).
-        embedding_lr: learning rate of tables of vectors; None is that of the optimizer.
+        decay: decay of the learning rate afterwards: "cosine", "linear" or "none".
+        label_smoothing: label smoothing of the training loss (Szegedy et al. 2016, section 7).
+        embedding_lr: learning rate of tables of vectors; None uses that of the optimizer.
     """
 
     scores: Any  # of the last validation or test: the result of `make_scores`
@@ -95,7 +95,7 @@ class Learner(L.LightningModule):
         self.epoch_sums.append(torch.stack([total, right.sum().float(), total.new_zeros(()) + answers]))
 
     def epoch_means(self) -> tuple[Tensor, Tensor]:
-        """Loss and accuracy of this epoch, over all processes; to be called in all of them."""
+        """Loss and accuracy of this epoch, over all processes; must be called in all of them."""
         loss, right, answers = self.trainer.strategy.reduce(torch.stack(self.epoch_sums).sum(0), reduce_op="sum")
         return loss / answers, right / answers
 
@@ -167,7 +167,7 @@ class Learner(L.LightningModule):
         return optimizer
 
     def fused(self) -> dict[str, bool]:
-        """`fused`, one kernel per step for all weights, if the optimizer has it and it works."""
+        """`fused`, one kernel per step for all weights, if the optimizer supports it and it works."""
         available = "fused" in inspect.signature(self.make_optimizer).parameters
         chosen = "fused" in getattr(self.make_optimizer, "keywords", {})  # in optim.fused
         # Lightning does not clip the gradients of fused optimizers in mixed precision.

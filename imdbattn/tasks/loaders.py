@@ -1,4 +1,4 @@
-"""The Lightning data module: hands the batches of a corpus to the Trainer."""
+"""The Lightning data module: passes the batches of a corpus to the Trainer."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -15,17 +15,17 @@ from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
 class BatchData(L.LightningDataModule):
     """Loaders for train, validation and test of one corpus.
 
-    Batches are gathered in the process itself: workers would cost more than they save. On a GPU, the ids of a whole
-    split are stored and gathered on it.
+    Batches are made in the main process, because workers would cost more than they save. On a GPU, the ids of a
+    whole split are stored on it, and batches are made there.
     Use with `Trainer(use_distributed_sampler=False)`: the samplers divide the batches among the ranks.
 
     Args:
         batch_tokens: padded tokens of one training batch, over all processes together.
         eval_batch_tokens: the same for validation and test, for each process.
-        seed: of the order of the batches and of what is drawn within them.
+        seed: random seed of the order of the batches and of word dropout.
         test_split: the split of `test_dataloader`.
-        options: of the batches, see `Ragged.batch`.
-        train_options: more of them, in training only.
+        options: options of the batches, see `Ragged.batch`.
+        train_options: additional options, for training only.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class BatchData(L.LightningDataModule):
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def done(self) -> int:
-        """Batches of this epoch that are trained on: 0 at its start, unless a run was stopped within the epoch."""
+        """Number of batches of this epoch already trained on: 0, unless a run resumes within the epoch."""
         return self.trainer.fit_loop.epoch_loop.batch_progress.current.completed if self.trainer else 0
 
     def items(self, split: str) -> Any:
-        """The ids of a split, on the device that trains."""
+        """The ids of a split, on the training device."""
         return self.corpus.splits[split].to(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
 
     def train_batches(self) -> Batches:
@@ -66,10 +66,10 @@ class BatchData(L.LightningDataModule):
 
     def loader(self, batches: Any, sampler: Sampler) -> DataLoader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
-        if overfit:  # Lightning requires a sequential sampler then: so a list of ready batches
+        if overfit:  # Lightning then requires a sequential sampler: use a list of batches
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1  # type: ignore[arg-type,operator]
             batches, sampler = [batches[item] for item in islice(sampler, count)], None  # type: ignore[assignment]
-        # With a generator of its own, as a loader draws a number in each epoch: not from the one that dropout uses.
+        # A separate generator: a loader draws a number in each epoch, which would change the random state of dropout.
         return DataLoader(batches, sampler=sampler, batch_size=None, generator=torch.Generator())
 
     def train_dataloader(self) -> DataLoader:

@@ -56,7 +56,7 @@ def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tenso
 
 
 class MaskedWordModule(Learner):
-    """Trains nn.beyond.masked_words.MaskedWords. share: of the words that are masked. For other arguments see Learner.
+    """Trains nn.beyond.masked_words.MaskedWords. share: share of words to mask. For other arguments see Learner.
 
     The loss of a step is the mean over its masked words; with several processes, the mean of their means.
     """
@@ -68,7 +68,7 @@ class MaskedWordModule(Learner):
     def predict_masked(
         self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """For each masked word (M,): its loss, whether it is predicted correctly, and the place of its review in B."""
+        """For each masked word (M,): its loss, whether it is predicted correctly, and the index of its review in B."""
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)  # type: ignore[operator]
         logits_MG, words_M = self.net(batch, masked_BT)
         losses_M = F.cross_entropy(logits_MG.float(), words_M, reduction="none", label_smoothing=label_smoothing)

@@ -1,4 +1,4 @@
-"""An optimiser for models with large tables of vectors, of which a batch uses few rows."""
+"""An optimizer for models with large tables of vectors, of which a batch uses few rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +7,10 @@ import torch
 
 
 class LazyAdamW(torch.optim.AdamW):
-    """AdamW, but in groups with `lazy: True` only rows that have a gradient move, and only their averages change.
+    """AdamW, but in groups with `lazy: True` only rows with a gradient, and their averages, are updated.
 
-    The same as torch.optim.SparseAdam, for dense gradients, which can be clipped and averaged over processes. Adam
-    itself continues to move a row for about ten steps after its word occurred, ten times as far in total, and so
+    Equivalent to torch.optim.SparseAdam, but for dense gradients, which can be clipped and averaged over processes.
+    Adam continues to update a row for about ten steps after its word occurred, ten times as far in total, which
     overfits rare words.
     """
 
@@ -20,7 +20,7 @@ class LazyAdamW(torch.optim.AdamW):
             for name in ("amsgrad", "maximize", "differentiable"):
                 if param_group.get(name, self.defaults[name]):
                     raise ValueError(f"LazyAdamW does not support {name}: omit it, or use torch.optim.AdamW")
-            param_group["fused"] = False  # otherwise loading a state moves `step` to the GPU, and reading it waits
+            param_group["fused"] = False  # loading a state would move `step` to the GPU, and reading it synchronizes
         super().add_param_group(param_group)
 
     @torch.no_grad()
@@ -37,10 +37,10 @@ class LazyAdamW(torch.optim.AdamW):
         for group, parameter, gradient in lazy:
             parameter.grad = gradient
             if gradient is not None:
-                self.move_rows(group, parameter, gradient)
+                self.update_rows(group, parameter, gradient)
         return loss
 
-    def move_rows(self, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+    def update_rows(self, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         """Adam (Kingma and Ba 2015, algorithm 1) with decoupled weight decay, on rows whose gradient is not zero."""
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         if not state:
@@ -51,17 +51,17 @@ class LazyAdamW(torch.optim.AdamW):
         tables = state["exp_avg"], state["exp_avg_sq"], parameter
         used_R = gradient.any(1)
 
-        def moved(g: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, weight: torch.Tensor) -> tuple:
+        def updated(g: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, weight: torch.Tensor) -> tuple:
             mean = mean.lerp(g, 1 - beta1)
             square = square.mul(beta2).addcmul_(g, g, value=1 - beta2)
             root = (square / (1 - beta2**step)).sqrt_().add_(group["eps"])
             weight = weight.mul(1 - lr * group["weight_decay"])
             return mean, square, weight.addcdiv_(mean, root, value=-lr / (1 - beta1**step))
 
-        if gradient.is_cpu:  # a tenth of the rows, or fewer
+        if gradient.is_cpu:  # at most a tenth of the rows
             rows = used_R.nonzero()[:, 0]
-            for table, new in zip(tables, moved(gradient[rows], *(table[rows] for table in tables)), strict=True):
+            for table, new in zip(tables, updated(gradient[rows], *(table[rows] for table in tables)), strict=True):
                 table[rows] = new
-        else:  # only the device knows the number of rows, and reading it would wait
-            for table, new in zip(tables, moved(gradient, *tables), strict=True):
+        else:  # reading the number of rows would synchronize
+            for table, new in zip(tables, updated(gradient, *tables), strict=True):
                 table.copy_(torch.where(used_R[:, None], new, table))

@@ -1,4 +1,4 @@
-"""Pictures of a run that has just ended. A picture that cannot be drawn is only a warning."""
+"""Draws pictures at the end of a run. A picture that cannot be drawn causes only a warning."""
 
 import logging
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from imdbattn.run_folder import read_curves
 
 log = logging.getLogger(__name__)
 
-WORDS = 30  # least number of words of the review that is drawn
+WORDS = 30  # minimum number of words of the review to draw
 
 
 @contextmanager
@@ -25,14 +25,14 @@ def only_warnings() -> Iterator[None]:
 
 
 def draw_curves(folder: Path, training: str, validation: str) -> None:
-    """Writes learning_curves.png if the run has metrics.csv. training, validation: names of the lines of accuracy."""
+    """Writes learning_curves.png if the run has metrics.csv. training, validation: labels of the accuracy lines."""
     if (file := folder / "metrics.csv").exists():
         figure = learning_curves(read_curves(file), training, validation)
         write_png(figure, folder / "pictures" / "learning_curves.png")
 
 
 def short_review(corpus: ReviewCorpus, split: str) -> str:
-    """The shortest review of at least WORDS words, or else the longest; of several the first."""
+    """The shortest review of at least WORDS words, or else the longest; the first of several."""
     lengths_N = corpus.splits[split].lengths
     enough = lengths_N >= WORDS
     at = lengths_N.masked_fill(~enough, int(lengths_N.max()) + 1).argmin() if enough.any() else lengths_N.argmax()

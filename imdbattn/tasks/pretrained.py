@@ -14,7 +14,7 @@ from imdbattn.tasks.build import reason
 from imdbattn.tasks.weights import read_checkpoint
 
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # settings that both must share
-PREFIX, UNUSED = "net.encoder.", ("head.", "pooling.")  # of its weights' names
+PREFIX, UNUSED = "net.encoder.", ("head.", "pooling.")  # prefixes of its weights' names
 
 
 def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor], str]:
@@ -37,7 +37,7 @@ def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor
     if different := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
         old_text, new_text = (as_text(settings.get(different[0])) for settings in (old, new))
         raise UserError(
-            f"init={run} has model.{different[0]}={old_text}, and this model {new_text}: train both with the same "
+            f"init={run} has model.{different[0]}={old_text}, but this model has {new_text}: train both with the same "
             "encoder"
         )
     try:
@@ -60,4 +60,7 @@ def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor
             )
     names = {name: name.removeprefix(PREFIX) for name in weights if name.startswith(PREFIX)}
     encoder = {short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
-    return encoder, digest(pretraining.model_dump())
+    settings = pretraining.model_dump()
+    if settings["data"].get("fold"):  # the same digest for all folds
+        settings["data"]["fold"] = None
+    return encoder, digest(settings)

@@ -4,6 +4,7 @@ Shape suffixes: B texts of a batch, T words, H heads, Q queries, K keys, C class
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from imdbattn.errors import UserError
 from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
+from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor
+from imdbattn.tasks.trial import name_of
 
 
 class ReviewPredictor(Predictor):
-    """Labels texts with a trained module. batch_options: of Ragged.batch."""
+    """Labels texts with a trained module. batch_options: options of Ragged.batch."""
 
     def __init__(self, cfg: Any, module: Learner, glove: Glove, batch_options: dict[str, Any]):
         self.cfg, self.module, self.batch_options = cfg, module.eval(), batch_options
@@ -63,21 +66,27 @@ class ReviewPredictor(Predictor):
 
     @torch.no_grad()
     def explain(self, text: str, detailed: bool = True) -> LabelledReview:
-        """The same of one text with the share of each word; detailed: also with the weights of every attention.
+        """Labels one text, with the share of each word; detailed: also with the weights of every attention.
 
-        Raises UserError for a model with a part of the user's own that does not record its attention.
+        Raises UserError for a model with a custom part that does not record its attention.
         """
         batch, net = self.batches([text])[0, np.arange(1)], self.module.net
-        with watch(net) as weights:
+        parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]  # also of a user's own model
+        with ExitStack() as stack:
+            records = [stack.enter_context(watch(part)) for part in parts]
             (probability_C,) = self.probabilities(batch)
-        skips = [layer.skip for layer in net.layers if hasattr(layer, "skip")]  # type: ignore[union-attr]
-        if not len(weights) - 1 == len(skips) == len(net.layers):  # type: ignore[arg-type]
-            raise UserError(
-                f"model={self.cfg.model.name}: a layer has no attribute `skip`, or a part does not append its "
-                "attention weights to `record`, so there is nothing to explain"
-            )
-        (share_T,) = rollout(weights, skips)
-        cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> is in front of the words
+        keys = max((size for record in records for each in record for size in each.shape[-1:]), default=0)
+        for part, record in zip(parts, records, strict=True):
+            pools, problem = part is parts[-1], ""
+            if [(each.ndim, *each.shape[-2:]) for each in record] != [(4, 1 if pools else keys, keys)]:
+                problem = "appends no weights (B, H, Q, K) to `record`"
+            elif not pools and not hasattr(part, "skip"):
+                problem = "has no attribute `skip`"
+            if problem:
+                raise UserError(f"model={self.cfg.model.name} cannot be explained: {name_of(part)} {problem}")
+        weights = [record[0] for record in records]
+        (share_T,) = rollout(weights, [layer.skip for layer in parts[:-1]])
+        cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
         words = self.tokenizer.words(text)
         read = [words[at] for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)]
         # Not strict: an empty review is read as one <pad>, which is not a word.
@@ -85,9 +94,9 @@ class ReviewPredictor(Predictor):
         if not detailed:
             return self.result(text, probability_C, words=places)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
-        has_query = hasattr(net.pooling, "attention")  # a mean has no query, and <cls> is one of the layers
-        keys = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
-        attention = AttentionWeights(keys, layers, pooled[0, 0] if has_query else None, bool(cls))
+        has_query = not isinstance(parts[-1], (MeanPooling, ClsPooling))  # <cls> is a query of the layers
+        names = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
+        attention = AttentionWeights(names, layers, pooled[0, 0] if has_query else None, bool(cls))
         return self.result(text, probability_C, words=places, attention=attention)
 
     def result(self, text: str, probability_C: Tensor, **explanation: Any) -> LabelledReview:

@@ -1,4 +1,4 @@
-"""The task `reviews`: a classifier of reviews is trained and scored.
+"""The task `reviews`: trains and scores a classifier of reviews.
 
 Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words whose vectors are trained.
 """
@@ -44,7 +44,7 @@ ADDITIONS = ("channels", "convolution")  # those of nn.beyond.context.Context
 class Scores:
     """The outputs of a classifier for the reviews of a split."""
 
-    rows_N: Tensor  # places in the split, ascending
+    rows_N: Tensor  # indices in the split, ascending
     labels_N: Tensor
     lengths_N: Tensor  # tokens read
     logits_NC: Tensor
@@ -78,8 +78,8 @@ class Scores:
 class ReviewClassifier(Learner):
     """Trains and scores a net that is called with a batch and returns logits (B, C), such as nn.ladder.Classifier.
 
-    folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases). facts: with the labels and
-    the vectors' fingerprint. For the other arguments see Learner.
+    folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases). facts: include the labels
+    and the vectors' fingerprint. For the other arguments see Learner.
     """
 
     folds_N: Tensor | None
@@ -144,7 +144,7 @@ def words_of(corpus: ReviewCorpus, model: Any) -> Tensor | None:
 
 
 def trained_words(weights: Mapping[str, Tensor], embedding: str) -> Tensor | None:
-    """The same ids from the weights of a net. embedding: the name of its Embedding."""
+    """The ids of the trained words, from the weights of a net. embedding: the name of its Embedding."""
     slot_V = weights.get(f"{embedding}.slot_V")
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
@@ -187,7 +187,7 @@ class ReviewTask(Task):
         return corpus
 
     def loaders(self, cfg: Any, corpus: ReviewCorpus, test_split: str = "test") -> BatchData:
-        data, train = cfg.data, corpus.splits.get("train")  # other data that are scored have no training split
+        data, train = cfg.data, corpus.splits.get("train")  # other data to score have no training split
         budget = data.batch_tokens
         if budget is None:
             budget = default_budget(0 if train is None else int(train.kept(train.lengths, data.max_tokens).sum()))

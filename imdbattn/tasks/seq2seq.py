@@ -1,4 +1,4 @@
-"""The task `seq2seq`: an encoder-decoder is trained, and scored by its own outputs.
+"""The task `seq2seq`: trains an encoder-decoder and scores its outputs.
 
 Shape suffixes: B pairs of a batch, S source positions, T target positions, V vocabulary, N pairs of a split.
 """
@@ -17,6 +17,7 @@ from imdbattn.data.vocabulary import PAD, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.explain.show import write_attention
 from imdbattn.nn.encoder_decoder import EncoderDecoder
+from imdbattn.nn.scores import Score
 from imdbattn.nn.search import greedy
 from imdbattn.run_folder import write_table
 from imdbattn.tasks import pictures
@@ -33,9 +34,9 @@ NO_PARTS = ("name", "after")  # settings of `model` that are not arguments of th
 class Seq2SeqScores:
     """The outputs of an encoder-decoder for the sources of a split, and the losses of their references."""
 
-    rows_N: Tensor  # places in the split, ascending
+    rows_N: Tensor  # indices in the split, ascending
     lengths_N: Tensor  # source symbols
-    symbols_N: Tensor  # of the reference, EOS counted
+    symbols_N: Tensor  # symbols of the reference, including EOS
     losses_N: Tensor  # cross-entropy of the reference, summed over its symbols, in nats
     log_probability_N: Tensor  # of the output, in nats
     texts: list[str]  # the outputs, symbols joined by spaces
@@ -58,7 +59,7 @@ class Seq2SeqScores:
 
     @property
     def bleu(self) -> float:
-        """BLEU of all outputs, 0 to 100 (Papineni et al. 2002), by sacrebleu on the symbols as they are."""
+        """BLEU of all outputs, 0 to 100 (Papineni et al. 2002), by sacrebleu on the unchanged symbols."""
         from sacrebleu.metrics import BLEU
 
         most = max(map(len, self.references))
@@ -85,7 +86,7 @@ class Seq2SeqScores:
 class Seq2SeqModule(Learner):
     """Trains an EncoderDecoder with teacher forcing, and scores its own outputs, decoded greedily.
 
-    facts: with the symbols of both vocabularies. For other arguments see Learner.
+    facts: include the symbols of both vocabularies. For other arguments see Learner.
     """
 
     net: EncoderDecoder
@@ -132,14 +133,17 @@ class Seq2SeqModule(Learner):
 
 
 def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
-    """The encoder-decoder that the `model` settings describe. Raises UserError for a score without projected keys."""
+    """The encoder-decoder that the `model` settings describe. Raises UserError for a score without `compare`."""
     parts = {key: value for key, value in model.model_dump().items() if key not in NO_PARTS}
     net: Any = make_net(model, parts, len(source), len(target))
-    if net.decoder.score is not None and not hasattr(net.decoder.score, "project_key"):
-        raise UserError(
-            f"model.score._target_={model.score.target} does not compare a query with keys: choose Dot, ScaledDot, "
-            "Bilinear or Additive of imdbattn.nn.scores"
-        )
+    if (score := net.decoder.score) is not None:
+        compares = isinstance(score, Score) and type(score).compare is not Score.compare
+        if not compares or type(score).forward is not Score.forward:  # which the decoder does not call
+            raise UserError(
+                f"model.score._target_={model.score.target} does not compare a query with keys: choose Dot, ScaledDot, "
+                "Bilinear or Additive of imdbattn.nn, or derive it from imdbattn.nn.Score and define `compare`, not "
+                "`forward`"
+            )
     return net
 
 
@@ -168,7 +172,7 @@ class Seq2SeqTask(Task):
         write_table(path, {"row": corpus.splits[split].rows, "text": corpus.splits[split].texts})
 
     def draw(self, module: Seq2SeqModule, corpus: PairCorpus, cfg: Any, folder: Path) -> None:
-        """Draws learning curves and the attention to one source, of median length and written correctly if any is."""
+        """Draws learning curves and attention to the source of median length, if possible with a correct output."""
         with pictures.only_warnings():
             pictures.draw_curves(folder, "training, single symbols", f"validation, whole {corpus.items}")
             split, scores = corpus.splits["test" if cfg.test else "validation"], module.scores

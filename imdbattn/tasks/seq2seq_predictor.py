@@ -56,7 +56,7 @@ class Seq2SeqPredictor(Predictor):
     ) -> list[WrittenSequence]:
         """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
 
-        weights: with the attention weights. Raises UserError for an empty or too long text, whose line it counts from
+        weights: return attention weights, too. Raises UserError for an empty or a long text, whose line it counts from
         `first`.
         """
         sources, results = [split_text(text, self.cfg.data) for text in texts], dict[int, WrittenSequence]()

@@ -32,13 +32,13 @@ class Predictor(ABC):
         """A result (explain.reading) for each text. options: Predict settings. first: number of the first text."""
 
     def warnings(self) -> list[str]:
-        """What a user should know about the texts since the last call."""
+        """Warnings about the texts since the last call."""
         return []
 
 
 def refuse_empty(line: int) -> None:
     """Raises UserError: a sequence cannot be written for an empty source."""
-    raise UserError(f"line {line} of the input is empty, there is nothing to write from: omit it")
+    raise UserError(f"line {line} of the input is empty: omit it")
 
 
 class Task(ABC):
@@ -48,8 +48,8 @@ class Task(ABC):
     def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> Corpus:
         """The corpus that the `data` settings describe.
 
-        trained: the model to score, with whose labels or vocabularies the data are read. uncut: no split is cut from
-        another. Raises UserError for anything that cannot be read.
+        trained: the model to score, whose labels or vocabularies are used. uncut: takes the splits as they are.
+        Raises UserError for anything that cannot be read.
         """
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Task(ABC):
 
     @abstractmethod
     def load(self, cfg: Any, checkpoint: Path, corpus: Any = None) -> Learner:
-        """The model of a checkpoint in evaluation mode. corpus: the run's, if it is at hand. Raises UserError."""
+        """The model of a checkpoint in evaluation mode. corpus: of the run, if available. Raises UserError."""
 
     @abstractmethod
     def save_texts(self, corpus: Any, split: str, path: Path) -> None:

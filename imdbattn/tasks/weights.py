@@ -1,4 +1,4 @@
-"""Reads checkpoints, which hold tensors and plain values, never code."""
+"""Reads checkpoints, which contain tensors and plain values, never code."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ RENAMED = re.compile(r"^(net\.(?:encoder\.)?)((?:phrases|channels|convolution)\.
 def read_checkpoint(path: Path, way_out: str) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU.
 
-    Raises UserError if the file is damaged, compressed, or holds anything but tensors and plain values.
+    Raises UserError if the file is damaged, compressed, or contains anything but tensors and plain values.
     """
     try:
         check_archive(path)
@@ -31,7 +31,7 @@ def read_checkpoint(path: Path, way_out: str) -> dict[str, Any]:
     except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if "weights_only" in str(error):  # torch advises to load the file with weights_only=False
-            reason = "it holds something other than tensors and plain values"
+            reason = "it contains something other than tensors and plain values"
         raise UserError(f"{path} cannot be read: {reason}; {way_out}") from error
 
 
@@ -45,7 +45,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Any], strict: bool = T
 def check_weights(weights: Mapping[str, Tensor], integers: Mapping[str, Tensor]) -> None:
     """Raises ValueError if weights are not finite, or if integers differ from the module's own.
 
-    Integers in a module are rows of its tables: other integers could be out of range.
+    Integers in a module index rows of its tables: other integers could be out of range.
     """
     for name, weight in weights.items():
         if weight.is_floating_point():

@@ -1,1 +1,1 @@
-"""What is sent to W&B."""
+"""Logs runs and comparisons to W&B."""

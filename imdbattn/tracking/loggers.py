@@ -31,7 +31,8 @@ def build_loggers(settings: Any, folder: Path, config: Mapping[str, Any], resume
         extra = {"environment": json.loads(environment.read_text())} if environment.exists() else {}
         tags = [rung, data["source"], data.get("tokenizer", "seq2seq")]
         values = {"rung": rung, **config, **extra}
-        run = start_wandb(settings, folder, values, f"{rung}-s{config['seed']}", "train", tags, resume=resume)
+        name = f"{rung}-s{config['seed']}" + (f"-fold{fold}" if (fold := data.get("fold")) else "")
+        run = start_wandb(settings, folder, values, name, "train", tags, resume=resume)
         if run is not None:
             loggers.append(WandbLogger(experiment=run))
     return loggers

@@ -1,4 +1,4 @@
-"""Logs the results of a finished run, and of a comparison, to W&B. A failure is a line in the log.
+"""Logs the results of a finished run, and of a comparison, to W&B. A failure causes only a warning.
 
 Shape suffix: N items of a split.
 """
@@ -63,7 +63,7 @@ def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings
 
 @contextmanager
 def logged_errors(what: str) -> Iterator[None]:
-    """Turns any exception into a warning."""
+    """Converts any exception to a warning."""
     try:
         yield
     except Exception as error:
@@ -116,7 +116,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def log_media(run: Any, name: str, images: Path, page: Path) -> None:
-    """Log the PNG files of a folder, and a page. Our pages load nothing, and reviews in them are escaped."""
+    """Log the PNG files of a folder, and a page. These pages load nothing, and reviews in them are escaped."""
     import wandb
 
     media: dict[str, Any] = {f"{name}/{file.stem}": wandb.Image(str(file)) for file in sorted(images.glob("*.png"))}
@@ -133,7 +133,7 @@ COLUMNS = {  # of the tables of a comparison
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables of the rungs and of the differences between neighbours."""
+    """Tables of the rungs and of the differences between them."""
     import wandb
 
     tables = {}

@@ -1,1 +1,17 @@
-"""Additions beyond the ladder."""
+"""Additions to the ladder: convolution, phrases, distances, masked words."""
+
+from imdbattn.nn.beyond.context import Context, Convolution
+from imdbattn.nn.beyond.distances import Distances
+from imdbattn.nn.beyond.masked_words import MaskedWords
+from imdbattn.nn.beyond.phrases import LogCounts, Phrases, PhraseVectors, count_phrases
+
+__all__ = [
+    "Context",
+    "Convolution",
+    "Distances",
+    "LogCounts",
+    "MaskedWords",
+    "PhraseVectors",
+    "Phrases",
+    "count_phrases",
+]

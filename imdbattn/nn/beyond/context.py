@@ -1,4 +1,4 @@
-"""What is added to the words before their positions: phrases that end at a word, and a convolution over its neighbours.
+"""Additions to the words, before their positions: phrases that end at a word, and a convolution over its neighbors.
 
 Shape suffixes: B reviews, T positions, D width, O phrases that end at a word.
 """
@@ -18,7 +18,14 @@ class Context(nn.Module):
 
     phrases: the known phrases; None without channels.
     channels: called with the width and the phrases, each returns an addition to the words (nn/beyond/phrases).
-    convolution: called with the width; None for none.
+    convolution: called with the width; None to omit it.
+
+    >>> import torch
+    >>> from imdbattn.nn import Words
+    >>> from imdbattn.nn.beyond import Context, Convolution
+    >>> x_BTD = torch.randn(2, 9, 64)
+    >>> Context(64, convolution=Convolution)(x_BTD, Words.of(x_BTD), batch=None).shape
+    torch.Size([2, 9, 64])
     """
 
     def __init__(
@@ -47,14 +54,20 @@ class Context(nn.Module):
 class Convolution(nn.Module):
     """x + ReLU(conv(x)), with zeros for padding (Kim 2014, section 2, with a skip connection).
 
-    kernel: number of words, odd. With word dropout, neighbours are the nearest words that were not dropped.
+    kernel: number of words, odd. With word dropout, neighbors are the nearest words that were not dropped.
+
+    >>> import torch
+    >>> from imdbattn.nn.beyond import Convolution
+    >>> Convolution(64, kernel=3)(torch.randn(2, 9, 64)).shape
+    torch.Size([2, 9, 64])
     """
 
     def __init__(self, width: int, kernel: int = 3):
         super().__init__()
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
 
-    def forward(self, x_BTD: Tensor, words: Words) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
+        words = words or Words.of(x_BTD)
         x_BDT = (x_BTD * words.mask_BT[..., None]).transpose(1, 2)
         return x_BTD + F.relu(self.conv(x_BDT)).transpose(1, 2)

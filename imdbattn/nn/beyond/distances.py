@@ -15,12 +15,18 @@ class Distances(nn.Module):
 
     cos and sin of a difference are products of those of i and j, so the term is a product of W more columns of query
     and key, not a T x T table (as in rotary positions: Su et al. 2021, section 3.2). Words and distances have separate
-    terms (Ke et al. 2021, section 3.1). Heads are initialised as a convolution (d'Ascoli et al. 2021, section 3).
+    terms (Ke et al. 2021, section 3.1). Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
 
     waves: M; their periods are 2 to 128 words, evenly spaced by ratio.
     places: head h attends first to places[h mod len(places)]: 0 the word itself, -1 the word before it, None all words.
-    strength: initial amplitude of each wave; 0 initialises the term to 0.
+    strength: initial amplitude of each wave; 0 initializes the term to 0.
     length: positions of the table, after which it repeats.
+
+    >>> import torch
+    >>> from imdbattn.nn import SelfAttention
+    >>> from imdbattn.nn.beyond import Distances
+    >>> SelfAttention(64, heads=4, distances=Distances)(torch.randn(2, 9, 64)).shape
+    torch.Size([2, 9, 64])
     """
 
     table_TW: Tensor

@@ -1,4 +1,4 @@
-"""Pretraining: predict masked words from those around them (Devlin et al. 2019, section 3.1, without sentence pairs).
+"""Pretraining: predicts masked words from their context (Devlin et al. 2019, section 3.1, without sentence pairs).
 
 Shape suffixes: B reviews, T positions, E width of the vectors, D width of the encoder, M masked words, G words that may
 be masked.
@@ -13,14 +13,28 @@ from imdbattn.nn.ladder import Classifier
 
 
 class MaskedWords(nn.Module):
-    """A classifier's encoder with a head that predicts words by their own vectors.
+    """A classifier's encoder with a head that predicts words, whose output weights are the words' vectors.
 
     encoder: everything but its pooling and head is trained.
-    guessed_G: ids of the words that may be masked, the frequent ones. counts_G: how often each occurs, to initialise
+    guessed_G: ids of the words that may be masked, the frequent ones. counts_G: how often each occurs, to initialize
         the predicted frequencies. rows: number of ids.
 
-    The vector of a masked word is learned. Unlike Devlin's, no masked word is left as it is: with 15 % masked, the
-    encoder sees the others unchanged anyway.
+    The vector of a masked word is learned. Unlike in Devlin et al., no masked word is left unchanged: with 15 %
+    masked, the encoder sees the other words unchanged.
+
+    >>> from types import SimpleNamespace
+    >>> import torch
+    >>> from imdbattn.nn import Classifier, MeanPooling, ResidualLayer, Sinusoidal
+    >>> from imdbattn.nn.beyond import MaskedWords
+    >>> embedding = torch.nn.Embedding(100, 16)
+    >>> embedding.width = 16
+    >>> encoder = Classifier(embedding, 2, positions=Sinusoidal, layer=ResidualLayer, pooling=MeanPooling)
+    >>> net = MaskedWords(encoder, guessed_G=torch.arange(3, 53), counts_G=torch.ones(50), rows=100)
+    >>> tokens_BT, positions_BT = torch.tensor([[3, 60, 5]]), torch.arange(3)[None]
+    >>> batch = SimpleNamespace(tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=torch.tensor([3]))
+    >>> logits_MG, places_M = net(batch, masked_BT=net.maskable(tokens_BT))
+    >>> logits_MG.shape, places_M
+    (torch.Size([2, 50]), tensor([0, 2]))
     """
 
     guessed_G: Tensor
@@ -45,7 +59,7 @@ class MaskedWords(nn.Module):
         return self.place_V[tokens_BT] >= 0
 
     def forward(self, batch: Any, masked_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (M, G) of the masked words in their order in the batch, and their places in `guessed_G` (M,).
+        """Logits (M, G) of the masked words in their order in the batch, and their indices in `guessed_G` (M,).
 
         batch: as for the encoder. masked_BT: bool, True on words to predict, each of which must be `maskable`.
         """

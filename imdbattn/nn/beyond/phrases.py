@@ -28,7 +28,7 @@ def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
 
 
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
-    """The fold of each review, (N,): consecutive blocks of each class, since neighbours in IMDB are about one film."""
+    """The fold of each review, (N,): consecutive blocks of each class, because neighbors in IMDB are about one film."""
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
         (places,) = (labels_N == label).nonzero(as_tuple=True)
@@ -54,6 +54,13 @@ class Phrases(nn.Module):
     out_of_fold_KPC: the ratios without the reviews of each fold, for training: a ratio that counts a review reveals its
         label. Not in the checkpoint; None for evaluation only.
     rows: number of ids. longest: words of the longest phrase.
+
+    >>> import torch
+    >>> from imdbattn.nn.beyond import Phrases
+    >>> keys_P = torch.tensor([3, 4, 4 + 9 * 3])  # of the words 3 and 4, and of "3 4"
+    >>> phrases = Phrases(keys_P, log_counts_PC=torch.randn(4, 1), rows=9, longest=2)
+    >>> phrases(tokens_BT=torch.tensor([[3, 4, 5]]), before_BTW=torch.tensor([[[0], [3], [4]]])).tolist()
+    [[[1, 0], [2, 3], [0, 0]]]
     """
 
     keys_P: Tensor
@@ -106,7 +113,7 @@ def count_phrases(
         is_phrase_M = keys_M >= 0
         keys, which, times = keys_M[is_phrase_M].unique(return_inverse=True, return_counts=True)
         review = review_M[is_phrase_M]
-        frequent = times >= least  # removes most phrases before the costly part
+        frequent = times >= least  # removes most phrases before the expensive part
         which, review = which[frequent[which]], review[frequent[which]]
         pairs = (review * len(keys) + which).unique()  # once per review
         review, which = pairs // max(len(keys), 1), pairs % max(len(keys), 1)
@@ -126,7 +133,13 @@ class PhraseVectors(nn.Module):
     """A learned vector for each known phrase of two words or more, added to the word at which it ends.
 
     buckets: H, rows of the table, which phrases share (Weinberger et al. 2009; as in fastText, Joulin et al. 2017).
-    dropout: share of the phrases omitted in training, since the rarest are soon overfitted.
+    dropout: share of the phrases omitted in training, because the rarest overfit.
+
+    >>> import torch
+    >>> from imdbattn.nn.beyond import Phrases, PhraseVectors
+    >>> phrases = Phrases(torch.tensor([3, 4, 31]), torch.randn(4, 1), rows=9, longest=2)
+    >>> PhraseVectors(64, phrases)(torch.tensor([[[1, 0], [2, 3]]]), phrases).shape
+    torch.Size([1, 2, 64])
     """
 
     def __init__(self, width: int, phrases: Phrases, buckets: int = 65536, dropout: float = 0.5):
@@ -145,7 +158,14 @@ class PhraseVectors(nn.Module):
 
 
 class LogCounts(nn.Module):
-    """A learned linear map of the log-count ratios of the phrases that end at a word, the word itself among them."""
+    """A learned linear map of the log-count ratios of the phrases that end at a word, the word itself among them.
+
+    >>> import torch
+    >>> from imdbattn.nn.beyond import LogCounts, Phrases
+    >>> phrases = Phrases(torch.tensor([3, 4, 31]), torch.randn(4, 1), rows=9, longest=2)
+    >>> LogCounts(64, phrases)(torch.tensor([[[1, 0], [2, 3]]]), phrases).shape
+    torch.Size([1, 2, 64])
+    """
 
     def __init__(self, width: int, phrases: Phrases):
         super().__init__()

@@ -1,0 +1,160 @@
+"""imdbattn.nn is useful in other projects: examples that run, and masks, words and lengths that are optional."""
+
+import doctest
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imdbattn import nn
+from imdbattn.explain.watch import watch
+from imdbattn.nn import beyond, padding_mask
+
+from .processes import ROOT
+
+PARTS = {name: getattr(module, name) for module in (nn, beyond) for name in module.__all__}
+CLASSES = sorted(name for name, part in PARTS.items() if isinstance(part, type))
+SCORES = (nn.ScaledDot, nn.Dot, nn.Bilinear, nn.Additive)
+WIDTH, LENGTH = 8, 7
+MODULES = {
+    **{f"SelfAttention-{score.__name__}": lambda s=score: nn.SelfAttention(WIDTH, 2, score=s) for score in SCORES},
+    "SelfAttention-distances": lambda: nn.SelfAttention(WIDTH, 2, distances=beyond.Distances),
+    "PlainLayer": lambda: nn.PlainLayer(WIDTH, heads=4),
+    "ResidualLayer": lambda: nn.ResidualLayer(WIDTH),
+    "NoPositions": lambda: nn.NoPositions(WIDTH),
+    "Sinusoidal": lambda: nn.Sinusoidal(WIDTH),
+    "Learned": lambda: nn.Learned(WIDTH, length=20),
+    "Convolution": lambda: beyond.Convolution(WIDTH),
+    "MeanPooling": lambda: nn.MeanPooling(WIDTH),
+    "LearnedQueryPooling": lambda: nn.LearnedQueryPooling(WIDTH, nn.Additive),
+    "TextQueryPooling": lambda: nn.TextQueryPooling(WIDTH),
+    "ClsPooling": lambda: Cls(WIDTH),
+}
+
+
+class Cls(nn.ClsPooling):
+    """With its two steps in one."""
+
+    def forward(self, x_BTD, words=None):
+        return super().forward(*self.prepend(x_BTD, words))
+
+
+def made(name: str) -> torch.nn.Module:
+    """A module in evaluation mode, in float64 and without zeros that could hide a mistake."""
+    module = MODULES[name]().double().eval()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+def test_each_class_has_an_example_that_runs():
+    ran = 0
+    for name in CLASSES:
+        text = PARTS[name].__doc__
+        test = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)  # without names of its module
+        lines = [example.source for example in test.examples if " import " not in example.source]
+        assert any(name in line for line in lines), name
+        results = doctest.DocTestRunner().run(test)
+        assert (results.failed, results.attempted) == (0, len(test.examples)), name
+        ran += results.attempted
+    assert (len(CLASSES), ran) == (30, 152)
+
+
+def test_the_package_itself_imports_no_torch():
+    code = "import imdbattn, sys; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_without_words_every_position_is_a_word(name):
+    torch.manual_seed(0)
+    module, x_BTD = made(name), torch.randn(3, LENGTH, WIDTH, dtype=torch.float64)
+    full = nn.Words(torch.ones(3, LENGTH, dtype=torch.bool), torch.arange(LENGTH).expand(3, -1))
+    torch.testing.assert_close(module(x_BTD), module(x_BTD, full), atol=0, rtol=0)
+    torch.testing.assert_close(module(x_BTD), module(x_BTD, nn.Words.of(x_BTD)), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
+    """Promise 1, from lengths and from the integer masks of tokenizers."""
+
+    @given(st.integers(0, 10_000), st.lists(st.integers(1, LENGTH), min_size=1, max_size=4), st.booleans())
+    @settings(max_examples=15, deadline=None)
+    def holds(seed, lengths, left):
+        torch.manual_seed(seed)
+        module, x_BTD = made(name), torch.randn(len(lengths), LENGTH, WIDTH, dtype=torch.float64)
+        mask_BT = padding_mask(torch.tensor(lengths), LENGTH)
+        mask_BT = mask_BT.flip(1).long() if left else mask_BT
+        together = module(x_BTD, nn.Words.of(x_BTD, mask_BT))
+        for x_TD, mask_T, found in zip(x_BTD, mask_BT.bool(), together, strict=True):
+            (alone,) = module(x_TD[mask_T][None])
+            torch.testing.assert_close(found[mask_T] if found.ndim == 2 else found, alone)
+
+    holds()
+
+
+@given(st.integers(0, 10_000), st.sampled_from([1, 2, 4]), st.lists(st.integers(1, LENGTH), min_size=1, max_size=4))
+@settings(max_examples=25, deadline=None)
+def test_self_attention_equals_multihead_attention(seed, heads, lengths):
+    """Promise 4, with copied weights: without a mask, and with the inverse of its mask."""
+    torch.manual_seed(seed)
+    ours, theirs = nn.SelfAttention(WIDTH, heads), torch.nn.MultiheadAttention(WIDTH, heads, batch_first=True)
+    with torch.no_grad():
+        parts = (ours.query, ours.key, ours.value)
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+        theirs.out_proj.weight.copy_(torch.eye(WIDTH))
+        theirs.out_proj.bias.zero_()
+    x_BTD, padding_BT = torch.randn(len(lengths), LENGTH, WIDTH), ~padding_mask(torch.tensor(lengths), LENGTH)
+    torch.testing.assert_close(ours(x_BTD), theirs(x_BTD, x_BTD, x_BTD)[0])
+    expected = theirs(x_BTD, x_BTD, x_BTD, key_padding_mask=padding_BT)[0]
+    torch.testing.assert_close(ours(x_BTD, nn.Words.of(x_BTD, ~padding_BT)), expected)
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
+def test_attention_without_a_mask_reads_all_keys(score, lead):
+    torch.manual_seed(0)
+    attention, (q, k, v) = nn.Attention(score(4, 4)), (torch.randn(*lead, rows, 4) for rows in (5, 6, 6))
+    expected = attention(q, k, v, torch.ones(6, dtype=torch.bool).expand(*lead, 1, 6))
+    torch.testing.assert_close(attention(q, k, v), expected)
+    with watch(attention) as weights:
+        torch.testing.assert_close(attention(q, k, v), expected)
+    assert len(weights) == 1
+
+
+@pytest.mark.parametrize("method", ["compare", "forward"])
+def test_a_score_derived_from_a_product_is_computed_as_it_is_written(method):
+    """The faster path knows only products: with another `compare` it would train one score and draw another."""
+    torch.manual_seed(0)
+    squared = type("Squared", (nn.ScaledDot,), {method: lambda self, query, key: (query @ key.transpose(-2, -1)) ** 2})
+    f, x_BTD = nn.SelfAttention(WIDTH, 2, score=squared), torch.randn(2, LENGTH, WIDTH)
+    q, k, v = (part(x_BTD).unflatten(-1, (2, -1)).transpose(1, 2) for part in (f.query, f.key, f.value))
+    expected = (((q @ k.transpose(2, 3)) ** 2).softmax(-1) @ v).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(f(x_BTD), expected)
+    with watch(f):
+        torch.testing.assert_close(f(x_BTD), expected)
+
+
+def test_a_classifier_reads_any_embedding():
+    """Each sequence scores the same alone, in any padding, and an empty one is finite."""
+    from types import SimpleNamespace
+
+    torch.manual_seed(0)
+    embedding = torch.nn.Embedding(50, WIDTH)
+    embedding.width = WIDTH
+    net = nn.Classifier(embedding, 3, positions=nn.Sinusoidal, layer=nn.ResidualLayer, pooling=nn.ClsPooling).eval()
+
+    def logits(tokens_BT, lengths):
+        positions_BT = torch.arange(tokens_BT.shape[1]).expand_as(tokens_BT)
+        batch = SimpleNamespace(tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=torch.tensor(lengths))
+        return net(batch)
+
+    tokens_BT = torch.randint(50, (3, 9))
+    together = logits(tokens_BT, [9, 4, 0])
+    torch.testing.assert_close(together[:1], logits(tokens_BT[:1], [9]))
+    torch.testing.assert_close(together[1:2], logits(tokens_BT[1:2, :4], [4]))
+    assert together.isfinite().all()
