@@ -46,7 +46,7 @@ class TrainedRun:
         return f"{self.metrics!r}\nfolder  {os.path.relpath(self.folder)}"
 
     def _repr_html_(self) -> str:
-        return fragment(str(self.folder), [[["", "value"], *self.metrics.rows()]])
+        return fragment(os.path.relpath(self.folder), [[["", "value"], *self.metrics.rows()]])
 
 
 def train(
