@@ -1,6 +1,6 @@
 """Executes the notebooks in docs/notebooks: `make notebooks`, or `python -m tests.notebooks ladder.ipynb`.
 
-Times, versions and folders of this machine are removed from the result, so that it differs little from the last one.
+Metadata and the names of temporary folders are removed from the result, so that it differs little from the last one.
 """
 
 import os
@@ -27,7 +27,8 @@ def execute(path: Path, **environment: str) -> nbformat.NotebookNode:
     environment: variables of the kernel. Raises CellExecutionError for the first cell that fails.
     """
     notebook = nbformat.read(path, as_version=4)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = os.path.realpath(temporary)
         own = {"PYTHONPATH": str(ROOT), "TMPDIR": folder, "IPYTHONDIR": folder, "JUPYTER_RUNTIME_DIR": folder}
         client = NotebookClient(
             notebook, kernel_name="python3", timeout=1800, record_timing=False, coalesce_streams=True
@@ -54,6 +55,6 @@ def clean(output: nbformat.NotebookNode, folder: str) -> None:
 
 if __name__ == "__main__":
     for path in NOTEBOOKS:
-        if path.name in (sys.argv[1:] or path.name):
+        if len(sys.argv) == 1 or path.name in sys.argv:
             nbformat.write(execute(path), path)
             print(path.relative_to(ROOT))

@@ -104,7 +104,9 @@ def html(content: dict[str, Any]) -> str:
     tables = [rung_table(content), *([pair_table(content)] if content["pairs"] else [])]
     method = {**content["method"], "words": {}}  # of slices, which are not shown here
     skipped = [f"skipped: {one['folder']}: {one['reason']}" for one in content["skipped"]]
-    return fragment(headline(content), tables, images, [verdicts(content), *notes(content | {"method": method}), *skipped])
+    return fragment(
+        headline(content), tables, images, [verdicts(content), *notes(content | {"method": method}), *skipped]
+    )
 
 
 def compare(
