@@ -38,7 +38,7 @@ from imdbattn.runs.resume import pinned
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.settings.cli import quote
 from imdbattn.settings.schema import ReviewData, validate_as
-from imdbattn.tasks.reviews import Scores
+from imdbattn.tasks.review_scores import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
 FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
@@ -219,12 +219,11 @@ def read(overrides: Sequence[str]) -> Task:
     except HydraException as error:
         raise UserError(str(error).splitlines()[0]) from error
     corpus = prepare(cfg.data)
-    whole = {"max_tokens": None, "word_dropout": 0.0}
-    data = validate_as(ReviewData, pinned(cfg.model_dump(), corpus.source)["data"] | whole)
+    whole = pinned(cfg.model_dump(), corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
+    data = validate_as(ReviewData, whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
-    fold = (data.fold, data.folds) if data.fold and data.folds else None
-    reviews = cut_reviews(source.load(), source.name, shares, fold)
+    reviews = cut_reviews(source.load(), source.name, shares, data.folds and (data.fold, data.folds), data.limit)
     tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
     return Task(data, corpus, {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()})
 

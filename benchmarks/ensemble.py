@@ -21,7 +21,7 @@ from imdbattn.comparison.runs import REVIEWS, Run, display, read_run
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.runs.score import score_facts
-from imdbattn.tasks.reviews import Scores
+from imdbattn.tasks.review_scores import Scores
 
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())  # keys of metrics.json, equal in all members
 

@@ -1,5 +1,8 @@
 """Scores a finished run again: `python -m imdbattn.evaluate run=<run folder>`."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from omegaconf import DictConfig
 
 from imdbattn.settings.cli import command, plain_dict, without_gc
@@ -20,6 +23,26 @@ def main(cfg: DictConfig) -> None:
     bleu = f", BLEU {metrics['bleu']:.1f}" if "bleu" in metrics else ""
     count = f"{metrics['reviews']} {metrics.get('items', 'reviews')}"
     print(f"accuracy {100 * metrics['accuracy']:.2f} % of {count}, loss {metrics['loss']:.4f}{bleu}")
+    if "macro_f1" in metrics:
+        print_classes(metrics)
+
+
+def print_classes(metrics: Mapping[str, Any]) -> None:
+    """Prints the macro F1; for up to 10 classes also a table with recall, F1 and the predictions of each class."""
+    print(f"macro F1 {100 * metrics['macro_f1']:.2f} %")
+    if len(names := [visible(name) for name in metrics["labels"]]) > 10:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("label", no_wrap=True)
+    for head in ("reviews", "recall %", "F1 %", *(f"as {name}" for name in names)):
+        table.add_column(head, justify="right", overflow="fold")
+    for name, row, *shares in zip(names, *(metrics[key] for key in ("confusion", "recall", "f1")), strict=True):
+        percents = ("" if share is None else f"{100 * share:.2f}" for share in shares)
+        table.add_row(name, f"{sum(row):,}", *percents, *(f"{count:,}" for count in row))
+    Console(highlight=False, markup=False, emoji=False).print(table)
 
 
 if __name__ == "__main__":

@@ -4,22 +4,31 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 from tqdm import tqdm
 
 from imdbattn.data.text_files import Lines, open_lines
+from imdbattn.errors import UserError
 from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
 from imdbattn.settings.safety import visible
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
-    """Prints one line per text as soon as it is available; with explain=true all results and the path of a page."""
+    """Prints one line per text as soon as it is available; with explain=true all results and the path of a page.
+
+    With out=, writes a table instead, which is complete or absent.
+    """
     from imdbattn.settings.schema import Predict, validate_as  # pydantic, for which `--help` does not wait
 
     settings = validate_as(Predict, plain_dict(cfg) | ({} if text is None else {"text": text}))
-    texts = open_lines(settings.file) if settings.text is None else Lines(iter([str(settings.text)]), 1)
+    if settings.out:
+        check_out(Path(settings.out).expanduser(), settings.file)
+    texts = (
+        open_lines(settings.file, settings.column) if settings.text is None else Lines(iter([str(settings.text)]), 1)
+    )
     with without_gc():
         from imdbattn.explain.show import digest, print_readings, write_page
         from imdbattn.runs import score
@@ -28,12 +37,38 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     predictor, folder = score.load_predictor(settings)
     if texts.blank and predictor.needs_text:
         refuse_empty(texts.blank)
+    if settings.out:
+        return write_results(score.predict_columns(predictor, texts.lines, settings), Path(settings.out), texts.total)
     results = score.predict(predictor, texts.lines, settings)
     if not settings.explain:
         return print_lines(results, texts.total)
     readings = list(results)
     print_readings(readings)
     print(f"page: {write_page(readings, folder / 'explanations' / f'{digest(readings)}.html')}")
+
+
+def check_out(out: Path, file: str | None) -> None:
+    """Raises UserError if `out` is a folder, or the file that is read."""
+    if os.path.isdir(out):
+        raise UserError(f"out={out} is a folder: name a file in it")
+    if file and os.path.exists(out) and os.path.samefile(out, os.path.expanduser(file)):
+        raise UserError(f"out={out} is the file that is read: choose another name")
+
+
+def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int | None) -> None:
+    """Writes the results into a file with a progress bar, and prints its path."""
+    from imdbattn.data.table_writer import write_table
+    from imdbattn.runs.signals import exiting_on_signals
+
+    with exiting_on_signals(), tqdm(total=total, unit=" texts", delay=1, disable=None) as bar:
+
+        def counted() -> Iterator[dict[str, list[Any]]]:
+            for columns in chunks:
+                yield columns
+                bar.update(len(columns["row"]))
+
+        write_table(out.expanduser(), counted())
+    print(f"predictions: {out}")
 
 
 def print_lines(results: Iterator[Any], total: int | None) -> None:
@@ -48,7 +83,9 @@ def print_lines(results: Iterator[Any], total: int | None) -> None:
 
 def main() -> None:
     text = take_argument("text")
-    command("predict", "run", "file", "data.glove.path", "data.cache_dir")(lambda cfg: predict(cfg, text))()
+    command("predict", "run", "file", "column", "out", "data.glove.path", "data.cache_dir")(
+        lambda cfg: predict(cfg, text)
+    )()
 
 
 if __name__ == "__main__":

@@ -126,13 +126,16 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
 
 
 def read_curves(metrics_csv: Path) -> dict[str, tuple[list[int], list[float]]]:
-    """metrics.csv as name -> (epochs counted from 1, values); Lightning leaves most cells of a line empty."""
+    """metrics.csv as name -> (epochs counted from 1, values); Lightning leaves most cells of a line empty.
+
+    A last line without its end, of a run that is writing it, is omitted.
+    """
     curves: dict[str, tuple[list[int], list[float]]] = {}
-    with metrics_csv.open(newline="") as file:
-        for line in csv.DictReader(file):
-            for name, value in line.items():
-                if value and name not in ("epoch", "step") and line.get("epoch"):
-                    epochs, values = curves.setdefault(name, ([], []))
-                    epochs.append(int(float(line["epoch"])) + 1)
-                    values.append(float(value))
+    complete, newline, _ = metrics_csv.read_text().rpartition("\n")
+    for line in csv.DictReader(io.StringIO(complete + newline)):
+        for name, value in line.items():
+            if value and name not in ("epoch", "step") and line.get("epoch"):
+                epochs, values = curves.setdefault(name, ([], []))
+                epochs.append(int(float(line["epoch"])) + 1)
+                values.append(float(value))
     return curves

@@ -33,8 +33,10 @@ COMMANDS = {
     "evaluate": schema.Evaluate,
     "predict": schema.Predict,
     "picture": schema.Picture,
+    "export": schema.Export,
     "compare": schema.Compare,
     "dashboard": schema.Dashboard,
+    "search": schema.Search,
 }
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")

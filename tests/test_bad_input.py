@@ -80,9 +80,9 @@ def lines(*rows: object) -> str:
     return "".join(json.dumps(row) + "\n" for row in [*({"text": t, "label": n} for t, n in ROWS), *rows])
 
 
-def parquet() -> bytes:
+def parquet(texts=TEXTS) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(pa.table({"text": TEXTS, "label": LABELS}), buffer)
+    pq.write_table(pa.table({"text": texts, "label": LABELS}), buffer)
     return buffer.getvalue()
 
 
@@ -570,7 +570,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     },
     "vectors that have no effect": (
         typed("data.glove.source=wheel"),
-        r"data\.glove\.source=wheel has no effect: leave",
+        r"data\.glove\.source=wheel has no effect: set",
     ),
     "no such width": (typed("data.glove.path=null", "data.glove.dim=9"), r"data\.glove\.dim=9: choose one of 50, 100"),
     "another width": (
@@ -730,7 +730,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
     "a path that has no effect": (
         pairs(PAIRS, "data.source=packaged"),
-        r"so data\.source=packaged has no effect: leave",
+        r"so data\.source=packaged has no effect: set",
     ),
     "a hub that has no effect": (
         typed("data=translation", "data.hub=a/b", "data.source=path"),
@@ -739,6 +739,44 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     "a path that is missing": (typed("data=translation", "data.source=path"), r"data\.source=path needs data\.path"),
     "a path and a dataset": (pairs(PAIRS, "data.hub=a/b"), "are both given: set one to null"),
     "a hub without a name": (typed("data=translation", "data.source=hub"), r"data\.source=hub needs data\.hub=<owner"),
+}
+
+
+def table(content: str | bytes, *more: str, name: str = "r.csv") -> Arguments:
+    """A table to be labelled, and an earlier table of results, o.csv."""
+
+    def make(place: Place) -> list[str]:
+        place.write("o.csv", "row,label\n")
+        return ["run=.", f"file={place.write(name, content)}", *more]
+
+    return make
+
+
+TABLES: dict[str, tuple[Arguments, str]] = {
+    "a column that is not there": (table(csv_text(head="review,label")), "has no column 'text'; it has review, label"),
+    "another column that is not there": (table(csv_text(), "column=re"), "has no column 're'; it has text, label: set"),
+    "a column without a table": (
+        table("fine", "column=text", name="r.txt"),
+        "column=text is for tables, such as file=",
+    ),
+    "a column of a text": (typed("run=.", "text=a", "column=b"), r"column=b is for a table: add file=reviews\.csv"),
+    "an empty table": (table(""), r"file=.*r\.csv has no rows: it should hold reviews"),
+    "a table without rows": (table("text,label\n"), r"r\.csv has no rows: it should hold reviews"),
+    "three values in two columns": (table("text,label\na,b,c\n"), "line 2: Expected 2 columns, got 3.*row per review"),
+    "a quote that stays open": (table('text\n"a\n'), r"r\.csv cannot be read .*, quoted if"),
+    "a table that is not UTF-8": (table(b"text\ncaf\xe9\n"), r"r\.csv is not UTF-8 at byte 8, line 2: save it as"),
+    "a table with a null byte": (table(b"text\na\0\n"), r"r\.csv has a null byte at byte 6, line 2: save it as"),
+    "a list for a text": (table(lines({"text": [1, 2]}), name="r.jsonl"), "a value is a list.*with text or numbers"),
+    "a row without a text": (table(lines({"label": "a"}), name="r.jsonl"), f"row 40 {COUNTED} has no 'text': fill it"),
+    "half a Parquet file": (table(parquet()[:500], name="r.parquet"), r"r\.parquet cannot be read .*: download or"),
+    "a column of lists": (
+        table(parquet([[1.0, 2.0]] * len(TEXTS)), name="r.parquet"),
+        r"r\.parquet cannot be read \(Unsupported cast from list.*with text or numbers in these columns",
+    ),
+    "a table for its own results": (table(csv_text(), "out=r.csv"), r"out=r\.csv is the file that is read: choose"),
+    "results of another kind": (table(csv_text(), "out=o.xls"), r"out=o\.xls must be a file that ends in \.csv, \.tsv"),
+    "results and a page": (table(csv_text(), "out=o.csv", "explain=true"), "give out= or explain=true, not both"),
+    "results for no run": (table(csv_text(), "out=o.csv"), r"run=\. is not a finished run"),
 }
 
 OTHERS: dict[str, tuple[str, Arguments, str]] = {
@@ -939,6 +977,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
 CASES = {f"train: {name}": ("train", *case) for name, case in TRAIN.items()}
 CASES |= {f"seq2seq: {name}": ("train", *case) for name, case in SEQ2SEQ.items()}
 CASES |= {f"{case[0]}: {name}": case for name, case in OTHERS.items()}
+CASES |= {f"predict: {name}": ("predict", *case) for name, case in TABLES.items()}
 APART = (  # in processes of their own as well
     "train: misspelt key",
     "train: unknown rung",

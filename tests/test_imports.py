@@ -10,12 +10,13 @@ import pytest
 from .processes import ROOT
 
 PACKAGE = ROOT / "imdbattn"
-BASE = {"settings", "run_folder", "files", "network", "pages", "errors"}
+BASE = {"settings", "run_folder", "files", "network", "pages", "per_class", "errors"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
     "network": {"errors"},
     "pages": {"settings"},
+    "per_class": set(),
     "run_folder": {"errors", "files", "settings"},
     "settings": {"errors", "files"},
     "nn": set(),
@@ -24,11 +25,13 @@ MAY_IMPORT = {
     "tasks": {"nn", "data", "explain", *BASE},
     "tracking": BASE,
     "comparison": BASE,
-    "runs": {"tasks", "tracking", "explain", *BASE},
-    "api": {"runs", "comparison", "tasks", "explain", "data", *BASE},
+    "export": {"tasks", "nn", "data", *BASE},
+    "runs": {"tasks", "tracking", "explain", "export", *BASE},
+    "api": {"runs", "export", "comparison", "tasks", "explain", "data", *BASE},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
+    "search": {"sweep", "comparison", "data", *BASE},
 }
-COMMANDS = {"train", "evaluate", "predict", "compare", "picture", "dashboard"}  # may import anything
+COMMANDS = {"train", "evaluate", "predict", "compare", "picture", "dashboard", "__main__"}  # may import anything
 PATH = ("train", "runs.fit", "tasks.reviews", "tasks.learner", "data.corpus", "data.ragged", "data.sampling")
 PATH += ("nn.ladder", "nn.scores")
 
@@ -59,7 +62,9 @@ GRAPH = {module: {name for name in imports_of(module) if name in FILES} - {modul
 
 
 def part_of(module: str) -> str:
-    """The package or module directly below imdbattn."""
+    """The package or module directly below imdbattn, or `__main__`: the command of a package."""
+    if module.endswith(".__main__"):
+        return "__main__"
     return module.split(".")[1] if "." in module else ""
 
 

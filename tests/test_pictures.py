@@ -301,7 +301,11 @@ def test_row_names_a_review_of_the_runs_test_set(trained, composed, tmp_path):
         ("base", {}, r"needs either text=\.\.\. or row="),
         ("base", {"text": "a", "row": 1}, "either text="),
         ("base", {"row": 99999}, r"row=99999 is not among the \d+ rows of .*reviews\.parquet"),
-        ("base", {"picture": "positions"}, "model=base has no positions; residual_pe, residual_learned and tuned have"),
+        (
+            "base",
+            {"picture": "positions"},
+            "model=base has no positions to draw; residual_pe, residual_learned",
+        ),
         ("base", {"run": None, "text": "a"}, "run=<run folder> is needed"),
         ("base", {"run": "nowhere", "row": 1}, "run=nowhere is not a folder"),
         ("base", {"text": "a", "out": "/dev/null/x"}, "choose another folder"),

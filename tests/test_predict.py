@@ -89,9 +89,9 @@ def test_of_a_stream_few_texts_are_read_ahead(trained, settings):
             read += 1
             yield f"film {read}"
 
-    for number, found in enumerate(islice(predict(load_predictor(cfg)[0], stream(), cfg), 10_000), 1):
+    for number, found in enumerate(islice(predict(load_predictor(cfg)[0], stream(), cfg), 40_000), 1):
         assert found.text == f"film {number}"
-        assert read <= min(2 * number - 1, number + 4095)
+        assert read <= min(2 * number - 1, number + 16383)
 
 
 def test_learned_query_looks_at_the_words_that_decide(trained, settings):

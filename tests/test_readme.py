@@ -43,7 +43,9 @@ def test_each_command_is_in_the_documents():
         "predict",
         "compare",
         "picture",
+        "export",
         "dashboard",
+        "search",
     }
 
 
@@ -53,9 +55,12 @@ def test_each_command_is_in_the_documents():
 def test_commands_run_on_a_small_world(command, shell, small, world, trained, tmp_path):
     """Each command as the documents have it, with the small world's data in place of IMDB and GloVe."""
     name, *arguments = words_of(command)
+    if name == "search" and not any(a.startswith("resume=") for a in arguments):  # tests/test_search.py runs one
+        assert shell(name, *arguments, "n_trials=0", cwd=tmp_path).stderr.startswith("error: n_trials=0 must be")
+        return
     folder, _ = trained("residual_pe_cls")
     arguments = [f"run={folder}" if argument.startswith("run=") else argument for argument in arguments]
-    arguments = [a.replace("my_reviews.csv", f"{world}/reviews.csv") for a in arguments]
+    arguments = [re.sub(r"(my_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments]
     (tmp_path / "reviews.txt").write_text("a good film\n")
     if name == "compare":  # there is one run here, and it belongs to other tests, too
         shutil.copytree(folder, tmp_path / "runs" / "one")

@@ -74,6 +74,7 @@ def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", 
                     {"confidence": c, "accuracy": c - 0.03 * (c - 1 / len(labels)), "count": 100.5 * (k + 1)}
                     for k, c in enumerate((0.52, 0.57, 0.63, 0.7, 0.77, 0.83, 0.9, 0.97))
                 ],
+                "macro_f1": mean_of(center - 0.01, 0.002),
                 "confusion": [[2000.3 if a == b else 300.7 for b in labels] for a in labels],
                 "slices": {
                     "length": sliced(lengths, center),
@@ -312,7 +313,9 @@ def test_what_was_not_measured_is_left_out():
     for rung in comparison["rungs"]:
         rung.update(curves={}, parameters=None, tokens_per_s=None, train_seconds=None, epochs=None)
     assert set(figures.figures(comparison)) == {"accuracies", "differences", "reliability"}
-    assert report.rung_table(comparison)[0] == ["rung", "seeds", "validation %", "95% interval"]
+    assert report.rung_table(comparison)[0] == [
+        *("rung", "seeds", "validation %", "95% interval", "validation macro F1 %")
+    ]
     text = words(drawn_page(comparison))
     assert "Learning curves" not in text
     assert "on the validation set" in text

@@ -495,6 +495,16 @@ def test_predict_writes_a_line_for_each_source(ran, said, printed, tmp_path):
         ]
 
 
+def test_predict_writes_a_table_of_outputs(ran, said, printed, tmp_path):
+    folder, _ = ran("reverse")
+    (tmp_path / "in.tsv").write_text("number\tsource\n1\tab\n2\tF\n")
+    printed(folder, f"file={tmp_path}/in.tsv", "column=source", f"out={tmp_path}/out.parquet")
+    expected = [
+        {"output": one.output, "probability": pytest.approx(one.probability)} for one in said(folder, ["ab", "F"])
+    ]
+    assert rows_of(tmp_path / "out.parquet") == [{"row": row} | one for row, one in enumerate(expected)]
+
+
 def test_predict_shows_where_the_model_looked(ran, printed):
     folder, _ = ran("reverse")
     assert "source: ABF" in printed(folder, "explain=true", text="ab f")

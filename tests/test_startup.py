@@ -9,7 +9,7 @@ import pytest
 
 from imdbattn.settings.cli import without_gc
 
-HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "scipy", "statsmodels"}
+HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "scipy", "statsmodels", "optuna"}
 TIMED = {"PYTHONPROFILEIMPORTTIME": "1"}
 
 
@@ -25,7 +25,9 @@ def lightning() -> set[str]:
     return set(loaded(subprocess.run(words, capture_output=True, text=True, env=os.environ | TIMED).stderr))
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "compare", "picture", "dashboard"])
+@pytest.mark.parametrize(
+    "command", ["train", "evaluate", "predict", "compare", "picture", "export", "dashboard", "search"]
+)
 def test_help_loads_nothing_slow(shell, command):
     done = shell(command, "--help", env=TIMED)
     assert done.returncode == 0

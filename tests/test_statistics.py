@@ -11,6 +11,7 @@ from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmode
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from imdbattn.comparison import statistics
+from imdbattn.per_class import confusion
 
 
 def right_answers(rng, reviews, seeds, sd_seed, shift=0.0, sd_review=1.5, count=2):
@@ -170,7 +171,7 @@ def test_reliability_by_hand():
 
 
 def test_confusion_has_true_classes_in_lines():
-    found = statistics.confusion(np.array([0, 0, 1, 2]), np.array([1, 1, 1, 0]), 3)
+    found = confusion(np.array([0, 0, 1, 2]), np.array([1, 1, 1, 0]), 3)
     assert found.tolist() == [[0, 2, 0], [0, 1, 0], [1, 0, 0]]
 
 

@@ -126,6 +126,13 @@ def test_a_sweeper_that_launches_jobs_one_by_one_gets_their_accuracies(jobs, she
     assert ": optim.lr=0.1\n" in done.stdout, "a job's line has the overrides that differ"
 
 
+@pytest.mark.skipif(has_plugin("hydra_optuna_sweeper"), reason="it is installed")
+def test_a_missing_sweeper_is_named_in_one_line(shell, tmp_path):
+    done = shell("train", "-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "seed=1", cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "pip install --no-deps hydra-optuna-sweeper==1.3.0" in done.stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, shell, tmp_path):
     """With the joblib launcher: a job that is wrong, one that is killed, and two that are right, on two GPUs."""

@@ -17,7 +17,7 @@ import threading
 import traceback
 from pathlib import Path
 
-COMMANDS = ("train", "evaluate", "predict", "compare", "picture", "dashboard")
+COMMANDS = ("train", "evaluate", "predict", "compare", "picture", "dashboard", "export.__main__", "search.__main__")
 # What the package imports inside functions.
 LAZY = (
     "datasets",

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import ModelHubMixin, snapshot_download
+
 from imdbattn.api.display import Metrics
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.data.sources import fingerprint
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
+from imdbattn.export.folder import FILES, write_export
 from imdbattn.files import cache_root
 from imdbattn.run_folder import write_table
 from imdbattn.runs import score
@@ -46,7 +49,7 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -
     return Model(*score.load_predictor(options), options)
 
 
-class Model:
+class Model(ModelHubMixin, library_name="imdbattn"):
     """A trained model; `load` makes it.
 
     >>> model = imdbattn.load("runs/latest")
@@ -161,6 +164,66 @@ class Model:
         module = copy.deepcopy(module, {id(buffer): buffer for buffer in module.buffers()})
         changed = score.with_changes(self.predictor.cfg, cfg.data.model_dump())
         return Metrics(score.evaluate(cfg, changed, module, self.folder).metrics)
+
+    def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
+        """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns facts about it.
+
+        Args:
+            out: a new folder, or an exported model, which is replaced.
+            vectors: "training" keeps the words of the training reviews, and reads others as unknown; "all" keeps all.
+            options: precision="float32", graph=True, onnx=True, as the settings of imdbattn.export.
+
+        Raises UserError for a folder that holds anything else.
+
+        >>> imdbattn.load("runs/latest").export("my_model")["changed_labels"]
+        0
+        >>> imdbattn.load("my_model").predict("A great and lovely film.")[0].label
+        'pos'
+        """
+        return write_export(self.predictor, Path(out), self.folder, vectors, **options)
+
+    def save_pretrained(
+        self,
+        save_directory: StrPath,
+        *,
+        vectors: str = "training",
+        repo_id: str | None = None,
+        push_to_hub: bool = False,
+        config: Any = None,
+        model_card_kwargs: Any = None,
+        **push_to_hub_kwargs: Any,
+    ) -> str | None:
+        """The same by the name that Hugging Face's libraries use. config, model_card_kwargs: have no effect.
+
+        The other arguments are those of huggingface_hub.ModelHubMixin.save_pretrained.
+        """
+        self.export(save_directory, vectors)
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(repo_id or Path(save_directory).name, **push_to_hub_kwargs)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: StrPath, **options: Any) -> "Model":
+        """An exported folder, or owner/name of one at the hub, as `load` opens it. options: trust, and the hub's.
+
+        The hub's are revision, token, cache_dir, force_download and local_files_only. Raises UserError.
+        """
+        try:
+            return super().from_pretrained(os.fspath(pretrained_model_name_or_path), **options)
+        except UserError:
+            raise
+        except Exception as error:  # the hub's client raises a dozen kinds
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"{pretrained_model_name_or_path} cannot be loaded ({reason}): give a folder that export wrote, or "
+                "owner/name of one at the hub"
+            ) from error
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, trust: Any = None, **hub: Any) -> "Model":
+        if not os.path.isdir(model_id):
+            model_id = snapshot_download(model_id, allow_patterns=list(FILES), **hub)
+        return load(model_id, trust)
 
     def _written(self, data: Any, labels: Iterable[Any]) -> tuple[Path, int]:
         """A file of texts and labels in the cache, and their number."""

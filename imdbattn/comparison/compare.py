@@ -29,6 +29,7 @@ from imdbattn.comparison.runs import (
     variants,
 )
 from imdbattn.errors import UserError
+from imdbattn.per_class import confusion, macro_f1
 from imdbattn.run_folder import FINGERPRINT
 
 LEVEL = 0.95  # of the intervals
@@ -190,13 +191,13 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
     rights = [seed.right_N for seed in seeds]
     bins = statistics.reliability(np.concatenate(confidences), np.concatenate(rights))
     trained_on = one.shared.get(RANGE)
+    classes = len(one.runs[0].labels)
+    confusions = [confusion(s.labels_N, s.predicted_N, classes) for s in seeds if s.predicted_N is not None]
 
     def over_seeds(key: str) -> dict[str, Any] | None:
         """Mean and standard deviation over seeds; None where a seed has no value."""
         values = [run[key] for run in metrics if run.get(key) is not None]
-        if len(values) < len(metrics):
-            return None
-        return {"mean": mean(values), "sd": stdev(values) if len(values) > 1 else None, "values": values}
+        return spread(values) if len(values) == len(metrics) else None
 
     return {
         "label": one.label,
@@ -217,7 +218,8 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         },
         "ece": mean(map(statistics.calibration_error, confidences, rights)),
         "reliability": [one | {"count": one["count"] / len(seeds)} for one in bins],
-        "confusion": confusion(seeds, len(one.runs[0].labels)),
+        "confusion": np.mean(confusions, axis=0).tolist() if confusions else [],
+        "macro_f1": spread([macro_f1(counts_CC) for counts_CC in confusions]) if confusions else None,
         "slices": {
             way: [
                 {"name": name, "reviews": int(mask.sum()), "accuracy": float(np.mean([r[mask].mean() for r in rights]))}
@@ -237,13 +239,12 @@ def folders_of(runs: Sequence[Run]) -> list[str]:
 def over_folds(runs: Sequence[Run]) -> dict[str, Any] | None:
     """Mean and standard deviation over folds of the test accuracy, a mean over seeds; None without folds."""
     values = [mean(seeds) for seeds in zip(*(run.fold_accuracies for run in runs), strict=False)]
-    return {"mean": mean(values), "sd": stdev(values), "values": values} if values else None
+    return spread(values) if values else None
 
 
-def confusion(seeds: Sequence[Predictions], classes: int) -> list[list[float]]:
-    """(C, C): mean number of items over seeds, by true class (row) and predicted class; [] without classes."""
-    counts = [statistics.confusion(s.labels_N, s.predicted_N, classes) for s in seeds if s.predicted_N is not None]
-    return np.mean(counts, axis=0).tolist() if counts else []
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and standard deviation of values; the latter is None for a single one."""
+    return {"mean": mean(values), "sd": stdev(values) if len(values) > 1 else None, "values": values}
 
 
 def curves(runs: Sequence[Run]) -> dict[str, Any]:

@@ -244,6 +244,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
                 folds: mean_and_sd(rung["folds"]),
                 interval: "–".join(map(percent, rung["interval"])),
                 f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
+                f"{comparison['split']} macro F1 %": mean_and_sd(rung["macro_f1"]) if uneven(comparison) else "",
                 "parameters": count(rung["parameters"]),
                 "tokens/s": count(rung["tokens_per_s"]),
                 "training": duration(rung["train_seconds"]),
@@ -251,6 +252,12 @@ def rung_table(comparison: dict[str, Any]) -> Table:
             for rung in rungs
         ]
     )
+
+
+def uneven(comparison: Mapping[str, Any]) -> bool:
+    """Whether accuracy may hide a class: more than two, or two of which one has 1.5 times the items of the other."""
+    sizes = [sum(row) for row in comparison["rungs"][0]["confusion"]]
+    return len(sizes) > 2 or (len(sizes) == 2 and max(sizes) > 1.5 * min(sizes))
 
 
 def pair_table(comparison: dict[str, Any]) -> Table:

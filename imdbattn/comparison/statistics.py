@@ -119,11 +119,6 @@ def calibration_error(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
     return sum(gaps) / len(confidence_N)
 
 
-def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
-    """(C, C): number of reviews by true class (row) and predicted class (column)."""
-    return np.bincount(labels_N * classes + predicted_N, minlength=classes**2).reshape(classes, classes)
-
-
 def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
     """Name -> mask of reviews: five slices of similar size by length, or fewer if lengths repeat."""
     bounds = np.unique(np.quantile(lengths_N, (0.2, 0.4, 0.6, 0.8, 1), method="lower").astype(int))

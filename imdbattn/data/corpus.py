@@ -51,18 +51,19 @@ class ReviewCorpus(Corpus):
         return self.folder / texts_file(split)
 
 
-def prepare(cfg: Any, uncut: bool = False) -> ReviewCorpus:
-    """The corpus that the `data` settings describe.
+def prepare(cfg: Any, uncut: bool = False, glove: Glove | None = None) -> ReviewCorpus:
+    """The corpus that the `data` settings describe. glove: instead of the vectors that they name.
 
     uncut: for scoring; takes the splits as they are, a single file as a test set.
     Raises UserError for anything that cannot be read.
     """
-    glove = load_vectors(cfg)
+    glove = glove or load_vectors(cfg)
     source = find_source(cfg)
     shares = None if uncut else {name: getattr(cfg, f"{name}_share") for name in ("validation", "test")}
     fold = (cfg.fold, cfg.folds) if cfg.folds and not uncut else None
     share_list = None if shares is None else [*shares.values(), *(fold or ())]
     identity = [FORMAT, source.name, source.key, share_list, signature(cfg.tokenizer), glove.fingerprint]
+    identity += [cfg.limit] if cfg.limit else []
 
     def build(folder: Path) -> None:
         import pyarrow as pa
@@ -70,7 +71,7 @@ def prepare(cfg: Any, uncut: bool = False) -> ReviewCorpus:
         log.info("Reading and tokenizing: %s", source.name)
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
-        cut = cut_reviews(reviews, source.name, shares, fold)
+        cut = cut_reviews(reviews, source.name, shares, fold, cfg.limit)
         write(folder, cut, source, Tokenizer(cfg.tokenizer, glove.words))
 
     folder, meta = cached(cfg, identity, build)

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,17 +283,53 @@ def number_labels(labels: list[str], names: list[str], file: Path) -> np.ndarray
 
 
 def cut_reviews(
-    reviews: Texts, name: str, shares: Mapping[str, float] | None, fold: tuple[int, int] | None = None
+    reviews: Texts,
+    name: str,
+    shares: Mapping[str, float] | None,
+    fold: tuple[int, int] | None = None,
+    limit: int | None = None,
 ) -> Texts:
     """Train, validation and test by `block_cut`, or, for a fold of so many, by `fold_cut`; see `cut`.
 
+    limit: number of reviews to keep, see `limited`.
     Raises UserError if training has a single class, and as `fold_rule` does.
     """
     reviews, rule = fold_rule(reviews, name, *fold) if fold else (reviews, BLOCKS)
     reviews = cut(reviews, name, shares, rule)
     if shares is not None and len(np.unique(reviews.splits["train"].labels)) < 2:
         raise UserError(f"{name}: training has only one class; give reviews of at least two")
-    return reviews
+    return limited(reviews, name, limit) if limit else reviews
+
+
+def limited(reviews: Texts, name: str, limit: int) -> Texts:
+    """The first `limit` reviews of an order in which every class of every split is spread evenly, at random within it.
+
+    Each review stays in its split, and a smaller limit takes a part of the reviews of a larger one.
+    Raises UserError if there are fewer reviews, or if a class of a split is left without one.
+    """
+    cells = []  # split, label and, in random order, the reviews of each
+    for split, part in reviews.splits.items():
+        for label in np.unique(part.labels):
+            order = np.random.default_rng((SPLITS.index(split), label)).permutation(
+                np.flatnonzero(part.labels == label)
+            )
+            cells.append((split, label, order))
+    sizes = [len(order) for *_, order in cells]
+    if limit > sum(sizes):
+        raise UserError(f"data.limit={limit} is more than the {sum(sizes)} reviews of {name}: set it lower, or omit it")
+    places = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
+    chosen = np.argsort(places, kind="stable")[:limit]
+    counts = np.bincount(np.repeat(np.arange(len(cells)), sizes)[chosen], minlength=len(cells))
+    if not counts.all():
+        split, label, _ = cells[counts.argmin()]
+        raise UserError(
+            f"data.limit={limit} leaves no review of {reviews.label_names[label]} in {split}: set it higher"
+        )
+    kept: dict[str, list[np.ndarray]] = {}
+    for (split, _, order), count in zip(cells, counts, strict=True):
+        kept.setdefault(split, []).append(order[:count])
+    splits = {split: reviews.splits[split].take(np.sort(np.concatenate(parts))) for split, parts in kept.items()}
+    return replace(reviews, splits=splits, test_set=f"{reviews.test_set}, data.limit={limit}")
 
 
 def block_cut(rest: Split, shares: Mapping[str, float], given: object = None) -> dict[str, np.ndarray]:

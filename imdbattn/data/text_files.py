@@ -3,14 +3,16 @@
 Anything wrong with a file raises a UserError of one line that names the file, the position and a remedy.
 """
 
+import csv
 import importlib.util
 import json
 import os
 import re
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,25 +143,31 @@ def check_start(content: bytes, name: object) -> None:
 
 
 class Lines(NamedTuple):
-    """total: their number. blank: number of the first blank line, from 1. Both are None for a stream."""
+    """Texts. total: their number. blank: number of the first blank one, from 1. Both are None for a stream."""
 
     lines: Iterator[str]
     total: int | None = None
     blank: int | None = None
 
 
-def open_lines(file: str | None) -> Lines:
-    """The lines of a file, or of standard input if None. A regular file is first read to its end, to check all of it.
+def open_lines(file: str | None, column: str | None = None) -> Lines:
+    """The lines of a file, or of standard input if None; of a table, with one of SUFFIXES, the values of `column`.
 
+    A regular file is first read to its end, to check all of it. column: None is "text"; must be None for other files.
     Raises UserError if there are no lines or they cannot be read.
     """
     total = blank = None
+    read: Callable[[], Iterator[str]] = partial(read_lines, file)
+    if file is not None and suffix_of(Path(file)) in SUFFIXES:
+        read = partial(stream_column, file, "text" if column is None else column)
+    elif column is not None:
+        raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
     if file is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
     if file is not None and os.path.isfile(os.path.expanduser(file)):
-        for total, line in enumerate(read_lines(file), 1):
+        for total, line in enumerate(read(), 1):
             blank = blank or (None if line.strip() else total)
-    lines = read_lines(file)
+    lines = read()
     first = next(lines, None)
     if first is None:
         raise UserError("no review was given: use text=..., file=... or standard input, one review per line")
@@ -214,15 +222,20 @@ def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = 
     if not table.num_rows:
         raise UserError(f"{file} has a header but no rows: it should contain reviews and their labels")
     for setting, column in columns.items():
-        if (count := names.count(column)) != 1:
-            has = f"{count} columns" if count else "no column"
-            raise UserError(f"{file} has {has} '{column}'; it has {in_line(', '.join(names))}: set {setting}")
+        check_column(column, names, file, setting)
     if encoding_errors == "replace":
         return [[value and value.replace("\0", "\ufffd") for value in values] for values in found]
     for column, values in zip(columns.values(), found, strict=True):
         if row := next((row for row, value in enumerate(values, 1) if value and "\0" in value), 0):
             raise UserError(f"{file}: {counted(row - 1)} has a null byte in '{column}': {ENCODING}")
     return found
+
+
+def check_column(column: str, names: list[str], file: object, setting: str) -> None:
+    """Raises UserError unless a table has one column of that name."""
+    if (count := names.count(column)) != 1:
+        has = f"{count} columns" if count else "no column"
+        raise UserError(f"{file} has {has} '{column}'; it has {in_line(', '.join(names))}: set {setting}")
 
 
 def read_table(file: Path, text_columns: set[str], encoding_errors: str) -> Any:
@@ -237,7 +250,7 @@ def read_table(file: Path, text_columns: set[str], encoding_errors: str) -> Any:
     if (suffix := suffix_of(file)) == ".parquet":
         return pa.parquet.read_table(file)
     if suffix in (".jsonl", ".json"):
-        rows = read_json_lines(read_text(file, encoding_errors))
+        rows = list(read_json_lines(read_text(file, encoding_errors).split("\n")))
         names = dict.fromkeys(name for row in rows for name in row)
         return pa.table({n: [as_text(row.get(n)) if n in text_columns else None for row in rows] for n in names})
     source: Any = file
@@ -251,13 +264,12 @@ def read_table(file: Path, text_columns: set[str], encoding_errors: str) -> Any:
     )
 
 
-def read_json_lines(text: str) -> list[dict[str, Any]]:
+def read_json_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The objects of a JSON Lines file. Raises ValueError with the line that is not an object.
 
     pyarrow's reader is not used: some invalid lines, such as `null[`, crash the process.
     """
-    rows = []
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -266,8 +278,7 @@ def read_json_lines(text: str) -> list[dict[str, Any]]:
             raise ValueError(f"line {number}: {error}") from error
         if not isinstance(row, dict):
             raise ValueError(f"line {number} is a {type(row).__name__}")
-        rows.append(row)
-    return rows
+        yield row
 
 
 def as_text(value: Any) -> str | None:
@@ -277,3 +288,53 @@ def as_text(value: Any) -> str | None:
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     return None if value is None else str(value).lower()
+
+
+# --- a column as a stream --------------------------------------------------------------------------------------------
+
+
+def stream_column(file: str, column: str) -> Iterator[str]:
+    """The values of a column of a file with one of SUFFIXES, as text; few rows are in memory at a time.
+
+    Raises UserError for what `read_columns` refuses, and for a row without a value.
+    """
+    name, row = f"file={file}", -1
+    try:
+        for row, value in enumerate(column_values(file, column, name)):
+            if value is None:
+                raise UserError(f"{name}: {counted(row)} has no '{column}': fill it, or remove the row")
+            if "\0" in value:
+                raise UserError(f"{name}: {counted(row)} has a null byte in '{column}': remove it")
+            yield value
+    except (csv.Error, OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's are among them
+        raise UserError(f"{name} cannot be read ({in_line(error)}): {EXPECTED[suffix_of(Path(file))]}") from error
+    if row < 0:
+        raise UserError(f"{name} has no rows: it should hold reviews")
+
+
+def column_values(file: str, column: str, name: str) -> Iterator[str | None]:
+    """The same with None where there is no value. Raises errors of the readers. name: of the file, for messages."""
+    if (suffix := suffix_of(Path(file))) == ".parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(Path(file).expanduser(), buffer_size=1 << 20, pre_buffer=False) as table:
+            check_column(column, table.schema_arrow.names, name, "column")
+            for batch in table.iter_batches(4096, columns=[column]):
+                yield from batch.column(0).cast("string").to_pylist()
+    elif suffix in (".jsonl", ".json"):
+        for number, row in enumerate(read_json_lines(read_lines(file))):
+            if not number:
+                check_column(column, list(row), name, "column")
+            yield as_text(row.get(column))
+    else:
+        csv.field_size_limit(sys.maxsize)
+        lines = (f"{line}\n" for line in read_lines(file))
+        rows = csv.reader(lines, delimiter="," if suffix == ".csv" else "\t", strict=True)
+        names: list[str] = []
+        for fields in filter(None, rows):
+            if not names:
+                check_column(column, names := fields, name, "column")
+            elif len(fields) == len(names):
+                yield fields[names.index(column)]
+            else:
+                raise ValueError(f"line {rows.line_num}: Expected {len(names)} columns, got {len(fields)}")

@@ -59,7 +59,7 @@ class Tokenizer:
     def __init__(self, name: str, words: Sequence[str]) -> None:
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
         self._across = [(re.compile(pattern), new) for pattern, new in RULES[name]().across]
-        self._pipeline = _pipeline(name)
+        self._pipeline = pipeline_of(name)
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
@@ -108,11 +108,11 @@ class Tokenizer:
 
 def signature(name: str) -> str:
     """A string that changes whenever the tokens of `name` may change. Raises UserError as Tokenizer does."""
-    version = f"torchtext {_torchtext()[0]}" if name == "torchtext" else _pipeline(name).to_str()
+    version = f"torchtext {_torchtext()[0]}" if name == "torchtext" else pipeline_of(name).to_str()
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
 
-def _pipeline(name: str) -> tokenizers.Tokenizer:
+def pipeline_of(name: str) -> tokenizers.Tokenizer:
     """The rules of `name` as a pipeline of the library; its model is unused, so it has no words."""
     across, within, word = RULES[name]()
     pipeline = tokenizers.Tokenizer(WordLevel())

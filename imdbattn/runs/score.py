@@ -5,22 +5,25 @@ import json
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
+from imdbattn.export.folder import is_export, read_export
 from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Evaluate, Picture, Predict, Settings, validate
+from imdbattn.settings.schema import Evaluate, Export, Picture, Predict, Settings, validate
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor, task_of
 from imdbattn.tasks.trial import try_forward
 
 log = logging.getLogger(__name__)
+
+CHUNK = 16384  # texts that are labelled together, where those of similar length share a batch
+CHARACTERS = 1 << 25  # of them, after which a chunk ends: memory is bounded
 
 
 def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
@@ -36,13 +39,14 @@ def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
 
 
 def score_facts(name: str, scores: Any) -> dict[str, Any]:
-    """The scores of a split by their names in metrics.json."""
+    """The scores of a split by their names in metrics.json; of a classifier with those of each class."""
     prefix = f"{name}_" if name else ""
     count = getattr(scores, "answers", len(scores.rows_N))
-    return {prefix + key: value for key, value in {**scores.values(), "reviews": count}.items()}
+    details = scores.details() if hasattr(scores, "details") else {}
+    return {prefix + key: value for key, value in {**scores.values(), "reviews": count, **details}.items()}
 
 
-def open_settings(cfg: Evaluate | Predict | Picture) -> tuple[Settings, Path]:
+def open_settings(cfg: Evaluate | Predict | Picture | Export) -> tuple[Settings, Path]:
     """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best checkpoint.
 
     Raises UserError for wrong input.
@@ -119,14 +123,18 @@ def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path) -
 
 
 def score_run(cfg: Evaluate) -> dict[str, Any]:
-    """Scores a finished run's best checkpoint as `evaluate` does.
+    """Scores a finished run's best checkpoint, or an exported model, as `evaluate` does.
 
     Writes the result into evaluations/ of the run folder, and returns it. Raises UserError.
     """
     quiet()
-    settings, checkpoint = open_settings(cfg)
-    folder = checkpoint.parents[1]
-    result = evaluate(cfg, settings, task_of(settings).load(settings, checkpoint), folder)
+    if cfg.run and is_export(cfg.run):
+        predictor, folder = read_export(cfg.run, cfg.trust), Path(cfg.run).expanduser()
+        settings, module = with_changes(predictor.cfg, cfg.data.model_dump()), predictor.module
+    else:
+        settings, checkpoint = open_settings(cfg)
+        folder, module = checkpoint.parents[1], task_of(settings).load(settings, checkpoint)
+    result = evaluate(cfg, settings, module, folder)
     if result.writes:
         write_json(folder / "evaluations" / f"{result.name}.json", result.metrics)
         write_predictions(folder / "evaluations" / f"{result.name}.parquet", result.scores, result.rows)
@@ -145,11 +153,13 @@ def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
         )
 
 
-def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
-    """The best model of the run that `cfg` names, for new texts, and its folder. Raises UserError."""
+def load_predictor(cfg: Predict | Picture | Export) -> tuple[Any, Path]:
+    """The best model of the run or of the export that `cfg` names, for new texts, and its folder. Raises UserError."""
     quiet()
     use_onednn()  # as in training, for identical results
     keep_memory()
+    if cfg.run and is_export(cfg.run):
+        return read_export(cfg.run, cfg.trust), Path(cfg.run).expanduser()
     settings, checkpoint = open_settings(cfg)
     if (predictor := task_of(settings).predictor(settings, checkpoint)) is None:
         raise UserError(f"run={cfg.run} is a run of task={settings.task}, which cannot be applied to new texts")
@@ -157,14 +167,31 @@ def load_predictor(cfg: Predict | Picture) -> tuple[Any, Path]:
 
 
 def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Reading]:
-    """A prediction for each text, in order; `texts` may be an endless stream.
-
-    Chunks double in length: the first result is available at once, and later texts form large batches.
-    """
-    texts, size, first = iter(texts), 1, 0
-    while chunk := list(islice(texts, size)):
+    """A prediction for each text, in order; `texts` may be an endless stream."""
+    for first, chunk in chunked(texts, predictor):
         yield from predictor.predict(chunk, options, first)
-        first += len(chunk)
-        size = min(2 * size, 4096)
+
+
+def predict_columns(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[dict[str, list[Any]]]:
+    """The same as chunks of a table with `row`, the number of the text from 0."""
+    for first, chunk in chunked(texts, predictor, CHUNK):
+        yield {"row": [*range(first, first + len(chunk))], **predictor.columns(chunk, options, first)}
+
+
+def chunked(texts: Iterable[str], predictor: Predictor, size: int = 1) -> Iterator[tuple[int, list[str]]]:
+    """Texts in chunks, with the number of the first. Logs the predictor's warnings at the end.
+
+    Chunks double in length, from `size`: the first result is available at once, and later texts form large batches.
+    """
+    chunk, characters, first = list[str](), 0, 0
+    for text in texts:
+        chunk.append(text)
+        characters += len(text)
+        if len(chunk) == size or characters > CHARACTERS:
+            yield first, chunk
+            first, size, characters = first + len(chunk), min(2 * size, CHUNK), 0
+            chunk = []
+    if chunk:
+        yield first, chunk
     for line in predictor.warnings():
         log.warning(line)

@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -215,10 +215,13 @@ def has_plugin(name: str) -> bool:
 
 
 def refuse_missing_launchers(arguments: Collection[str]) -> None:
-    """Raises UserError for a launcher whose extra is not installed; Hydra's message does not name it."""
+    """Raises UserError for a launcher or sweeper that is not installed; Hydra's message does not name its package."""
     for launcher, extra in (("local", "joblib"), ("slurm", "submitit"), ("ray_cluster", "ray")):
         if f"hydra/launcher={launcher}" in arguments and not has_plugin(f"hydra_{extra}_launcher"):
             raise UserError(f"hydra/launcher={launcher} needs an extra: pip install 'imdbattn[{extra}]'")
+    if "hydra/sweeper=optuna" in arguments and not has_plugin("hydra_optuna_sweeper"):
+        way_out = "pip install 'imdbattn[search]', then pip install --no-deps hydra-optuna-sweeper==1.3.0"
+        raise UserError(f"hydra/sweeper=optuna is not installed: use imdbattn.search, or {way_out}")
 
 
 def refuse_unknown_keys(config_name: str, arguments: Sequence[str]) -> None:
@@ -283,12 +286,16 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
     """The dotted keys of the config, with its groups, composed with the group choices in `arguments` if possible."""
     chosen = [a for a in arguments if (conf_dir() / a.lstrip("+").partition("=")[0]).is_dir() and "," not in a]
     for overrides in (chosen, []):
-        with suppress(Exception), hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        with suppress(Exception), nullcontext() if GlobalHydra().is_initialized() else hydra_in_conf():
             cfg = OmegaConf.to_container(hydra.compose(config_name, overrides))
             leaves = list(flat(cfg))  # type: ignore[arg-type]
             groups = {key.rpartition(".")[0] for key in leaves} | {key.partition(".")[0] for key in leaves}
             return sorted(groups - {""}) + leaves
     return []
+
+
+def hydra_in_conf() -> AbstractContextManager[None]:
+    return hydra.initialize_config_dir(str(conf_dir()), version_base="1.3")
 
 
 def quote(argument: str, names: Collection[str]) -> str:

@@ -39,7 +39,7 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
-ADDED = ("data.folds", "data.fold")  # absent in runs of earlier versions, where null has the same meaning
+ADDED = ("data.limit", "data.folds", "data.fold")  # of reviews: absent in runs of earlier versions, which is null
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
 
@@ -59,10 +59,12 @@ def within(key: str, *names: str) -> bool:
 
 def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
     """The settings, flat, without the keys and groups in `skipped`; runs of earlier versions give the same."""
+    values = flat(settings)
+    added = ADDED if "data.tokenizer" in values else ()
     return {
         key: value
-        for key, value in flat(settings).items()
-        if not within(key, *skipped) and not (value is None and key in ADDED)
+        for key, value in values.items()
+        if not within(key, *skipped) and not (value is None and key in added)
     }
 
 

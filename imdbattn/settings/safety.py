@@ -103,6 +103,11 @@ def read_settings(file: Path) -> dict[str, Any]:
         settings = OmegaConf.to_container(OmegaConf.create(text))
     except Exception as error:
         raise UserError(f"{file} cannot be read: {' '.join(str(error).split())[:300]}") from error
+    return plain_settings(settings, file)
+
+
+def plain_settings(settings: Any, file: Path) -> dict[str, Any]:
+    """The settings in `file`, with the present names of classes. Raises UserError if they hold an interpolation."""
     if not isinstance(settings, dict):
         raise UserError(f"{file} cannot be read: it contains no settings")
     if "${" in str(settings):

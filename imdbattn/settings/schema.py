@@ -287,6 +287,7 @@ class ReviewData(Group):
     glove: Glove
     max_tokens: Count | None
     head_share: Share
+    limit: Count | None = None
     batch_tokens: Count | None
     eval_batch_tokens: Count
     word_dropout: DropShare
@@ -302,6 +303,10 @@ class ReviewData(Group):
             )
         if self.source == "order_probe" and not self.probe:
             raise UserError("data.source=order_probe needs data.probe: use data=order_probe")
+        if self.folds and self.limit:
+            raise UserError(
+                f"data.limit={self.limit} cannot be combined with data.folds={self.folds}: omit one of them"
+            )
         if self.folds:
             self.check_fold(self.folds)
         elif self.fold:
@@ -544,6 +549,13 @@ class Predict(Group):
     run: Text | None
     text: Any
     file: Text | None
+    column: Text | None = None
+    out: Annotated[
+        Text | None,
+        must_be(
+            "a file that ends in .csv, .tsv, .jsonl or .parquet", re.compile(r"(?i).*\.(csv|tsv|jsonl|parquet)").match
+        ),
+    ] = None
     trust: Trust
     explain: bool
     beams: Annotated[Count, Field(le=100)]
@@ -553,6 +565,21 @@ class Predict(Group):
     def check(self) -> None:
         if self.text is not None and self.file is not None:
             raise UserError("give text= or file=, not both")
+        if self.column and not self.file:
+            raise UserError(f"column={self.column} is for a table: add file=reviews.csv, or omit it")
+        if self.out and self.explain:
+            raise UserError("give out= or explain=true, not both")
+
+
+class Export(Group):
+    run: Text | None
+    out: Text | None
+    vectors: Literal["training", "all"]
+    precision: Literal["auto", "float32"]
+    graph: bool
+    onnx: bool
+    trust: Trust
+    data: LocalData
 
 
 class Picture(Group):
@@ -582,6 +609,20 @@ class Compare(Group):
         dict[str, Annotated[list[Text], Field(min_length=1)]],
         must_be("lists of words with names other than length", lambda words: "length" not in words),
     ]
+
+
+class Search(Group):
+    n_trials: Count
+    n_jobs: Annotated[Count, Field(le=1024)]
+    seed: Seed
+    seeds: Annotated[Natural, Field(le=100)]
+    pruner: Literal["median", "hyperband", "none"]
+    startup_trials: Natural
+    warmup_epochs: Natural
+    resume: Text | None
+    trust: Trust
+    train: list[Text]
+    space: dict[str, Any]
 
 
 class Dashboard(Group):
@@ -644,7 +685,11 @@ def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
 
     Raises UserError for wrong or missing values, and for a class that is not trusted.
     """
-    settings = read_settings(file)
+    return check_run(read_settings(file), file, trust, own)
+
+
+def check_run(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of a run that were read from `file`. Raises UserError as `read_run` does."""
     refuse_untrusted(settings, file, trust, own)
     try:
         return validate(settings, extra="allow")

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from imdbattn.settings.schema import Settings, validate
 log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
+ERRORS = "stderr.log"  # what the job wrote there
 START_FILES = ("config.yaml", "environment.json")  # files of a run that has started
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it after 30
@@ -126,47 +127,84 @@ def same_data(settings: Settings, source: str, key: str | None) -> bool:
 
 
 def train(folder: Path, settings: Settings, resume: bool) -> None:
-    """Run the job as `python -m imdbattn.train ... hydra.mode=RUN`.
-
-    A child process frees its memory and its GPU at its end, has its own W&B run, can start further processes (DDP),
-    and can crash without ending the sweep. Raises UserError with the last line that a failed job wrote to stderr.
-    """
+    """Run the job in a child process. Raises UserError if it fails."""
     hydra = HydraConfig.get()
     alone = hydra.launcher._target_.endswith("BasicLauncher")
-    overrides = [o for o in hydra.overrides.task if not o.startswith(("resume=", "threads="))]
-    threads = settings.threads or (None if alone else threads_of(hydra.launcher))
-    overrides += [f"threads={threads or 'null'}", "hydra.mode=RUN"]
-    overrides += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
-    folders = [s.path for s in hydra.runtime.config_sources if s.provider not in ("hydra", "main", "schema")]
-    if folders:  # from --config-dir and hydra.searchpath
-        urls = (json.dumps(path if "://" in path else f"file://{path}") for path in folders)
-        overrides.append(f"hydra.searchpath=[{','.join(urls)}]")
+    threads = None if alone else threads_of(hydra.launcher)
+    words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
+    with started(folder, settings, words, resume, threads, group_of(sweep_dir()), console=alone) as process:
+        process.wait()
+    if reason := failure(process.returncode, folder):
+        raise UserError(reason)
+
+
+@contextmanager
+def started(
+    folder: Path,
+    settings: Settings,
+    words: Sequence[str],
+    resume: bool,
+    threads: int | None,
+    group: str,
+    console: bool = False,
+    number: int | None = None,
+) -> Iterator[subprocess.Popen]:
+    """A run as `python -m imdbattn.train words... hydra.mode=RUN`, which an exception stops.
+
+    A child process frees its memory and its GPU at its end, has its own W&B run, can start further processes (DDP),
+    and can crash without ending the sweep. Its output is in console.log unless `console`, its errors in stderr.log.
+
+    settings: of these words. threads: unless the settings have a number. group: in W&B. number: of the job, which
+    selects a GPU where there are more jobs than GPUs.
+    """
+    words = [word for word in words if not word.startswith("threads=")]
+    words += [f"threads={settings.threads or threads or 'null'}", "hydra.mode=RUN", *search_path()]
+    words += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
     pid = str(os.getpid())
-    env = {SWEEP_PID: pid, **os.environ, PARENT_PID: pid, "WANDB_RUN_GROUP": group_of(sweep_dir())}
+    env = {SWEEP_PID: pid, **os.environ, PARENT_PID: pid, "WANDB_RUN_GROUP": group}
     env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
-    errors = folder / "stderr.log"
-    console = nullcontext() if alone else (folder / "console.log").open("w")
-    with reserved_gpu(settings.trainer) as gpu, errors.open("w") as stderr, console as stdout:
-        command = [sys.executable, "-m", "imdbattn.train", *overrides]
-        process = subprocess.Popen(command, env=env | gpu, stdout=stdout, stderr=stderr)
-        try:
-            status = process.wait()
-        except BaseException as stop:
-            if not isinstance(stop, KeyboardInterrupt):  # the job receives Ctrl-C, too
-                process.terminate()
-            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                process.wait(PATIENCE)
-            process.kill()
-            process.wait()
-            raise
+    output = nullcontext() if console else (folder / "console.log").open("w")
+    with reserved_gpu(settings.trainer, number) as gpu, (folder / ERRORS).open("w") as errors, output as stdout:
+        command = [sys.executable, "-m", "imdbattn.train", *words]
+        with subprocess.Popen(command, env=env | gpu, stdout=stdout, stderr=errors) as process, stopping(process):
+            yield process
+
+
+@contextmanager
+def stopping(process: subprocess.Popen) -> Iterator[None]:
+    """Stops the process after an exception; it has PATIENCE seconds to save its state."""
+    try:
+        yield
+    except BaseException as stop:
+        if not isinstance(stop, KeyboardInterrupt):  # the process receives Ctrl-C, too
+            process.terminate()
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(PATIENCE)
+        process.kill()
+        process.wait()
+        raise
+
+
+def search_path() -> list[str]:
+    """The folders of --config-dir and hydra.searchpath, as an override."""
+    sources = HydraConfig.get().runtime.config_sources
+    folders = [s.path for s in sources if s.provider not in ("hydra", "main", "schema")]
+    urls = (json.dumps(path if "://" in path else f"file://{path}") for path in folders)
+    return [f"hydra.searchpath=[{','.join(urls)}]"] if folders else []
+
+
+def failure(status: int, folder: Path) -> str:
+    """Why a job failed: the last line that it wrote to stderr. An empty string if it did not; its file is removed."""
     if status < 0:
-        raise UserError(f"killed by {signal.Signals(-status).name}")
-    if status:
-        lines = [line.strip() for line in errors.read_text(errors="replace").splitlines()]
-        lines = [line for line in lines if line and "HYDRA_FULL_ERROR" not in line] or [f"exit status {status}"]
-        reason = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
-        raise UserError(f"{reason.removeprefix('error: ')} (see {errors})")
-    errors.unlink()
+        return f"killed by {signal.Signals(-status).name}"
+    errors = folder / ERRORS
+    if not status:
+        errors.unlink()
+        return ""
+    lines = [line.strip() for line in errors.read_text(errors="replace").splitlines()]
+    lines = [line for line in lines if line and "HYDRA_FULL_ERROR" not in line] or [f"exit status {status}"]
+    reason = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
+    return f"{reason.removeprefix('error: ')} (see {errors})"
 
 
 def end_with(parent: int) -> None:
@@ -183,10 +221,11 @@ def end_with(parent: int) -> None:
 
 
 @contextmanager
-def reserved_gpu(trainer: Any) -> Iterator[dict[str, str]]:
+def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, str]]:
     """Environment variables that give a job on one device a GPU which no other job of this user has reserved.
 
     With more jobs than GPUs, jobs share them. Empty for jobs on several devices or on the CPU, and without a GPU.
+    number: of the job; None is its number in Hydra's multirun.
     """
     single = trainer.devices in (1, "1") or (trainer.devices == "auto" and "ddp" not in str(trainer.strategy))
     names = gpus() if single and trainer.accelerator != "cpu" else []
@@ -201,7 +240,11 @@ def reserved_gpu(trainer: Any) -> Iterator[dict[str, str]]:
         finally:
             lock.release()
         return
-    yield {"CUDA_VISIBLE_DEVICES": names[HydraConfig.get().job.num % len(names)]} if names else {}
+    if not names:
+        yield {}
+    else:
+        place = HydraConfig.get().job.num if number is None else number
+        yield {"CUDA_VISIBLE_DEVICES": names[place % len(names)]}
 
 
 def sweep_dir() -> Path:

@@ -20,7 +20,7 @@ from imdbattn.files import make_folder, write_atomically, writing_into
 from imdbattn.settings.cli import SWEEP_PID, print_error, remove_empty
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.safety import refuse_credentials
-from imdbattn.sweep.job import LOG, group_of, jobs_of
+from imdbattn.sweep.job import LOG, end_with, group_of, jobs_of
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,8 @@ class SweepReport(Callback):
             lock.acquire()
         except Timeout:
             raise UserError(f"{sweep} belongs to a sweep that is still running: wait for it, or {WAY_OUT}") from None
+        if os.environ.get(SWEEP_PID) == str(os.getppid()):
+            end_with(os.getppid())  # it was started by a search
         os.environ[SWEEP_PID] = str(os.getpid())
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the finally clauses
         with writing_into(sweep, WAY_OUT):

@@ -79,12 +79,18 @@ def make_learner(kind: Any, cfg: Any, net: torch.nn.Module, facts: Mapping[str, 
     return kind(net, optimizer, {"config": cfg.model_dump(), **facts}, **schedule, **options)
 
 
-def load(checkpoint: Path, make_module: Callable[[dict[str, Any], dict[str, Any]], Any]) -> Any:
+def load(
+    checkpoint: Path,
+    make_module: Callable[[dict[str, Any], dict[str, Any]], Any],
+    content: Mapping[str, Any] | None = None,
+) -> Any:
     """A module in evaluation mode with the weights of a checkpoint. make_module: called with its weights and facts.
+
+    content: of the checkpoint, if it is at hand.
 
     Raises UserError for a file that is damaged, of another model or version, or contains weights that are not finite.
     """
-    content = read_checkpoint(checkpoint, WAY_OUT)
+    content = dict(read_checkpoint(checkpoint, WAY_OUT) if content is None else content)
     try:
         module: Learner = make_module(content["state_dict"], content["hyper_parameters"])
         module.on_load_checkpoint(content)

@@ -1,6 +1,6 @@
 """Applies a trained classifier to new texts, and explains its labels by attention.
 
-Shape suffixes: B texts of a batch, T words, H heads, Q queries, K keys, C classes.
+Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys, C classes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,16 +29,30 @@ class ReviewPredictor(Predictor):
     """Labels texts with a trained module. batch_options: options of Ragged.batch."""
 
     def __init__(self, cfg: Any, module: Learner, glove: Glove, batch_options: dict[str, Any]):
-        self.cfg, self.module, self.batch_options = cfg, module.eval(), batch_options
+        self.cfg, self.module, self.glove, self.batch_options = cfg, module.eval(), glove, batch_options
         self.tokenizer = Tokenizer(cfg.data.tokenizer, glove.words)
         self.texts = self.empty = 0
 
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[LabelledReview]:
-        self.texts += len(texts)
-        self.empty += sum(not text.strip() for text in texts)
+        self.count(texts)
         if not options.explain:
             return iter(self.label(texts))
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
+
+    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+        """Label, its probability, and the probability of each class."""
+        self.count(texts)
+        names = self.module.hparams["labels"]
+        probabilities_NC = self.classify(texts)
+        probability_N, label_N = probabilities_NC.max(1)
+        columns = {"label": [names[label] for label in label_N.tolist()], "probability": probability_N.tolist()}
+        return columns | {
+            f"probability_{name}": p_N.tolist() for name, p_N in zip(names, probabilities_NC.T, strict=True)
+        }
+
+    def count(self, texts: Sequence[str]) -> None:
+        self.texts += len(texts)
+        self.empty += sum(not text.strip() for text in texts)
 
     def warnings(self) -> list[str]:
         lines = [f"{self.empty} of {self.texts} reviews have no words; they are labelled anyway"] if self.empty else []
@@ -55,14 +69,17 @@ class ReviewPredictor(Predictor):
         return self.module(self.module.transfer_batch_to_device(batch, self.module.device, 0)).double().softmax(1)
 
     @torch.inference_mode()
-    def label(self, texts: Sequence[str]) -> list[LabelledReview]:
-        """Label and probability of each text, in batches as in evaluation."""
-        results: dict[int, LabelledReview] = {}
+    def classify(self, texts: Sequence[str]) -> Tensor:
+        """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
         batches = self.batches(texts, self.cfg.data.pad_to)
+        probabilities_NC = torch.empty(len(texts), len(self.module.hparams["labels"]), dtype=torch.float64)
         for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
-            for row, probability_C in zip(item[1].tolist(), self.probabilities(batches[item]), strict=True):
-                results[row] = self.result(texts[row], probability_C)
-        return [results[row] for row in range(len(texts))]
+            probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()
+        return probabilities_NC
+
+    def label(self, texts: Sequence[str]) -> list[LabelledReview]:
+        """Label and probability of each text."""
+        return [self.result(*one) for one in zip(texts, self.classify(texts).tolist(), strict=True)]
 
     @torch.no_grad()
     def explain(self, text: str, detailed: bool = True) -> LabelledReview:
@@ -92,21 +109,20 @@ class ReviewPredictor(Predictor):
         # Not strict: an empty review is read as one <pad>, which is not a word.
         places = [(word.start, word.end, share) for word, share in zip(read, share_T[cls:].tolist(), strict=False)]
         if not detailed:
-            return self.result(text, probability_C, words=places)
+            return self.result(text, probability_C.tolist(), words=places)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
         has_query = not isinstance(parts[-1], (MeanPooling, ClsPooling))  # <cls> is a query of the layers
         names = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
         attention = AttentionWeights(names, layers, pooled[0, 0] if has_query else None, bool(cls))
-        return self.result(text, probability_C, words=places, attention=attention)
+        return self.result(text, probability_C.tolist(), words=places, attention=attention)
 
-    def result(self, text: str, probability_C: Tensor, **explanation: Any) -> LabelledReview:
-        probability, label = probability_C.max(0)
-        labels = self.module.hparams["labels"]
+    def result(self, text: str, probabilities: list[float], **explanation: Any) -> LabelledReview:
+        labels, probability = self.module.hparams["labels"], max(probabilities)
         return LabelledReview(
             text=text,
-            output=labels[int(label)],
-            probability=probability.item(),
+            output=labels[probabilities.index(probability)],
+            probability=probability,
             model=self.cfg.model.name,
-            probabilities=dict(zip(labels, probability_C.tolist(), strict=True)),
+            probabilities=dict(zip(labels, probabilities, strict=True)),
             **explanation,
         )

@@ -5,7 +5,6 @@ Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words w
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics.functional.classification import multiclass_accuracy
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
@@ -33,46 +31,12 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.pretrained import pretrained_encoder
 from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
 from imdbattn.tasks.weights import load_weights
 
 NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
 ADDITIONS = ("channels", "convolution")  # those of nn.beyond.context.Context
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The outputs of a classifier for the reviews of a split."""
-
-    rows_N: Tensor  # indices in the split, ascending
-    labels_N: Tensor
-    lengths_N: Tensor  # tokens read
-    logits_NC: Tensor
-
-    @property
-    def accuracy(self) -> float:
-        classes = self.logits_NC.shape[1]
-        return multiclass_accuracy(self.logits_NC, self.labels_N, num_classes=classes, average="micro").item()
-
-    @property
-    def loss(self) -> float:
-        return F.cross_entropy(self.logits_NC, self.labels_N).item()
-
-    def values(self) -> dict[str, float]:
-        """For the log and metrics.json."""
-        return {"accuracy": self.accuracy, "loss": self.loss}
-
-    def columns(self) -> dict[str, Any]:
-        """For predictions.parquet: label, predicted class, its probability, all probabilities, number of tokens."""
-        probabilities_NC = self.logits_NC.double().softmax(1)
-        probability_N, predicted_N = probabilities_NC.max(1)
-        return {
-            "label": self.labels_N.numpy(),
-            "predicted": predicted_N.numpy(),
-            "probability": probability_N.numpy(),
-            "probabilities": list(probabilities_NC.numpy()),
-            "length": self.lengths_N.numpy(),
-        }
 
 
 class ReviewClassifier(Learner):
@@ -181,7 +145,8 @@ class ReviewTask(Task):
         if trained is None:
             return prepare(data, uncut)
         labels = trained.hparams["labels"]
-        corpus = prepare(data.model_copy(update={"label_names": labels}) if uncut else data, uncut)
+        data = data.model_copy(update={"label_names": labels}) if uncut else data
+        corpus = prepare(data, uncut, getattr(trained, "glove", None))  # which an exported model brings
         if corpus.label_names != labels:
             raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
         return corpus
@@ -238,8 +203,8 @@ class ReviewTask(Task):
         return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove, batch_options(cfg))
 
 
-def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewClassifier:
-    """The module of a checkpoint, which needs the vectors, but no reviews. Raises UserError."""
+def load_classifier(cfg: Any, checkpoint: Path, glove: Glove, content: Any = None) -> ReviewClassifier:
+    """The module of a checkpoint, which needs the vectors, but no reviews. content: as for `load`. Raises UserError."""
 
     def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
         phrases = None
@@ -250,7 +215,7 @@ def load_classifier(cfg: Any, checkpoint: Path, glove: Glove) -> ReviewClassifie
         net = build_net(cfg.model, glove, len(labels), trained_words(weights, "net.embedding"), phrases)
         return make_learner(ReviewClassifier, cfg, net, {"vectors": glove.fingerprint, "labels": labels})
 
-    return load(checkpoint, module)
+    return load(checkpoint, module, content)
 
 
 TASK = ReviewTask()

@@ -162,11 +162,11 @@ class Seq2SeqTask(Task):
     def new(self, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Seq2SeqModule:
         return build_module(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
 
-    def load(self, cfg: Any, checkpoint: Path, corpus: PairCorpus | None = None) -> Seq2SeqModule:
+    def load(self, cfg: Any, checkpoint: Path, corpus: PairCorpus | None = None, content: Any = None) -> Seq2SeqModule:
         def module(weights: dict[str, Any], facts: dict[str, Any]) -> Seq2SeqModule:
             return build_module(cfg, *(Vocabulary(names_in(facts, f"{side}_symbols")) for side in ("source", "target")))
 
-        return load(checkpoint, module)
+        return load(checkpoint, module, content)
 
     def save_texts(self, corpus: PairCorpus, split: str, path: Path) -> None:
         write_table(path, {"row": corpus.splits[split].rows, "text": corpus.splits[split].texts})

@@ -31,6 +31,11 @@ class Predictor(ABC):
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Any]:
         """A result (explain.reading) for each text. options: Predict settings. first: number of the first text."""
 
+    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+        """The same as columns of a table."""
+        results = list(self.predict(texts, options, first))
+        return {"output": [one.output for one in results], "probability": [one.probability for one in results]}
+
     def warnings(self) -> list[str]:
         """Warnings about the texts since the last call."""
         return []

@@ -19,8 +19,8 @@ from imdbattn.tracking.wandb_run import start_wandb
 log = logging.getLogger(__name__)
 
 VALUES = {  # name in W&B -> name in metrics.json
-    **{f"best/val_{name}": f"val_{name}" for name in ("accuracy", "loss", "bleu")},
-    **{f"test/{name}": f"test_{name}" for name in ("accuracy", "loss", "bleu")},
+    **{f"best/val_{name}": f"val_{name}" for name in ("accuracy", "loss", "bleu", "macro_f1")},
+    **{f"test/{name}": f"test_{name}" for name in ("accuracy", "loss", "bleu", "macro_f1")},
     **{name: name for name in ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")},
 }
 

@@ -1,0 +1,245 @@
+"""Writes a trained model as a folder that needs no wheel, cache or network, and reads it.
+
+model.safetensors  config.json  tokenizer.json  metrics.json  README.md, and on request model.pt2 and model.onnx
+"""
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Rewrites
+
+from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
+from imdbattn.errors import UserError
+from imdbattn.export.vectors import VECTORS, build, facts_of, smaller
+from imdbattn.files import make_folder, regular_file, sha256_of, write_atomically, writing_into
+from imdbattn.pages import render
+from imdbattn.run_folder import write_json
+from imdbattn.settings.safety import plain_settings, read_json
+from imdbattn.settings.schema import check_run
+from imdbattn.tasks.seq2seq import TASK as SEQ2SEQ
+from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
+
+KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
+CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+METRICS, PROGRAM, ONNX = "metrics.json", "model.pt2", "model.onnx"
+FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD)  # what others need; a graph is for other programs
+NUMBERS = {"test_set", "parameters", "val_accuracy", "val_loss", "val_reviews", "val_fingerprint"}  # that the card has
+WAY_OUT = "export the model again, or copy its whole folder again"
+OTHER_FOLDER = "choose another folder"
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_export(
+    predictor: Any,
+    out: Path | str,
+    run_folder: Path,
+    vectors: str = "training",
+    precision: str = "auto",
+    graph: bool = False,
+    onnx: bool = False,
+) -> dict[str, Any]:
+    """Writes a trained model into the folder `out`, and returns facts about its vectors (see `smaller`).
+
+    run_folder: of the predictor. Its test reviews, or those of validation, are labelled by the export and by the run.
+    vectors: "training" keeps the words of the training reviews, and reads others as <unk>; "all" keeps all words.
+    precision: of the vectors; "auto" is float16 if that changes no label of those reviews, else float32.
+    graph, onnx: also write model.pt2 (torch.export) and model.onnx.
+
+    With vectors="all" and precision="float32" all predictions are the run's own, bit for bit. An export in `out` is
+    replaced at the end, and is kept if anything fails. A model that was read from an export keeps its vectors.
+    Raises UserError for wrong input, or if `out` holds anything else.
+    """
+    if vectors not in ("training", "all") or precision not in ("auto", "float32"):
+        raise UserError(f"vectors={vectors} must be training or all, and precision={precision} auto or float32")
+    out = Path(out).expanduser().resolve()
+    check_out(out)
+    metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
+    if missing := NUMBERS - metrics.keys():
+        raise UserError(f"{run_folder / METRICS} has no {min(missing)}: restore it, or train again")
+    facts: dict[str, Any] = {}
+    if is_export(run_folder):
+        facts = read_config(run_folder)["export"]
+        if vectors == "all" and facts.get("vectors") == "training":
+            raise UserError(
+                f"{run_folder} has only the words of its training reviews: vectors=all needs the run folder"
+            )
+    elif predictor.cfg.task == "reviews":
+        predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
+    net = predictor.module.net
+    tensors = {name: weight.detach().cpu().contiguous() for name, weight in net.state_dict().items()}
+    if facts:
+        dtype = torch.float16 if facts.get("precision") == "float16" else torch.float32
+        tensors[VECTORS] = net.embedding.vectors_VD.to(dtype).contiguous()
+    with replacing(out) as folder:
+        write_atomically(folder / WEIGHTS, safetensors.torch.save(tensors, {"format": "pt"}))
+        if facts:
+            write_atomically(folder / WORDS, tokenizer_json(predictor.cfg.data.tokenizer, predictor.glove.words))
+        if graph or onnx:
+            from imdbattn.export.graph import to_onnx, to_program  # for which the others do not wait
+
+            if graph:
+                torch.export.save(to_program(predictor), folder / PROGRAM)
+            if onnx:
+                to_onnx(predictor, folder / ONNX)
+        settings = portable(predictor.cfg.model_dump())
+        path = str(predictor.cfg.data.model_dump().get("path") or "")
+        metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
+        write_json(folder / METRICS, metrics)
+        write_config(folder, {"settings": settings, "facts": facts_of(predictor), "export": facts})
+        write_atomically(folder / CARD, card(predictor, metrics, facts))
+    return facts
+
+
+def check_out(out: Path) -> None:
+    """Raises UserError unless `out` is absent, empty, or an export and nothing else."""
+    with writing_into(out, OTHER_FOLDER):
+        files = {file.name for file in out.iterdir()} if out.exists() else set()
+    is_ours = False
+    with suppress(UserError):
+        is_ours = CONFIG in files and read_json(out / CONFIG).get("model_type") == KIND
+    if others := files - ({*FILES, PROGRAM, ONNX} if is_ours else set()):
+        raise UserError(f"{out} holds {min(others)}, which is not part of an exported model: {OTHER_FOLDER}")
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A temporary folder that replaces `out` at the end, unless an exception is raised."""
+    new, old = (out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.{end}") for end in ("tmp", "old"))
+    make_folder(new, OTHER_FOLDER)
+    with writing_into(out.parent, OTHER_FOLDER):
+        try:
+            yield new
+            if out.exists():
+                out.rename(old)
+            new.rename(out)
+        finally:
+            if old.exists() and not out.exists():
+                old.rename(out)
+            for folder in (new, old):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def portable(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings without folders, accounts and callbacks of the machine that trained."""
+    data, trainer = dict(settings["data"]), dict(settings["trainer"])
+    for group in (settings := dict(settings), data, glove := dict(data.get("glove") or {})):
+        group |= {key: Path(group[key]).name for key in ("init", "path", "unlabelled") if group.get(key)}
+    for key in ("callbacks", "default_root_dir"):
+        trainer.pop(key, None)
+    if data.get("tokenizer") == "torchtext":  # the same words, without torchtext
+        data["tokenizer"] = "basic_english"
+    data |= {key: value for key, value in (("glove", glove), ("cache_dir", None)) if key in data}
+    return settings | {"data": data, "trainer": trainer, "logger": {"name": "none"}, "resume": None, "trust": None}
+
+
+def write_config(folder: Path, parts: Mapping[str, Any]) -> None:
+    """Writes config.json with the checksums of itself and of each file but the card, which people edit."""
+    files = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
+    version = import_module("imdbattn").__version__  # an import of its API would be a cycle
+    config = {"model_type": KIND, "format": FORMAT, "version": version, **parts, "files": files}
+    write_json(folder / CONFIG, config | {"checksum": digest(config)})
+
+
+def digest(config: Mapping[str, Any]) -> str:
+    """The checksum of config.json without its own."""
+    parts = {key: value for key, value in config.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def tokenizer_json(name: str, words: Sequence[str]) -> str:
+    """The tokenizer with the words that have vectors, in the format of the library `tokenizers`.
+
+    That library lower-cases a capital sigma at the end of a word differently.
+    """
+    pipeline = pipeline_of(name)
+    pipeline.model = WordLevel({"<unk>": UNK, **dict(zip(words, count(FIRST_WORD), strict=False))}, "<unk>")
+    pipeline.normalizer = Rewrites([Lowercase(), pipeline.normalizer])
+    return pipeline.to_str()
+
+
+def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """README.md with the header that the Hugging Face hub reads."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    cfg, task = predictor.cfg, "text-classification" if facts else "text2text-generation"
+    scores = {split: key for split, key in (("validation", "val_"), ("test", "test_")) if f"{key}accuracy" in metrics}
+    about = (task, cfg.data.source, metrics["test_set"], "accuracy")
+    results = [EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split) for split, key in scores.items()]
+    name, labels = cfg.model.name, predictor.module.hparams.get("labels")
+    header = ModelCardData(
+        library_name=KIND, pipeline_tag=task, tags=[KIND, name], model_name=name, eval_results=results
+    ).to_yaml()
+    values = {"cfg": cfg, "metrics": metrics, "facts": facts, "scores": scores, "header": header, "labels": labels}
+    return render(Path(__file__).with_name("card.md.jinja"), **values)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def is_export(folder: Path | str) -> bool:
+    """Whether a folder is an exported model rather than a run folder."""
+    with suppress(OSError):  # a name that is too long
+        return (Path(folder).expanduser() / CONFIG).is_file()
+    return False
+
+
+def read_export(folder: Path | str, trust: Any = None) -> Any:
+    """The Predictor of an exported folder. trust: packages whose classes its settings may name.
+
+    Every file is checked before it is used. Raises UserError if one is missing, damaged or of another version.
+    """
+    folder = Path(folder).expanduser()
+    config, file = read_config(folder), folder / CONFIG
+    cfg = check_run(plain_settings(config.get("settings"), file), file, trust)
+    for name in (WEIGHTS, METRICS, *([WORDS] if cfg.task == "reviews" else [])):
+        try:
+            if sha256_of(regular_file(folder / name)) != config["files"][name]:
+                raise ValueError("it has changed since it was written")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{folder / name} cannot be used ({reason}): {WAY_OUT}") from error
+    try:
+        tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
+        if cfg.task == "seq2seq":
+            content = {"state_dict": {f"net.{name}": tensors[name] for name in tensors}, "hyper_parameters": facts}
+            return Seq2SeqPredictor(cfg, SEQ2SEQ.load(cfg, folder / WEIGHTS, content=content))
+        vectors_VD = tensors.pop(VECTORS).float()
+        ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
+        words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)
+        if len(vectors_VD) != FIRST_WORD + len(words) or not vectors_VD.isfinite().all():
+            raise ValueError("its vectors are not finite, or not one for each word")
+        return build(cfg, folder / WEIGHTS, tensors, facts, vectors_VD, words)
+    except UserError:
+        raise
+    except Exception as error:  # the libraries' own
+        raise UserError(f"{folder} cannot be used ({' '.join(str(error).split())[:200]}): {WAY_OUT}") from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json of an export. Raises UserError for one that is damaged, of another version or another program."""
+    config, file = read_json(folder / CONFIG, WAY_OUT), folder / CONFIG
+    if config.get("model_type") != KIND:
+        raise UserError(f"{file} is not that of an exported model: give a run folder, or a folder that export wrote")
+    if config.get("format") != FORMAT:
+        raise UserError(
+            f"{file} has format {config.get('format')}, and this version reads {FORMAT}: install imdbattn "
+            f"{config.get('version')}, or export the model again"
+        )
+    if config.get("checksum") != digest(config):
+        raise UserError(f"{file} has changed since it was written: {WAY_OUT}")
+    return config

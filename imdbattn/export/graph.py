@@ -1,0 +1,119 @@
+"""A trained classifier as a graph that runs without this package: torch.export and ONNX.
+
+Shape suffixes: B reviews, T positions, W words in front of a word.
+"""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from imdbattn.data.ragged import Batch
+from imdbattn.errors import UserError
+from imdbattn.nn.scores import padding_mask
+
+CHECKED = ((1, 1), (2, 7), (5, 1), (3, 64), (1, 33))  # reviews and positions of the batches that are compared
+TOLERANCE = 1e-4
+
+
+class Graph(nn.Module):
+    """The net of a predictor with tensors as inputs."""
+
+    def __init__(self, net: nn.Module):
+        super().__init__()
+        self.net = net
+
+    def forward(self, tokens_BT: Tensor, lengths_B: Tensor, before_BTW: Tensor | None = None) -> Tensor:
+        """Logits (B, C). tokens_BT: ids, 0 behind the end. before_BTW: see data/ragged.Batch, for phrases only."""
+        places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        positions_BT = places_T * padding_mask(lengths_B, tokens_BT.shape[1])
+        unused = lengths_B  # labels and rows
+        return self.net(Batch(tokens_BT, positions_BT, lengths_B, unused, unused, before_BTW, 0))  # type: ignore[arg-type]
+
+
+def example(predictor: Any, reviews: int, positions: int, seed: int = 0) -> tuple[Tensor, ...]:
+    """Random inputs of a graph: reviews of different lengths, one of them with all positions."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths_B = torch.randint(0, positions + 1, (reviews,), generator=generator)
+    lengths_B[0] = positions
+    tokens_BT = torch.randint(1, len(predictor.glove.vectors), (reviews, positions), generator=generator)
+    tokens_BT = tokens_BT * padding_mask(lengths_B, positions)
+    before = predictor.batch_options["before"]
+    if not before:
+        return tokens_BT, lengths_B
+    shifted = [nn.functional.pad(tokens_BT, (back, 0))[:, :positions] for back in range(1, before + 1)]
+    return tokens_BT, lengths_B, torch.stack(shifted, -1) * (tokens_BT > 0)[..., None]
+
+
+def to_program(predictor: Any) -> ExportedProgram:
+    """The net as a graph with inputs tokens_BT, lengths_B, and before_BTW for a model with phrases: int64, any B and T.
+
+    T is at most data.max_tokens. Raises UserError for a net that cannot be exported, or whose graph computes other
+    logits.
+    """
+    if not hasattr(predictor, "batch_options"):
+        raise UserError("an encoder-decoder has no graph, because it writes step by step: set graph=false, onnx=false")
+    graph = Graph(predictor.module.net).cpu().eval()
+    reviews, positions = Dim("reviews", min=1), Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
+    inputs = example(predictor, 3, 5)
+    shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions} if len(inputs) > 2 else None)
+    try:
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            program = torch.export.export(graph, inputs, dynamic_shapes=shapes[: len(inputs)], strict=True)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"model={predictor.cfg.model.name} cannot be exported as a graph: {reason}") from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names folders of this machine
+    check(predictor, program.module(), "torch.export")
+    return program
+
+
+def to_onnx(predictor: Any, path: Path) -> None:
+    """Writes the graph of `to_program` as ONNX, checked by onnxruntime. Raises UserError, also without the extra."""
+    program = to_program(predictor)
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise UserError("onnx=true needs an extra: pip install 'imdbattn[onnx]'") from error
+    names = ["tokens_BT", "lengths_B", "before_BTW"][: 3 if predictor.batch_options["before"] else 2]
+    with warnings.catch_warnings(action="ignore"):
+        program = program.run_decompositions({torch.ops.aten.searchsorted.Tensor: search})  # which ONNX does not have
+        options: Any = {"external_data": False, "verbose": False}
+        torch.onnx.export(program, (), path, input_names=names, output_names=["logits_BC"], **options)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def run(*inputs: Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, dict(zip(names, (x.numpy() for x in inputs), strict=True)))[0])
+
+    check(predictor, run, "ONNX")
+
+
+def search(keys_P: Tensor, values: Tensor, **_: Any) -> Tensor:
+    """torch.searchsorted by halving, for int64: how many keys, which ascend, are below each value."""
+    below = torch.zeros_like(values)
+    for power in reversed(range(len(keys_P).bit_length())):
+        more = below + 2**power
+        fits = (more <= len(keys_P)) & (keys_P[(more - 1).clamp(max=len(keys_P) - 1)] < values)
+        below = torch.where(fits, more, below)
+    return below
+
+
+def check(predictor: Any, graph: Callable[..., Tensor], what: str) -> None:
+    """Raises UserError if a graph computes other logits than the net, for a few sizes of random reviews."""
+    longest = predictor.cfg.data.max_tokens or 8192
+    for seed, (reviews, positions) in enumerate(CHECKED):
+        inputs = example(predictor, reviews, min(positions, longest), seed)
+        with torch.no_grad():
+            expected_BC, found_BC = Graph(predictor.module.net)(*inputs), graph(*inputs)
+        if not torch.allclose(found_BC, expected_BC, atol=TOLERANCE, rtol=TOLERANCE):
+            error = (found_BC - expected_BC).abs().max().item()
+            raise UserError(
+                f"model={predictor.cfg.model.name}: the graph of {what} differs from the model by {error:.1g} for "
+                f"{reviews} reviews of {positions} words: export without it"
+            )

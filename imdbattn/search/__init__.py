@@ -1,0 +1,1 @@
+"""A search for good settings by validation accuracy, with Optuna."""

@@ -1,0 +1,90 @@
+"""The space of a search: setting -> a list of values, or a range {low, high} with log: true or step."""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from imdbattn.data import reviews
+from imdbattn.errors import UserError
+from imdbattn.run_folder import is_debug
+from imdbattn.settings.cli import composed, plain_dict, quote
+from imdbattn.settings.keys import as_text, within
+from imdbattn.settings.safety import refuse_untrusted
+from imdbattn.settings.schema import Search, Settings, validate
+
+Space = dict[str, BaseDistribution]
+
+
+def check(cfg: Search, file: Path) -> tuple[Space, Settings]:
+    """The space, and the settings that all trials share. Raises UserError for wrong ones.
+
+    file: where they are from, if a search is resumed. If data.source is `auto`, it is decided for all trials.
+    """
+    if not cfg.space:
+        raise UserError("the space is empty: add +search=residual, or space.model.layers=[1,2,3]")
+    space = {name: distribution(name, values) for name, values in cfg.space.items()}
+    for word in (*space, *cfg.train):
+        if within(word.partition("=")[0], "seed", "resume", "test", "hydra"):
+            raise UserError(f"{word}: the search decides this setting for each trial: omit it")
+    # Points with both ends of each range, and all values of each list
+    ends: dict[str, Any] = {
+        name: getattr(one, "choices", ()) or [getattr(one, end) for end in ("low", "high")]
+        for name, one in space.items()
+    }
+    for place in range(max(map(len, ends.values()))):
+        point = {name: values[min(place, len(values) - 1)] for name, values in ends.items()}
+        settings = compose([*cfg.train, *as_words(point)])
+        if cfg.resume:
+            refuse_untrusted(settings.model_dump(), file, cfg.trust)
+    if is_debug(settings.model_dump()):
+        raise UserError("debug runs have no results to search by: omit debug=")
+    if settings.task != "seq2seq" and settings.data.source == "auto" and not settings.data.path:
+        reviews.find_source(settings.data)
+        cfg.train.append(f"data.source={os.environ[reviews.DECIDED]}")
+    return space, compose(cfg.train)
+
+
+def distribution(name: str, values: Any) -> BaseDistribution:
+    """Raises UserError unless there are several values to choose from."""
+    one: BaseDistribution
+    try:
+        if isinstance(values, list):
+            one = CategoricalDistribution(list(dict.fromkeys(values)))
+        else:
+            whole = all(isinstance(values[end], int) for end in ("low", "high"))
+            one = (IntDistribution if whole else FloatDistribution)(**values)
+        if one.single():
+            raise ValueError(f"give a single value as a setting, {name}=...")
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+        needed = "a list of several plain values, or a range such as {low: 1e-4, high: 1e-2, log: true}"
+        raise UserError(f"space.{name}={values} must be {needed} ({type(error).__name__}: {error})") from error
+    return one
+
+
+def as_words(params: Mapping[str, Any]) -> list[str]:
+    """Settings as on a command line; numbers with four digits."""
+
+    def word(name: str, value: Any) -> str:
+        if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
+            return quote(f"{name}={value}", [name])
+        return f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={as_text(value)}"
+
+    return [word(name, value) for name, value in params.items()]
+
+
+def compose(words: Sequence[str]) -> Settings:
+    """The settings of `python -m imdbattn.train words...`. Raises UserError if they are wrong."""
+    try:
+        settings = composed("train", words)
+    except UserError as error:
+        reason = str(error).replace("add -m for a sweep over them", "give several in the space only")
+        if unknown := re.match(r"there is no setting (\w+);", reason):
+            near = difflib.get_close_matches(unknown[1], Search.model_fields, 1, 0.8)
+            reason = f"{unknown[0]} the nearest is {near[0]}" if near else reason
+        raise UserError(reason) from error
+    return validate(plain_dict(settings))

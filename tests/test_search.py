@@ -1,0 +1,292 @@
+"""A search prunes bad trials, survives failures and its own end, repeats itself, and scores only the best on test."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from .processes import ROOT, started, wait_for
+from .test_sweep import processes_about
+
+WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.layers:[1,2,3]}"]
+WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0"]
+
+
+@pytest.fixture
+def search(warm_commands, tmp_path):
+    """search(words...): a search in tmp_path/search whose trials train nothing; see tests/stand_in.py."""
+
+    def run(*words: str, folder: Path = tmp_path / "search", **environment: str) -> subprocess.CompletedProcess:
+        resumed = any(word.startswith("resume=") for word in words)
+        arguments = words if resumed else (*WORDS, f"hydra.run.dir={folder}", *words)
+        environment = {**warm_commands().environment, **environment}
+        return warm_commands().run("tests.stand_in", arguments, tmp_path, environment)
+
+    return run
+
+
+def trials_of(folder: Path) -> list[dict]:
+    return json.loads((folder / "search.json").read_text())["trials"]
+
+
+def epochs_of(folder: Path) -> dict[str, list[int]]:
+    """Trial -> the epochs that it trained, in order."""
+    epochs: dict[str, list[int]] = {}
+    for line in (folder / "trained.log").read_text().splitlines():
+        epochs.setdefault(line.split()[0], []).append(int(line.split()[1]))
+    return epochs
+
+
+@pytest.mark.parametrize("pruner", ["median", pytest.param("hyperband", marks=pytest.mark.slow)])
+def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
+    folder = tmp_path / "search"
+    words = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
+    done = search(*words, IMDBATTN_TEST_PAUSE="0.4")
+    assert done.returncode == 0, done.stderr
+    trials = trials_of(folder)
+    assert len(trials) == 8
+    pruned = [trial for trial in trials if trial["state"] == "pruned"]
+    assert pruned
+    for trial in trials:
+        name = f"trial-{trial['number']:03}"
+        run = folder / (f"{name}-pruned" if trial in pruned else name)
+        assert run.is_dir()
+        assert (run / "metrics.json").exists() == (trial not in pruned)
+        assert (run / "checkpoints" / "last.ckpt").exists()
+        assert len(epochs_of(folder)[name]) == 4 or trial in pruned
+    best = max(trial["values"][0] for trial in trials if trial not in pruned)
+    assert all(trial["epochs"] < 4 for trial in pruned)
+    assert f"{8 - len(pruned)} finished, {len(pruned)} pruned\n" in done.stdout
+    assert f"{100 * best:.2f}       4  optim.lr=" in (folder / "search.md").read_text()
+
+
+def test_without_a_pruner_all_trials_finish(search, tmp_path):
+    assert search("n_trials=4", "pruner=none", "startup_trials=0", "warmup_epochs=0").returncode == 0
+    assert [trial["state"] for trial in trials_of(tmp_path / "search")] == ["finished"] * 4
+
+
+def test_the_seed_decides_the_trials(search, tmp_path):
+    def settings(name: str, *words: str) -> list[dict]:
+        assert search(*words, "pruner=none", folder=tmp_path / name).returncode == 0
+        return [trial["settings"] for trial in trials_of(tmp_path / name)]
+
+    first = settings("a", "n_trials=12")
+    assert settings("b", "n_trials=12") == first
+    assert settings("c", "n_trials=2", "seed=2") != first[:2]
+    assert len({trial["optim.lr"] for trial in first}) == 12
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_killed_search_resumes_without_losing_or_repeating_a_trial(search, tmp_path, n_jobs):
+    """Killed twice, it has the trials of a search that was not: with one job at a time the very same."""
+    folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
+    command = [sys.executable, "-m", "tests.stand_in"]
+    environment = {**os.environ, **pause, "PYTHONPATH": str(ROOT)}
+    words = [*WORDS, "n_trials=5", f"n_jobs={n_jobs}", "pruner=none", f"hydra.run.dir={folder}"]
+    for _ in range(2):
+        before = len(epochs_of(folder)) if folder.exists() else 0
+        with started([*command, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as run:
+            wait_for(lambda: (folder / "trained.log").exists() and len(epochs_of(folder)) > before)  # noqa: B023
+            time.sleep(0.1)
+            run.send_signal(signal.SIGKILL)
+            wait_for(lambda: not processes_about(folder), 20)
+        words = [f"resume={folder}"]
+    assert not (folder / "search.json").exists()
+    done = search(f"resume={folder}")
+    assert done.returncode == 0, done.stderr
+    assert "(resumes)" in done.stdout
+    assert epochs_of(folder) == {f"trial-{number:03}": [1, 2, 3, 4] for number in range(5)}
+    if n_jobs == 1:
+        assert search("n_trials=5", "pruner=none", folder=tmp_path / "whole").returncode == 0
+        assert trials_of(folder) == trials_of(tmp_path / "whole")
+    # It can be continued
+    assert search(f"resume={folder}", "n_trials=6").returncode == 0
+    assert Counter(trial["state"] for trial in trials_of(folder)) == {"finished": 6}
+    assert set(map(tuple, epochs_of(folder).values())) == {(1, 2, 3, 4)}
+
+
+def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
+    """Killed between the end of a run, or its new name, and Optuna's record."""
+    folder = tmp_path / "search"
+    assert search("n_trials=3", "pruner=none").returncode == 0
+    journal = (folder / "journal.log").read_bytes().splitlines(keepends=True)
+    last = max(place for place, line in enumerate(journal) if b'"op_code":6' in line)
+    before = epochs_of(folder)
+    for name, state in (("trial-002", "finished"), ("trial-002-pruned", "pruned")):
+        (folder / "journal.log").write_bytes(b"".join(journal[:last]) + journal[last][:20])  # cut in a line
+        if state == "pruned":
+            (folder / "trial-002" / "metrics.json").unlink()
+            (folder / "trial-002").rename(folder / name)
+        assert search(f"resume={folder}").returncode == 0
+        assert trials_of(folder)[2]["state"] == state
+    assert epochs_of(folder) == before
+
+
+def test_two_trials_run_at_the_same_time(search, tmp_path):
+    assert search("n_trials=4", "n_jobs=2", "pruner=none", IMDBATTN_TEST_PAUSE="0.2").returncode == 0
+    lines = [line.split() for line in (tmp_path / "search" / "trained.log").read_text().splitlines()]
+    spans = [(float(begun), float(end)) for _, epoch, begun, end in lines if epoch == "4"]
+    assert sum(a < d and c < b for a, b in spans for c, d in spans) > len(spans)
+    assert all(sum(c <= a < d for c, d in spans) <= 2 for a, _ in spans)
+
+
+def test_failed_trials_are_named_and_avoided(search, tmp_path):
+    folder = tmp_path / "search"
+    done = search("space.model.layers=[1,2,4]", "n_trials=12", "pruner=none")  # four layers fail
+    assert done.returncode == 0, done.stderr
+    states = Counter(trial["state"] for trial in trials_of(folder))
+    assert states["finished"] == 12
+    assert 0 < states["failed"] < 12
+    for trial in trials_of(folder):
+        assert (trial["state"] == "failed") == (trial["settings"]["model.layers"] == 4)
+    assert done.stdout.count(": out of memory (see ") == states["failed"]
+
+
+def test_ten_failures_in_a_row_end_a_search(search, tmp_path):
+    done = search("space.optim.lr=[0.1,0.01]", "n_trials=3", "model.layers=4")
+    assert done.returncode == 2
+    assert done.stdout.count("out of memory") == 10
+    assert done.stderr.startswith("error: 10 trials in a row failed: correct their cause, then resume=search")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_search_says_how_to_resume_it(tmp_path, number):
+    folder = tmp_path / "search"
+    command = [sys.executable, "-m", "tests.stand_in", *WORDS, f"hydra.run.dir={folder}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "IMDBATTN_TEST_PAUSE": "0.3"}
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with started(command, cwd=tmp_path, env=environment, **pipe) as run:
+        wait_for(lambda: (folder / "trained.log").exists())
+        os.killpg(run.pid, number) if number == signal.SIGINT else run.send_signal(number)
+        output, _ = run.communicate(timeout=60)
+        wait_for(lambda: not processes_about(folder), 20)
+    assert run.returncode == 128 + number, output
+    assert "Traceback" not in output
+    assert output.splitlines()[-1] == "stopped; resume it with:  python -m imdbattn.search resume=search"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["n_trials=0"], "n_trials=0 must be greater than or equal to 1"),
+        (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
+        (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),
+        (["model.layers=1,2"], "model.layers=1,2 has several values: give several in the space only"),
+        (["optim.lr=-1"], "optim.lr=-1 must be greater than or equal to 0"),
+        (["test=true"], "test=true: the search decides this setting"),
+        (["debug=fast"], "debug runs have no results to search by"),
+        (["-m"], "a search starts its trials itself: omit -m"),
+        (["pruner=mean"], "pruner=mean must be 'median', 'hyperband' or 'none'"),
+        (["+search=residul"], "search=residul is not a choice: search=residual is the nearest"),
+        (["space={optim.lrr:[1,2]}"], "there is no setting optim.lrr; the nearest is optim.lr"),
+        (["space={optim.lr:{low:0.1,high:0.01}}"], "space.optim.lr={'low': 0.1, 'high': 0.01} must be"),
+        (["space={optim.lr:{low:0,high:0.01,log:true}}"], "space.optim.lr={"),
+        (
+            ["space={optim.lr:{low:0.1}}"],
+            "space.optim.lr={'low': 0.1} must be a list of several plain values, or a range",
+        ),
+        (["space={optim.lr:{low:0.1,high:0.2,lgo:true}}"], "space.optim.lr={"),
+        (["space={optim.lr:[}"], "space={optim.lr:[} cannot be read as a setting"),
+        (["space=3"], "space=3 must be a group, such as space.model.layers=[1,2,3]"),
+        (["space={optim.lr:0.1}"], "space.optim.lr=0.1 must be a list of several plain values, or a range such as"),
+        (["space={data.label_names:[[a,b],[c,d]]}"], "space.data.label_names=[['a', 'b'], ['c', 'd']] must be"),
+        (["space={model.layers:[3]}"], "space.model.layers=[3] must be a list of several plain values"),
+        (["space={optim.lr:{low:0.1,high:0.1}}"], "space.optim.lr={'low': 0.1, 'high': 0.1} must be"),
+        (["space={model.layers:[1,two]}"], "model.layers=two must be a valid integer"),
+        (["space={optim.lr:{low:-1.0,high:0.1}}"], "optim.lr=-1 must be greater than or equal to 0"),
+        (["space={seed:[1,2]}"], "seed: the search decides this setting"),
+        ([], "the space is empty: add +search=residual"),
+        (["resume=nowhere"], "resume=nowhere is not a folder of a search, it has no search.yaml"),
+        (["resume=."], "resume=. is not a folder of a search, it has no search.yaml"),
+    ],
+)
+def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words, message):
+    own = not words or words[0].startswith(("space", "resume=", "+search="))
+    done = shell("search", *["+search=residual"] * (not own), *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith(f"error: {message}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_journal_and_other_settings_are_refused(search, tmp_path):
+    folder = tmp_path / "search"
+    assert search("n_trials=2", "pruner=none").returncode == 0
+    journal = folder / "journal.log"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for content in ([*lines[:3], b"xx\n", *lines[3:]], [b"{}\n"], [b"[1]\n"]):
+        journal.write_bytes(b"".join(content))
+        done = search(f"resume={folder}", "n_trials=3")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"error: {journal} is damaged (")
+        assert len(done.stderr.splitlines()) == 1
+        assert journal.read_bytes() == b"".join(content)
+    for word in ("optim.weight_decay=0.1", "pruner=median", "space.model.layers=[1,2]"):
+        done = search(f"resume={folder}", word)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"error: resume={folder} uses that search's own settings: omit {word}\n"
+    assert search("n_trials=1").stderr.startswith("error: search is not empty: choose another hydra.run.dir")
+
+
+def test_a_typed_setting_is_not_varied(search, tmp_path):
+    """Also a file name with characters that have a meaning for Hydra."""
+    (tmp_path / "a, b=c").mkdir()
+    done = search("n_trials=1", "model.layers=3", "data.cache_dir=a, b=c")
+    assert done.returncode == 0, done.stderr
+    assert list(trials_of(tmp_path / "search")[0]["settings"]) == ["optim.lr"]
+    recorded = (tmp_path / "search" / "search.yaml").read_text()
+    assert "model.layers=3" in recorded
+    assert "a, b=c" in recorded
+
+
+def test_a_foreign_search_folder_runs_no_code(search, tmp_path):
+    folder = tmp_path / "search"
+    assert search("n_trials=1", "seeds=0").returncode == 0
+    file = folder / "search.yaml"
+    file.write_text(file.read_text().replace("- model=base", "- model=base\n- optim._target_=mypkg.Evil"))
+    done = search(f"resume={folder}", "n_trials=2")
+    assert done.returncode == 2
+    assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
+    assert search(f"resume={folder}", "n_trials=2", "trust=mypkg").returncode == 0
+
+
+def test_optuna_is_asked_for(shell, tmp_path):
+    (tmp_path / "optuna").mkdir()
+    (tmp_path / "optuna" / "__init__.py").write_text("raise ModuleNotFoundError(name='optuna')")
+    paths = f"{tmp_path}{os.pathsep}{ROOT}"
+    done = shell("search", "+search=residual", cwd=tmp_path, env={"PYTHONPATH": paths}, real=True)
+    assert done.returncode == 2
+    assert done.stderr == "error: the search needs Optuna 4.7 or newer: pip install 'imdbattn[search]'\n"
+
+
+def test_only_the_best_settings_are_scored_on_test(shell, small, tmp_path):
+    words = [word for word in small if not word.startswith("threads=")]
+    words += ["+search=residual", "model.layers=1", "trainer.max_epochs=1", "n_trials=2", "seeds=1", "pruner=none"]
+    done = shell("search", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.glob("runs/*/*-search")
+    trials = [json.loads((folder / f"trial-00{number}" / "metrics.json").read_text()) for number in range(2)]
+    assert not any("test_accuracy" in metrics for metrics in trials)
+    assert not list(folder.glob("trial-*/predictions.parquet"))
+    (best,) = folder.glob("best/residual-s1-*/metrics.json")
+    metrics = json.loads(best.read_text())
+    assert metrics["val_accuracy"] == max(metrics["val_accuracy"] for metrics in trials)
+    *_, last = done.stdout.splitlines()
+    assert last.startswith(
+        f"test accuracy        {100 * metrics['test_accuracy']:.1f} % (seeds: 1) with: python -m imdbattn.train "
+    )
+    again = shell("train", *shlex.split(last.partition("imdbattn.train ")[2]), "hydra.run.dir=again", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    repeated = json.loads((tmp_path / "again" / "metrics.json").read_text())
+    assert repeated["test_accuracy"] == metrics["test_accuracy"]
+    assert repeated["val_loss"] == metrics["val_loss"]
