@@ -156,7 +156,7 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     count = total - weights.cls
     shown = f"the first {words} of {count} words" if size < total else f"{count} words"
     figure.suptitle(f"Attention to {shown}")
-    maps = []
+    maps: list[Axes] = []
     for layer, weights_HQK in enumerate(weights.layers, 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
             axes = figure.add_subplot(grid[1, layer - 1] if beside else grid[layer, head - 1])
