@@ -58,7 +58,7 @@ def terminal(**options: Any) -> Console:
 
 
 def printed(show: Callable[[Console], None]) -> str:
-    """What `show` prints as text, with the colours of a terminal if standard output is one."""
+    """What `show` prints as text, with the colors of a terminal if standard output is one."""
     console = terminal(
         file=io.StringIO(), force_terminal=sys.stdout.isatty(), width=None if sys.stdout.isatty() else 100
     )
