@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from imdbattn.comparison.runs import find_runs
 
 from .processes import ROOT, started, wait_for
 from .test_sweep import processes_about
@@ -303,3 +306,12 @@ def test_only_the_best_settings_are_scored_on_test(shell, small, tmp_path):
     repeated = json.loads((tmp_path / "again" / "metrics.json").read_text())
     assert repeated["test_accuracy"] == metrics["test_accuracy"]
     assert repeated["val_loss"] == metrics["val_loss"]
+
+
+def test_a_comparison_of_a_folder_leaves_out_the_trials_in_it(trained, tmp_path):
+    for name in ("trial-000", "best/mean-s1"):
+        shutil.copytree(trained("mean")[0], tmp_path / "search" / name)
+    (tmp_path / "search" / "search.yaml").touch()
+    runs, skipped = find_runs([tmp_path])
+    assert ([run.folder.name for run in runs], skipped) == (["mean-s1"], [])
+    assert find_runs([tmp_path / "search" / "trial-000"])[0]
