@@ -58,7 +58,7 @@ def terminal(**options: Any) -> Console:
 
 
 def printed(show: Callable[[Console], None]) -> str:
-    """What `show` prints as text, with the colours of a terminal if standard output is one."""
+    """What `show` prints as text, with the colors of a terminal if standard output is one."""
     colored = sys.stdout.isatty()
     # In a notebook, rich would display the text itself.
     console = terminal(file=io.StringIO(), force_jupyter=False, force_terminal=colored, width=None if colored else 100)

@@ -116,7 +116,7 @@ def compare(
 
     Args:
         runs: folders that hold run folders at any depth, or one of them.
-        against: the rung that others are compared with; None compares neighbours of the ladder.
+        against: the rung that others are compared with; None compares neighbors of the ladder.
         out: a folder for page, tables and figures; None writes nothing.
         settings: others of conf/compare.yaml: split="validation", resamples=1000.
 

@@ -91,7 +91,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             texts: one text, or several in a list, a pandas Series or any iterable.
             beams, length_penalty: of an encoder-decoder, as the settings of imdbattn.predict.
 
-        A text without words is labelled, with a warning. Raises UserError for anything but text.
+        A text without words is labeled, with a warning. Raises UserError for anything but text.
 
         >>> model = imdbattn.load("runs/latest")
         >>> model.predict(["A great and lovely film.", "A bad and awful film."]).labels.tolist()
