@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-slow test-torchtext bench lint clean
+.PHONY: help setup train test test-slow test-torchtext notebooks bench lint clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -39,6 +39,9 @@ test-torchtext: ## check in a separate environment (torch 2.3) that results equa
 	test -x $(VENV)-torchtext/bin/python || $(PYTHON) -m venv $(VENV)-torchtext
 	$(VENV)-torchtext/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[offline,torchtext]' 'pytest>=8' 'hypothesis>=6.100'
 	$(VENV)-torchtext/bin/python -m pytest -m 'torchtext or not slow' tests/test_torchtext.py tests/test_tokenization.py
+
+notebooks: $(VENV)/test.stamp ## execute docs/notebooks and keep their outputs, in ten minutes
+	OMP_NUM_THREADS=1 $(RUN) -m tests.notebooks
 
 bench: $(VENV)/test.stamp ## measure speed and memory against the textbook (ten minutes); writes benchmarks/results.*
 	$(RUN) -m benchmarks.bench

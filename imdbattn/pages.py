@@ -59,9 +59,9 @@ def terminal(**options: Any) -> Console:
 
 def printed(show: Callable[[Console], None]) -> str:
     """What `show` prints as text, with the colors of a terminal if standard output is one."""
-    console = terminal(
-        file=io.StringIO(), force_terminal=sys.stdout.isatty(), width=None if sys.stdout.isatty() else 100
-    )
+    colored = sys.stdout.isatty()
+    # In a notebook, rich would display the text itself.
+    console = terminal(file=io.StringIO(), force_jupyter=False, force_terminal=colored, width=None if colored else 100)
     show(console)
     return console.file.getvalue().rstrip("\n")  # type: ignore[attr-defined]
 

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,9 @@ def check_out(out: Path, file: str | None) -> None:
     """Raises UserError if `out` is a folder, or the file that is read."""
     if os.path.isdir(out):
         raise UserError(f"out={out} is a folder: name a file in it")
-    if file and os.path.exists(out) and os.path.samefile(out, os.path.expanduser(file)):
-        raise UserError(f"out={out} is the file that is read: choose another name")
+    with suppress(OSError):  # one of them does not exist
+        if file and os.path.samefile(out, os.path.expanduser(file)):
+            raise UserError(f"out={out} is the file that is read: choose another name")
 
 
 def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int | None) -> None:

@@ -47,7 +47,7 @@ def measure(folder: Path) -> dict[str, dict]:
     os.environ["WANDB_MODE"] = "offline"
     (world := folder / "world").mkdir()
     write_world(world)
-    from imdbattn import train
+    from imdbattn.train import main
 
     start, numbers = L.Trainer.fit, dict[str, dict]()
 
@@ -69,7 +69,7 @@ def measure(folder: Path) -> dict[str, dict]:
     L.Trainer.fit = fit
     for name, words in jobs(world, folder).items():
         sys.argv[:] = ["train", *words]
-        train.main()
+        main()
         metrics = json.loads((folder / name / "metrics.json").read_text())
         numbers[name] |= {key: metrics[key] for key in (*SPLITS, *LOSSES) if key in metrics}
     return numbers

@@ -126,7 +126,7 @@ def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path
         assert (model.folder, model.labels) == (folder, ["neg", "pos"])
         assert [*model.predict(TEXTS)] == best
     assert model.settings["model"]["name"] == "residual_pe"
-    assert repr(model) == f"Model(residual_pe, labels=['neg', 'pos'], folder='{folder}')"
+    assert repr(model) == f"Model(residual_pe, labels=['neg', 'pos'], folder='{os.path.relpath(folder)}')"
     last = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     loaded = imdbattn.load(folder / "checkpoints" / "last.ckpt").predictor.module.state_dict()
     assert all(torch.equal(loaded[name], weight) for name, weight in last.items())
@@ -303,7 +303,7 @@ def test_text_never_becomes_html(model, tmp_path):
         html.encode()
     for text in (repr(explanation), repr(predictions)):
         text.encode()
-    assert fragment.count("<mark") >= 3 * len(explanation.words)
+    assert fragment.count('class="word"') >= 3 * len(explanation.words)
     assert "<img" in fragment
     for html in (fragment, predictions._repr_html_()):  # a notebook would read "$10 or $20" as a formula
         assert "tex2jax_ignore mathjax_ignore" in html.partition(">")[0]

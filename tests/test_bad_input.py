@@ -775,6 +775,12 @@ TABLES: dict[str, tuple[Arguments, str]] = {
     ),
     "a table for its own results": (table(csv_text(), "out=r.csv"), r"out=r\.csv is the file that is read: choose"),
     "results of another kind": (table(csv_text(), "out=o.xls"), r"out=o\.xls must be a file that ends in \.csv, \.tsv"),
+    "compressed results": (table(csv_text(), "out=o.csv.gz"), r"out=o\.csv\.gz must be a file that ends in \.csv"),
+    "results without a name": (table(csv_text(), "out=.csv"), r"out=\.csv must be a file that ends in \.csv"),
+    "a missing table, and earlier results": (
+        table(csv_text(), "file=missing.csv", "out=o.csv"),
+        r"file=missing\.csv cannot be read \(No such file",
+    ),
     "results and a page": (table(csv_text(), "out=o.csv", "explain=true"), "give out= or explain=true, not both"),
     "results for no run": (table(csv_text(), "out=o.csv"), r"run=\. is not a finished run"),
 }

@@ -233,7 +233,7 @@ def test_reviews_without_labels_join_training_and_no_held_out_text_does(data_set
         ("nowhere", "is neither hub, nor a folder of .txt files, nor a .txt file"),
         ("empty", "holds no reviews"),
         ("table.csv", "is neither hub, nor a folder of .txt files, nor a .txt file"),
-        ("halves", "has labelled splits, but no train/unsup"),
+        ("halves", "has labeled splits, but no train/unsup"),
         ("links", "gone.txt cannot be read (No such file or directory)"),
         ("latin.txt", "is not UTF-8 at byte 4"),
         ("nulls.txt", "has a null byte"),

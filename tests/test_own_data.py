@@ -104,7 +104,7 @@ def test_a_table_is_labelled_into_a_table(trained, settings, shell, tmp_path, su
     done = shell("predict", f"run={folder}", f"file={file}", "column=re, view", f"out={out}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "1 of 5 reviews have no words; they are labelled anyway",
+        "1 of 5 reviews have no words; they are labeled anyway",
         f"predictions: {out}",
     ]
     assert os.listdir(out.parent) == [out.name]

@@ -179,6 +179,14 @@ def test_a_long_review_is_cut_and_the_title_says_so():
     assert review_attention(attended, words=10).get_suptitle() == "Attention to 10 words"
 
 
+@pytest.mark.parametrize(("count", "heads", "rows"), [(8, 1, {1}), (8, 2, {1, 2, 3}), (40, 1, {1, 2, 3})])
+def test_maps_of_a_short_text_are_beside_each_other(count, heads, rows):
+    weights = AttentionWeights(["film"] * count, [np.full((heads, count, count), 1 / count)] * 3)
+    figure = review_attention(weights)
+    found = [axes.get_subplotspec().rowspan.start for axes in figure.axes if "head" in axes.get_title()]
+    assert (set(found), len(found)) == (rows, 3 * heads)
+
+
 def test_any_word_can_stand_on_an_axis():
     words = ["$x_$", "$\\frac", "\x96", "日本", "😀", "\ud800", "<b>", "a" * 99]
     with warnings.catch_warnings():

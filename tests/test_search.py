@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from imdbattn.comparison.runs import find_runs
 
 from .processes import ROOT, started, wait_for
 from .test_sweep import processes_about
@@ -197,13 +200,15 @@ def test_a_stopped_search_says_how_to_resume_it(tmp_path, number):
         ),
         (["space={optim.lr:{low:0.1,high:0.2,lgo:true}}"], "space.optim.lr={"),
         (["space={optim.lr:[}"], "space={optim.lr:[} cannot be read as a setting"),
-        (["space=3"], "space=3 must be a group, such as space.model.layers=[1,2,3]"),
+        (["space=3"], "space=3 must be a setting and its values, as in space.model.layers=[1,2,3]"),
+        (["space.optim.lr=1e-3,1e-2"], "space.optim.lr=1e-3,1e-2 must be a setting and its values, as in space."),
+        (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
         (["space={optim.lr:0.1}"], "space.optim.lr=0.1 must be a list of several plain values, or a range such as"),
         (["space={data.label_names:[[a,b],[c,d]]}"], "space.data.label_names=[['a', 'b'], ['c', 'd']] must be"),
         (["space={model.layers:[3]}"], "space.model.layers=[3] must be a list of several plain values"),
         (["space={optim.lr:{low:0.1,high:0.1}}"], "space.optim.lr={'low': 0.1, 'high': 0.1} must be"),
         (["space={model.layers:[1,two]}"], "model.layers=two must be a valid integer"),
-        (["space={optim.lr:{low:-1.0,high:0.1}}"], "optim.lr=-1 must be greater than or equal to 0"),
+        (["space={optim.lr:{low:-1.0,high:0.1}}"], "optim.lr=-1.0 must be greater than or equal to 0"),
         (["space={seed:[1,2]}"], "seed: the search decides this setting"),
         ([], "the space is empty: add +search=residual"),
         (["resume=nowhere"], "resume=nowhere is not a folder of a search, it has no search.yaml"),
@@ -231,6 +236,10 @@ def test_a_damaged_journal_and_other_settings_are_refused(search, tmp_path):
         assert done.stderr.startswith(f"error: {journal} is damaged (")
         assert len(done.stderr.splitlines()) == 1
         assert journal.read_bytes() == b"".join(content)
+    journal.unlink()
+    done = search(f"resume={folder}", "n_trials=3")
+    assert done.stderr == f"error: {journal} is missing or empty: restore it, or start a new search\n"
+    journal.write_bytes(b"".join(lines))
     for word in ("optim.weight_decay=0.1", "pruner=median", "space.model.layers=[1,2]"):
         done = search(f"resume={folder}", word)
         assert (done.returncode, done.stdout) == (2, "")
@@ -247,6 +256,13 @@ def test_a_typed_setting_is_not_varied(search, tmp_path):
     recorded = (tmp_path / "search" / "search.yaml").read_text()
     assert "model.layers=3" in recorded
     assert "a, b=c" in recorded
+
+
+def test_a_typed_value_is_trained_as_it_is(search, tmp_path):
+    done = search("n_trials=6", "space={optim.weight_decay:[0.99999,0.999999]}", "optim.lr=0.1", "pruner=none")
+    assert done.returncode == 0, done.stderr
+    assert "optim.weight_decay=0.99999\n" in done.stdout
+    assert "optim.weight_decay=1" not in done.stdout
 
 
 def test_a_foreign_search_folder_runs_no_code(search, tmp_path):
@@ -290,3 +306,12 @@ def test_only_the_best_settings_are_scored_on_test(shell, small, tmp_path):
     repeated = json.loads((tmp_path / "again" / "metrics.json").read_text())
     assert repeated["test_accuracy"] == metrics["test_accuracy"]
     assert repeated["val_loss"] == metrics["val_loss"]
+
+
+def test_a_comparison_of_a_folder_leaves_out_the_trials_in_it(trained, tmp_path):
+    for name in ("trial-000", "best/mean-s1"):
+        shutil.copytree(trained("mean")[0], tmp_path / "search" / name)
+    (tmp_path / "search" / "search.yaml").touch()
+    runs, skipped = find_runs([tmp_path])
+    assert ([run.folder.name for run in runs], skipped) == (["mean-s1"], [])
+    assert find_runs([tmp_path / "search" / "trial-000"])[0]

@@ -385,28 +385,36 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
     assert "optim.lr=-1 must be greater than or equal to 0" in done.stdout + done.stderr
 
 
-def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(jobs, shell, tmp_path):
+@pytest.mark.parametrize("devices", ["2", pytest.param("2,1", marks=pytest.mark.slow)])
+def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(jobs, shell, tmp_path, devices):
     """Also inside a SLURM task, where Lightning would wait for processes that srun should have started."""
     folder = tmp_path / "sweep"
-    arguments = ["-m", *jobs, "trainer=ddp_cpu", "trainer.devices=2,1", "logger=wandb", f"hydra.sweep.dir={folder}"]
+    arguments = ["-m", *jobs, "trainer=ddp_cpu", f"trainer.devices={devices}", "logger=wandb"]
+    arguments += [f"hydra.sweep.dir={folder}"]
     task = {"JOB_ID": "7", "JOB_NAME": "submitit", "NTASKS": "1", "NTASKS_PER_NODE": "1", "NNODES": "1"}
     task |= {"PROCID": "0", "LOCALID": "0", "NODEID": "0", "NODELIST": "localhost"}
     done = shell("train", *arguments, cwd=tmp_path, env={f"SLURM_{name}": value for name, value in task.items()})
     assert done.returncode == 0, done.stderr + done.stdout
-    found = {OmegaConf.load(path).trainer.devices: path.parent for path in folder.glob("*/config.yaml")}
-    assert set(found) == {1, 2}
+    found = {str(OmegaConf.load(path).trainer.devices): path.parent for path in folder.glob("*/config.yaml")}
+    assert set(found) == set(devices.split(","))
     for job in found.values():
         assert (job / "metrics.json").exists()
         assert len(list(job.glob("wandb/offline-run-*"))) == 1
-    assert len(list(folder.glob("**/offline-run-*"))) == 3, "one more for the comparison"
-    # A crash is named by its own last words, not by Hydra's hint.
-    one = found[1]
+    assert len(list(folder.glob("**/offline-run-*"))) == len(found) + 1, "one more for the comparison"
+    assert not [path for path in tmp_path.iterdir() if path != folder and path.name != "runs"]
+
+
+@pytest.mark.slow
+def test_a_crashed_job_is_named_by_its_own_last_words(jobs, shell, tmp_path):
+    """Not by Hydra's hint."""
+    folder = tmp_path / "sweep"
+    arguments = ["-m", *jobs, "seed=1", f"hydra.sweep.dir={folder}"]
+    assert shell("train", *arguments, cwd=tmp_path).returncode == 0
+    (one,) = (path.parent for path in folder.glob("*/config.yaml"))
     shutil.rmtree(one / "checkpoints")
     (one / "checkpoints").write_text("in the way")
-    done = shell("train", *arguments, "trainer.devices=1", cwd=tmp_path)
-    assert done.returncode == 1
+    assert shell("train", *arguments, cwd=tmp_path).returncode == 1
     assert "Not a directory" in one_job.jobs_of(folder)[one.name]["reason"]
-    assert not [path for path in tmp_path.iterdir() if path != folder and path.name != "runs"]
 
 
 def test_resume_wants_a_sweeps_folder(jobs, shell, tmp_path):

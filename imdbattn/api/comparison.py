@@ -102,8 +102,11 @@ def html(content: dict[str, Any]) -> str:
     """One set as a part of a notebook."""
     images = [svg(figure) for name, figure in figures(content).items() if name == "accuracies"]
     tables = [rung_table(content), *([pair_table(content)] if content["pairs"] else [])]
+    method = {**content["method"], "words": {}}  # of slices, which are not shown here
     skipped = [f"skipped: {one['folder']}: {one['reason']}" for one in content["skipped"]]
-    return fragment(headline(content), tables, images, [verdicts(content), *notes(content), *skipped])
+    return fragment(
+        headline(content), tables, images, [verdicts(content), *notes(content | {"method": method}), *skipped]
+    )
 
 
 def compare(
@@ -113,7 +116,7 @@ def compare(
 
     Args:
         runs: folders that hold run folders at any depth, or one of them.
-        against: the rung that others are compared with; None compares neighbors in the ladder.
+        against: the rung that others are compared with; None compares neighbors of the ladder.
         out: a folder for page, tables and figures; None writes nothing.
         settings: others of conf/compare.yaml: split="validation", resamples=1000.
 

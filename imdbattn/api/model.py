@@ -87,7 +87,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
 
     def __repr__(self) -> str:
         labels = f"labels={self.labels}, " if self.labels else ""
-        return f"Model({self.predictor.cfg.model.name}, {labels}folder={str(self.folder)!r})"
+        return f"Model({self.predictor.cfg.model.name}, {labels}folder={os.path.relpath(self.folder)!r})"
 
     def predict(self, texts: str | Iterable[str], beams: int = 1, length_penalty: float = 1.0) -> Predictions:
         """A label for each text, or what an encoder-decoder writes for it.

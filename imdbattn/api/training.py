@@ -43,10 +43,10 @@ class TrainedRun:
         return load(self.folder, trust=self.trust)
 
     def __repr__(self) -> str:
-        return f"{self.metrics!r}\nfolder  {self.folder}"
+        return f"{self.metrics!r}\nfolder  {os.path.relpath(self.folder)}"
 
     def _repr_html_(self) -> str:
-        return fragment(str(self.folder), [[["", "value"], *self.metrics.rows()]])
+        return fragment(os.path.relpath(self.folder), [[["", "value"], *self.metrics.rows()]])
 
 
 def train(

@@ -238,11 +238,16 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
 
 
 def run_folders(root: Path) -> Iterator[Path]:
-    """Folders with a config.yaml, sorted by path. A link is followed only to a run folder, which prevents cycles."""
+    """Folders with a config.yaml, sorted by path, without the trials of searches.
+
+    A link is followed only to a run folder, which prevents cycles.
+    """
     for place, inside, files in os.walk(root):
         if "config.yaml" in files:
             yield Path(place).resolve()
             inside.clear()
+        if "search.yaml" in files:  # with trials, which have no test predictions, all would be compared on validation
+            inside[:] = [name for name in inside if not name.startswith("trial-")]
         inside[:] = sorted(name for name in inside if not name.startswith(".") and name != "wandb")
         links = (Path(place, name) for name in inside if Path(place, name).is_symlink())
         yield from (link.resolve() for link in links if (link / "config.yaml").exists())

@@ -211,7 +211,7 @@ def unlabelled_source(where: str, encoding_errors: str) -> Source:
     if not (os.path.isdir(root) or (os.path.isfile(path) and suffix_of(path) == ".txt")):
         raise UserError(f"data.unlabelled={where} is neither hub, nor a folder of .txt files, nor a .txt file")
     if root == path and any((path / split).is_dir() for split in SPLITS):
-        raise UserError(f"data.unlabelled={where} has labelled splits, but no train/unsup: give a folder of .txt files")
+        raise UserError(f"data.unlabelled={where} has labeled splits, but no train/unsup: give a folder of .txt files")
     files = [root] if root.is_file() else text_files_below(root, "**/*")
     state = [f"{file} {state_of(file)}" for file in files]
 

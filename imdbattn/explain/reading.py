@@ -1,4 +1,4 @@
-"""The result of a trained model for one text: a labelled review, or a sequence written by an encoder-decoder.
+"""The result of a trained model for one text: a labeled review, or a sequence written by an encoder-decoder.
 
 Shape suffixes: H heads, Q queries, K keys, T output symbols, S source symbols.
 """

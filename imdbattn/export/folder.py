@@ -55,7 +55,7 @@ def write_export(
 ) -> dict[str, Any]:
     """Writes a trained model into the folder `out`, and returns facts about its vectors (see `smaller`).
 
-    run_folder: of the predictor. Its test reviews, or those of validation, are labelled by the export and by the run.
+    run_folder: of the predictor. Its test reviews, or those of validation, are labeled by the export and by the run.
     vectors: "training" keeps the words of the training reviews, and reads others as <unk>; "all" keeps all words.
     precision: of the vectors; "auto" is float16 if that changes no label of those reviews, else float32.
     graph, onnx: also write model.pt2 (torch.export) and model.onnx.

@@ -22,7 +22,7 @@ from imdbattn.tasks.trial import try_forward
 
 log = logging.getLogger(__name__)
 
-CHUNK = 16384  # texts that are labelled together, where those of similar length share a batch
+CHUNK = 16384  # texts that are labeled together, where those of similar length share a batch
 CHARACTERS = 1 << 25  # of them, after which a chunk ends: memory is bounded
 
 

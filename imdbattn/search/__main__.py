@@ -76,8 +76,8 @@ def varied(space: dict[str, Any], others: list[str]) -> dict[str, Any]:
         raise UserError(explain(error, "search", others)) from error
     for override in typed:
         name, value = override.key_or_group.partition("space.")[2], override.value()
-        if not name and not isinstance(value, dict):
-            raise UserError(f"{override.input_line} must be a group, such as space.model.layers=[1,2,3]")
+        if override.is_sweep_override() or not (name or isinstance(value, dict)):
+            raise UserError(f"{override.input_line} must be a setting and its values, as in space.model.layers=[1,2,3]")
         space = space | ({name: value} if name else dict(value))  # type: ignore[arg-type]
     return {name: values for name, values in space.items() if not any(o.startswith(f"{name}=") for o in others)}
 

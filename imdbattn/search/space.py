@@ -67,12 +67,13 @@ def distribution(name: str, values: Any) -> BaseDistribution:
 
 
 def as_words(params: Mapping[str, Any]) -> list[str]:
-    """Settings as on a command line; numbers with four digits."""
+    """Settings as on a command line; numbers that are longer than one types have four digits."""
 
     def word(name: str, value: Any) -> str:
         if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
             return quote(f"{name}={value}", [name])
-        return f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={as_text(value)}"
+        long = isinstance(value, float) and len(repr(value)) > 10
+        return f"{name}={value:.4g}" if long else f"{name}={as_text(value)}"
 
     return [word(name, value) for name, value in params.items()]
 

@@ -67,7 +67,10 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
 def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Study:
     """The study in the journal, which is created if it is absent. Raises UserError if it is damaged."""
     journal.with_name("journal.log.lock").unlink(missing_ok=True)  # of a killed process
-    if journal.exists() and not (content := journal.read_bytes()).endswith(b"\n"):  # as after a power failure
+    content = journal.read_bytes() if journal.exists() else b""
+    if not content and any(journal.parent.glob("trial-*")):  # they could be taken for trials with other settings
+        raise UserError(f"{journal} is missing or empty: restore it, or start a new search")
+    if content[-1:] not in (b"", b"\n"):  # as after a power failure
         write_atomically(journal, content[: content.rfind(b"\n") + 1])
     first = cfg.warmup_epochs + 1
     pruner: BasePruner = NopPruner()

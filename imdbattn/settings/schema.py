@@ -553,7 +553,8 @@ class Predict(Group):
     out: Annotated[
         Text | None,
         must_be(
-            "a file that ends in .csv, .tsv, .jsonl or .parquet", re.compile(r"(?i).*\.(csv|tsv|jsonl|parquet)").match
+            "a file that ends in .csv, .tsv, .jsonl or .parquet",
+            re.compile(r"(?i).*[^/]\.(csv|tsv|jsonl|parquet)").fullmatch,
         ),
     ] = None
     trust: Trust

@@ -55,7 +55,7 @@ class ReviewPredictor(Predictor):
         self.empty += sum(not text.strip() for text in texts)
 
     def warnings(self) -> list[str]:
-        lines = [f"{self.empty} of {self.texts} reviews have no words; they are labelled anyway"] if self.empty else []
+        lines = [f"{self.empty} of {self.texts} reviews have no words; they are labeled anyway"] if self.empty else []
         self.texts = self.empty = 0
         return lines
 

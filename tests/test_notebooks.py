@@ -1,0 +1,112 @@
+"""The notebooks in docs/notebooks run, and their outputs are legible where no style or script is allowed."""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from imdbattn.pages import printed
+
+from .notebooks import METADATA, NOTEBOOKS, clean, execute
+
+MOST_BYTES, MOST_PIXELS = 500_000, 800
+UNWANTED = {
+    "absolute path": r"(?:^|[\s'\"=(>])/\w[\w.-]*/[\w.-]+",
+    "progress bar": r"\r|\x1b|it/s\b",
+    "warning": r"Warning\b",
+    "address": r"\bat 0x[0-9a-f]+",
+}
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (801).to_bytes(4) + (9).to_bytes(4)).decode()
+
+notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def text_of(output: nbformat.NotebookNode) -> str:
+    """All text and HTML of an output, without the images in it."""
+    data = output.get("data", {})
+    kept = [output.get("text", ""), *(value for kind, value in data.items() if kind.startswith("text/"))]
+    return re.sub(r"data:image/[^\"]+", "", "\n".join(kept))
+
+
+def problems(notebook: nbformat.NotebookNode) -> list[str]:
+    """What a reader of the file would stumble over."""
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    outputs = [output for cell in cells for output in cell.outputs]
+    found = []
+    if [cell.execution_count for cell in cells] != list(range(1, len(cells) + 1)):
+        found.append("order of execution")
+    if notebook.metadata != METADATA or any(cell.metadata for cell in notebook.cells):
+        found.append("metadata")
+    for output in outputs:
+        if output.output_type == "error" or output.get("name") == "stderr":
+            found.append(output.get("name") or output.output_type)
+        found += [name for name, pattern in UNWANTED.items() if re.search(pattern, text_of(output))]
+        if image := output.get("data", {}).get("image/png"):
+            found += ["width"] if int.from_bytes(base64.b64decode(image)[16:20]) > MOST_PIXELS else []
+    return [*found, "size"] if len(json.dumps(outputs)) > MOST_BYTES else found
+
+
+@notebooks
+def test_outputs_are_complete_and_legible(path):
+    notebook = nbformat.read(path, as_version=4)
+    assert problems(notebook) == []
+    assert sum(bool(cell.get("outputs")) for cell in notebook.cells) > 5
+    assert [path.stem for path in NOTEBOOKS] == ["attention", "ladder", "your_data"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "output"),
+    [
+        ("absolute path", nbformat.v4.new_output("stream", text="folder /home/ada/runs/mean")),
+        ("absolute path", nbformat.v4.new_output("display_data", {"text/html": "<td>/tmp/tmpx1/runs</td>"})),
+        ("progress bar", nbformat.v4.new_output("stream", text="epoch 1 |###   |\r")),
+        ("warning", nbformat.v4.new_output("stream", text="FutureWarning: ...")),
+        ("address", nbformat.v4.new_output("display_data", {"text/plain": "<Axes at 0x7f00>"})),
+        ("stderr", nbformat.v4.new_output("stream", text="x", name="stderr")),
+        ("error", nbformat.v4.new_output("error", ename="ValueError", evalue="", traceback=[])),
+        ("width", nbformat.v4.new_output("display_data", {"image/png": PNG})),
+        ("size", nbformat.v4.new_output("stream", text="x" * MOST_BYTES)),
+        ("metadata", None),
+        ("order of execution", None),
+    ],
+)
+def test_each_problem_is_found(problem, output):
+    cell = nbformat.v4.new_code_cell("1", execution_count=1, outputs=[output] if output else [])
+    if problem == "metadata":
+        cell.metadata["execution"] = {"iopub.execute_input": "2026-11-22T12:00:00Z"}
+    if problem == "order of execution":
+        cell.execution_count = None
+    notebook = nbformat.v4.new_notebook(cells=[cell], metadata=METADATA)
+    assert problems(notebook) == [problem]
+
+
+def test_what_changes_with_each_execution_is_removed():
+    output = nbformat.v4.new_output("display_data", {"text/html": "<p>/tmp/a/tmpb_1/runs/x</p>", "text/plain": "x"})
+    clean(output, "/tmp/a")
+    assert output.data == {"text/html": "<p>runs/x</p>"}
+
+
+@notebooks
+def test_links_lead_to_files(path):
+    cells = nbformat.read(path, as_version=4).cells
+    targets = re.findall(r"\]\(([^)#]+)", "".join(cell.source for cell in cells if cell.cell_type == "markdown"))
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+def test_results_are_printed_once_in_a_notebook(monkeypatch, capsys):
+    """There, rich displays what it prints, unless it is told not to."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert printed(lambda console: console.print("81.1 %")) == "81.1 %"
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+@notebooks
+def test_each_cell_runs(path: Path):
+    """With few steps of training."""
+    notebook = execute(path, IMDBATTN_FAST="1", OMP_NUM_THREADS="1")
+    assert [problem for problem in problems(notebook) if problem != "size"] == []
