@@ -329,3 +329,9 @@ def test_a_limit_that_does_not_fit_the_data_is_refused(small, settings, tmp_path
     with pytest.raises(UserError, match=message):
         fit(settings(*small, "model=mean", f"data.limit={limit}"), tmp_path / "run")
     assert not list(tmp_path.rglob("config.yaml"))
+
+
+def test_a_closed_standard_input_ends_in_one_line(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UserError, match=r"standard input is closed: use text="):
+        open_lines(None)

@@ -162,6 +162,8 @@ def open_lines(file: str | None, column: str | None = None) -> Lines:
         read = partial(stream_column, file, "text" if column is None else column)
     elif column is not None:
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
+    if file is None and sys.stdin is None:
+        raise UserError("standard input is closed: use text=... or file=...")
     if file is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
     if file is not None and os.path.isfile(os.path.expanduser(file)):

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import shlex
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import optuna
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
+from imdbattn.comparison.compare import spread
 from imdbattn.comparison.figures import BLUE, finish, row_chart
 from imdbattn.comparison.report import mean_and_sd
 from imdbattn.errors import UserError
@@ -93,5 +93,4 @@ def write_results(study: optuna.Study, command: str, test_accuracies: list[float
 
 
 def mean_and_spread(accuracies: list[float]) -> str:
-    spread = statistics.stdev(accuracies) if len(accuracies) > 1 else None
-    return f"{mean_and_sd({'mean': statistics.mean(accuracies), 'sd': spread})} % (seeds: {len(accuracies)})"
+    return f"{mean_and_sd(spread(accuracies))} % (seeds: {len(accuracies)})"
