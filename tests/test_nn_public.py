@@ -60,7 +60,7 @@ def test_each_class_has_an_example_that_runs():
         results = doctest.DocTestRunner().run(test)
         assert (results.failed, results.attempted) == (0, len(test.examples)), name
         ran += results.attempted
-    assert (len(CLASSES), ran) == (30, 152)
+    assert (len(CLASSES), ran) == (30, 153)
 
 
 def test_the_package_itself_imports_no_torch():
@@ -89,6 +89,7 @@ def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
         mask_BT = padding_mask(torch.tensor(lengths), LENGTH)
         mask_BT = mask_BT.flip(1).long() if left else mask_BT
         together = module(x_BTD, nn.Words.of(x_BTD, mask_BT))
+        assert module(x_BTD, mask_BT).equal(together)
         for x_TD, mask_T, found in zip(x_BTD, mask_BT.bool(), together, strict=True):
             (alone,) = module(x_TD[mask_T][None])
             torch.testing.assert_close(found[mask_T] if found.ndim == 2 else found, alone)

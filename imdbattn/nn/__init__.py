@@ -1,8 +1,8 @@
 """Layers of attention and what belongs to them, for any project: torch only, no files, no Lightning, no Hydra.
 
 Sequences are (B, T, D). Parts are called with (x_BTD, words); without `words` every position is a word. For padded ones
-give `Words.of(x_BTD, mask_BT)`: the mask is True on words, as padding_mask(lengths_B, T) is and as for torch's
-scaled_dot_product_attention; nn.MultiheadAttention's key_padding_mask is its inverse.
+give a mask, True on words, as padding_mask(lengths_B, T) is and as for torch's scaled_dot_product_attention;
+nn.MultiheadAttention's key_padding_mask is its inverse. `Words` has positions as well.
 """
 
 from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder
@@ -62,9 +62,10 @@ __all__ = [
 EXAMPLES: dict[type, str] = {
     Words: """
     >>> from imdbattn.nn import SelfAttention, padding_mask
-    >>> words = Words.of(x_BTD, padding_mask(torch.tensor([9, 4]), 9))  # sequences of 9 and of 4 words
-    >>> SelfAttention(64)(x_BTD, words).shape
-    torch.Size([2, 9, 64])""",
+    >>> mask_BT = padding_mask(torch.tensor([9, 4]), 9)  # sequences of 9 and of 4 words
+    >>> layer = SelfAttention(64)
+    >>> layer(x_BTD, mask_BT).equal(layer(x_BTD, Words.of(x_BTD, mask_BT)))
+    True""",
     Attention: """
     >>> from imdbattn.nn import ScaledDot
     >>> Attention(ScaledDot(64, 64))(query=x_BTD, key=x_BTD, value=x_BTD).shape
@@ -91,7 +92,7 @@ EXAMPLES: dict[type, str] = {
     >>> from imdbattn.nn import Words
     >>> class MaxPooling(Pooling):
     ...     def forward(self, x_BTD, words=None):
-    ...         mask_BT = (words or Words.of(x_BTD)).mask_BT
+    ...         mask_BT = Words.of(x_BTD, words).mask_BT
     ...         return x_BTD.masked_fill(~mask_BT[..., None], -1e9).amax(1)
     >>> MaxPooling(64)(x_BTD).shape
     torch.Size([2, 64])""",

@@ -19,15 +19,17 @@ Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W)
 
 
 class Words(NamedTuple):
-    """Mask and positions of the words x_BTD. A part that is called without them takes `Words.of(x_BTD)`."""
+    """Mask and positions of the words x_BTD. Every part also takes a mask alone, or None: see `of`."""
 
     mask_BT: Tensor  # bool, False on padding
     positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>
 
     @classmethod
-    def of(cls, x_BTD: Tensor, mask_BT: Tensor | None = None) -> "Words":
-        """All of x, or those where a mask is True, such as padding_mask(lengths_B, T); numbered from 0."""
-        mask_BT = (x_BTD.new_ones(x_BTD.shape[:2]) if mask_BT is None else mask_BT).bool()
+    def of(cls, x_BTD: Tensor, words: "Words | Tensor | None" = None) -> "Words":
+        """`words`; or all of x, or those where a mask is True, such as padding_mask(lengths_B, T), numbered from 0."""
+        if isinstance(words, Words):
+            return words
+        mask_BT = (x_BTD.new_ones(x_BTD.shape[:2]) if words is None else words).bool()
         return cls(mask_BT, mask_BT.cumsum(1).clamp(min=1) - 1)
 
 
@@ -75,9 +77,9 @@ class SelfAttention(nn.Module):
         self.attention = Attention(score(width // heads, width // heads))
         self.distances = distances(heads) if distances else None
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        words = words or Words.of(x_BTD)
+        words = Words.of(x_BTD, words)
         projected = self.query(x_BTD), self.key(x_BTD), self.value(x_BTD)
         q_BHTd, k_BHTd, v_BHTd = (y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y_BTD in projected)
         mask_B11T = words.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
@@ -99,7 +101,7 @@ class PlainLayer(nn.Module):
         self.f = SelfAttention(width, **attention)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         return self.g(self.f(x_BTD, words))
 
 
@@ -112,14 +114,14 @@ class ResidualLayer(PlainLayer):
         super().__init__(width, **settings)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         return self.g(x_BTD + self.f(self.norm(x_BTD), words))
 
 
 class NoPositions(nn.Identity):
     """x: the model sees a bag of words."""
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         return x_BTD
 
 
@@ -146,8 +148,8 @@ class Sinusoidal(nn.Module):
         super().__init__()
         self.register_buffer("pe_TD", scale * sinusoids(length, width), persistent=False)
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
-        return x_BTD + self.pe_TD[(words or Words.of(x_BTD)).positions_BT.clamp(max=len(self.pe_TD) - 1)]
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+        return x_BTD + self.pe_TD[Words.of(x_BTD, words).positions_BT.clamp(max=len(self.pe_TD) - 1)]
 
 
 class Learned(nn.Module):
@@ -161,8 +163,8 @@ class Learned(nn.Module):
         self.table = nn.Embedding(length, width)
         nn.init.normal_(self.table.weight, std=std)
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
-        return x_BTD + self.table((words or Words.of(x_BTD)).positions_BT)
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+        return x_BTD + self.table(Words.of(x_BTD, words).positions_BT)
 
 
 class Pooling(nn.Module):
@@ -173,9 +175,9 @@ class Pooling(nn.Module):
     def __init__(self, width: int):
         super().__init__()
 
-    def prepend(self, x_BTD: Tensor, words: Words | None = None) -> tuple[Tensor, Words]:
+    def prepend(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> tuple[Tensor, Words]:
         """The input of the layers: the words, after any vectors that the pooling adds."""
-        return x_BTD, words or Words.of(x_BTD)
+        return x_BTD, Words.of(x_BTD, words)
 
 
 def mean_weights(x_BTD: Tensor, words: Words) -> Tensor:
@@ -187,8 +189,8 @@ def mean_weights(x_BTD: Tensor, words: Words) -> Tensor:
 class MeanPooling(Pooling):
     """The mean of the words."""
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
-        weights_B1T = mean_weights(x_BTD, words or Words.of(x_BTD))
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+        weights_B1T = mean_weights(x_BTD, Words.of(x_BTD, words))
         if self.record is not None:
             self.record.append(weights_B1T[:, None])
         return (weights_B1T @ x_BTD).squeeze(1)
@@ -201,13 +203,13 @@ class ClsPooling(Pooling):
         super().__init__(width)
         self.cls_D = nn.Parameter(torch.randn(width))
 
-    def prepend(self, x_BTD: Tensor, words: Words | None = None) -> tuple[Tensor, Words]:
+    def prepend(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> tuple[Tensor, Words]:
         cls_B1D = self.cls_D.expand(x_BTD.shape[0], 1, -1).to(x_BTD.dtype)
-        mask_BT, positions_BT = words or Words.of(x_BTD)
+        mask_BT, positions_BT = Words.of(x_BTD, words)
         words = Words(F.pad(mask_BT, (1, 0), value=True), F.pad(positions_BT, (1, 0), value=-1))
         return torch.cat([cls_B1D, x_BTD], 1), words
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         if self.record is not None:
             self.record.append(torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1))
         return x_BTD[:, 0]
@@ -221,8 +223,8 @@ class LearnedQueryPooling(Pooling):
         self.query_D = nn.Parameter(torch.zeros(width))  # starts as the mean
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
-        words = words or Words.of(x_BTD)
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+        words = Words.of(x_BTD, words)
         query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
         x_B1TD = x_BTD[:, None]  # one head
         return self.attention(query_B11D, x_B1TD, x_B1TD, words.mask_BT[:, None, None])[:, 0, 0]
@@ -236,8 +238,8 @@ class TextQueryPooling(Pooling):
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
-        words = words or Words.of(x_BTD)
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+        words = Words.of(x_BTD, words)
         mean_B11D = (mean_weights(x_BTD, words) @ x_BTD)[:, None]
         x_B1TD = x_BTD[:, None]  # one head
         query_B11D, key_B1TD, value_B1TD = self.query(mean_B11D), self.key(x_B1TD), self.value(x_B1TD)

@@ -66,8 +66,8 @@ class Convolution(nn.Module):
         super().__init__()
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
 
-    def forward(self, x_BTD: Tensor, words: Words | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        words = words or Words.of(x_BTD)
+        words = Words.of(x_BTD, words)
         x_BDT = (x_BTD * words.mask_BT[..., None]).transpose(1, 2)
         return x_BTD + F.relu(self.conv(x_BDT)).transpose(1, 2)
