@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn import fast
+from imdbattn.nn.fast import attention, is_product
 from imdbattn.nn.scores import MakeScore, ScaledDot, masked_softmax, padding_mask
 
 Make = Callable[[int], nn.Module]  # called with the width D, returns a part of the model
@@ -50,8 +50,8 @@ class Attention(nn.Module):
         mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query without any key gives 0.
         added: columns whose products are added to the scores.
         """
-        if self.record is None and fast.is_product(self.score):  # the same result, computed faster
-            return fast.attention(self.score.project(query), key, value, mask, self.score.scale, added)
+        if self.record is None and is_product(self.score):  # the same result, computed faster
+            return attention(self.score.project(query), key, value, mask, self.score.scale, added)
         scores = self.score(query, key)
         if added is not None:
             scores = scores + added[0] @ added[1].transpose(-2, -1)
