@@ -67,7 +67,7 @@ def printed(show: Callable[[Console], None]) -> str:
 
 
 def render(template: Path, **values: Any) -> str:
-    """The template filled with values; in HTML every value is escaped."""
+    """The template filled with values; in HTML every value is escaped. Lone surrogates become question marks."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -77,4 +77,5 @@ def render(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template.name).render(values, policy=PAGE_POLICY)
+    text = environment.get_template(template.name).render(values, policy=PAGE_POLICY)
+    return text.encode("utf-8", "replace").decode()

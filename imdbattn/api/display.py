@@ -17,8 +17,7 @@ def fragment(heading: str, tables: Sequence[Table], images: Sequence[bytes] = ()
     """HTML for a notebook, in which every text is escaped. images: SVG."""
     encoded = [base64.b64encode(image).decode() for image in images]
     values: dict[str, Any] = {"heading": heading, "tables": tables, "images": encoded, "notes": notes}
-    html = render(Path(__file__).with_name("fragment.html.jinja"), **values)
-    return html.encode("utf-8", "replace").decode()  # a text may have lone surrogates
+    return render(Path(__file__).with_name("fragment.html.jinja"), **values)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

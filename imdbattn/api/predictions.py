@@ -135,5 +135,4 @@ class Explanation:
         return printed(lambda console: print_readings([self.reading], console))
 
     def _repr_html_(self) -> str:
-        html = page([self.reading], [attention_png(self.reading)], "fragment")
-        return html.encode("utf-8", "replace").decode()  # a text may have lone surrogates
+        return page([self.reading], [attention_png(self.reading)], "fragment")

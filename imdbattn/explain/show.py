@@ -60,7 +60,7 @@ def write_attention(reading: Reading, folder: Path, name: str = "attention", wor
 def write_page(readings: Sequence[Reading], path: Path, images: Iterable[bytes | None] | None = None) -> Path:
     """Writes `page` and returns its path. images: drawn if None."""
     images = map(attention_png, readings) if images is None else images
-    write_atomically(path, page(readings, images).encode("utf-8", "replace"))  # a text may have lone surrogates
+    write_atomically(path, page(readings, images))
     return path
 
 
