@@ -32,8 +32,9 @@ def print_classes(metrics: Mapping[str, Any]) -> None:
     print(f"macro F1 {100 * metrics['macro_f1']:.2f} %")
     if len(names := [visible(name) for name in metrics["labels"]]) > 10:
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from imdbattn.pages import terminal
 
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("label", no_wrap=True)
@@ -42,7 +43,7 @@ def print_classes(metrics: Mapping[str, Any]) -> None:
     for name, row, *shares in zip(names, *(metrics[key] for key in ("confusion", "recall", "f1")), strict=True):
         percents = ("" if share is None else f"{100 * share:.2f}" for share in shares)
         table.add_row(name, f"{sum(row):,}", *percents, *(f"{count:,}" for count in row))
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    terminal().print(table)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def composed(config_name: str, overrides: Sequence[str] = (), paths: Sequence[st
     with COMPOSING:
         outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a caller that uses Hydra itself
         try:
-            with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            with hydra_in_conf():
                 return hydra.compose(config_name, words, return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise UserError(explain(error, config_name, words)) from error
