@@ -16,11 +16,11 @@ from torch import Tensor
 from imdbattn.data.corpus import read_texts
 from imdbattn.data.glove import Glove
 from imdbattn.data.tokens import FIRST_WORD
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.tasks.review_predictor import ReviewPredictor
-from imdbattn.tasks.reviews import batch_options, load_classifier, trained_words
+from imdbattn.tasks.reviews import batch_options, distinct_words, load_classifier, trained_words
 from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
@@ -70,8 +70,7 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
     if corpus.glove.fingerprint != predictor.glove.fingerprint or any(metrics.get(key) != found[key] for key in found):
         log.warning("All words are kept, because the training reviews have changed since the run")
         return None
-    ids = corpus.splits["train"].ids.unique()
-    return ids[ids >= FIRST_WORD].long()
+    return distinct_words(corpus.splits["train"])
 
 
 def held_out(run_folder: Path) -> tuple[str | None, list[str]]:
@@ -81,8 +80,7 @@ def held_out(run_folder: Path) -> tuple[str | None, list[str]]:
             try:
                 return split, read_texts(regular_file(file))
             except (OSError, ValueError, KeyError) as error:  # pyarrow's are subclasses
-                reason = " ".join(str(error).split())[:200]
-                raise UserError(f"{file} cannot be read ({reason}): restore or delete it") from error
+                raise UserError(f"{file} cannot be read ({in_line(error)}): restore or delete it") from error
     return None, []
 
 

@@ -105,7 +105,11 @@ def words_of(corpus: ReviewCorpus, model: Any) -> Tensor | None:
     """Ids of the words of the training reviews, whose vectors are trained; None for frozen vectors."""
     if not model.embedding.trainable:
         return None
-    ids = corpus.splits["train"].ids.unique()
+    return distinct_words(corpus.splits["train"])
+
+
+def distinct_words(reviews: Ragged) -> Tensor:
+    ids = reviews.ids.unique()
     return ids[ids >= FIRST_WORD].long()
 
 
