@@ -1,4 +1,4 @@
-"""The exception for wrong input."""
+"""The exception for wrong input, and messages of one line."""
 
 
 class UserError(Exception):
@@ -6,3 +6,9 @@ class UserError(Exception):
 
     Commands print it as one line and exit with status 2. Any other exception is a bug and keeps its traceback.
     """
+
+
+def in_line(message: object, longest: int | None = 200) -> str:
+    """The start of an error, or of text quoted from a file, as a single line. longest: in characters; None for all."""
+    text = " ".join(str(message).split())[:longest]
+    return text or (type(message).__name__ if isinstance(message, BaseException) else "")

@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.run_folder import SPLIT_FILES, open_run
 from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
 
@@ -55,7 +55,7 @@ def text_of_row(cfg: Any) -> str:
     try:
         table = pq.read_table(file, columns=["row", "text"]).to_pydict()
     except (OSError, ValueError) as error:  # pyarrow's are subclasses
-        raise UserError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): give text=...") from error
+        raise UserError(f"{file} cannot be read ({in_line(error)}): give text=...") from error
     texts = dict(zip(table["row"], table["text"], strict=True))
     if cfg.row not in texts:
         raise UserError(

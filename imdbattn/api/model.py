@@ -15,7 +15,7 @@ from imdbattn.api.display import Metrics
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.data.reviews import label_of, number_labels
 from imdbattn.data.sources import fingerprint
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.explain.reading import Reading
 from imdbattn.export.folder import FILES, write_export
 from imdbattn.files import cache_root
@@ -220,10 +220,9 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             if not os.path.isdir(path):
                 path = snapshot_download(os.fspath(pretrained_model_name_or_path), allow_patterns=list(FILES), **hub)
         except Exception as error:  # the hub's client raises a dozen kinds
-            reason = " ".join(str(error).split())[:200]
             raise UserError(
-                f"{pretrained_model_name_or_path} cannot be loaded ({reason}): give a folder that export wrote, or "
-                "owner/name of one at the hub"
+                f"{pretrained_model_name_or_path} cannot be loaded ({in_line(error)}): give a folder that export "
+                "wrote, or owner/name of one at the hub"
             ) from error
         return load(path, trust)
 

@@ -10,8 +10,7 @@ from functools import partial
 import numpy as np
 
 from imdbattn.data.sources import Rule, Split, Texts, fingerprint, labelled_texts
-from imdbattn.data.text_files import in_line
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 
 
 def fold_rule(reviews: Texts, name: str, fold: int, folds: int) -> tuple[Texts, Rule]:

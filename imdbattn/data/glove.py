@@ -26,8 +26,8 @@ from typing import IO
 import numpy as np
 from filelock import FileLock
 
-from imdbattn.data.text_files import in_line, wheel_folder
-from imdbattn.errors import UserError
+from imdbattn.data.text_files import wheel_folder
+from imdbattn.errors import UserError, in_line
 from imdbattn.files import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
 
 FORMAT = 4  # version of the cache entries; increment it when `store` changes

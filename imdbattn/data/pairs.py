@@ -22,9 +22,9 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
 from imdbattn.data.sources import SPLIT_NAMES, Rule, Source, Split, Texts, cut, fingerprint, load_hub
-from imdbattn.data.text_files import checksum, counted, in_line, read_text
+from imdbattn.data.text_files import checksum, counted, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from imdbattn.data.text_files import (
     SUFFIXES,
     checksum,
     counted,
-    in_line,
     printable,
     read_columns,
     read_text,
@@ -28,7 +27,7 @@ from imdbattn.data.text_files import (
     text_files_below,
     wheel_folder,
 )
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.files import sha256_of
 from imdbattn.network import http_status
 

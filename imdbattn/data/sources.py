@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from imdbattn.data.text_files import in_line
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 
 SPLITS = ("train", "validation", "test")
 SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {"train": "train", "test": "test"}

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.files import sha256_of
 
 TABLE = "write a header and one row per review, quoted if it holds the delimiter, quotes or line breaks"
@@ -34,12 +34,6 @@ ENCODING = "save it as UTF-8, or set data.encoding_errors=replace"
 
 def suffix_of(path: Path) -> str:
     return path.suffix.lower()
-
-
-def in_line(message: object) -> str:
-    """The start of an error, or of text quoted from a file, as a single line."""
-    text = " ".join(str(message).split())[:200]
-    return text or (type(message).__name__ if isinstance(message, BaseException) else "")
 
 
 def printable(path: Path | str) -> str:

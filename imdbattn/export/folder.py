@@ -22,7 +22,7 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.export.vectors import VECTORS, build, facts_of, smaller
 from imdbattn.files import make_folder, regular_file, sha256_of, write_atomically, writing_into
 from imdbattn.pages import render
@@ -227,7 +227,7 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
     except UserError:
         raise
     except Exception as error:  # the libraries' own
-        raise UserError(f"{folder} cannot be used ({' '.join(str(error).split())[:200]}): {WAY_OUT}") from error
+        raise UserError(f"{folder} cannot be used ({in_line(error)}): {WAY_OUT}") from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:

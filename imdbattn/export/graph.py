@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from imdbattn.data.ragged import Batch
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.nn.scores import padding_mask
 
 CHECKED = ((1, 1), (2, 7), (5, 1), (3, 64), (1, 33))  # reviews and positions of the batches that are compared
@@ -65,7 +65,7 @@ def to_program(predictor: Any) -> ExportedProgram:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             program = torch.export.export(graph, inputs, dynamic_shapes=shapes[: len(inputs)], strict=True)
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = in_line(error, 300)
         raise UserError(f"model={predictor.cfg.model.name} cannot be exported as a graph: {reason}") from error
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it names folders of this machine

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.files import regular_file
 
 SECRET_NAME = re.compile(
@@ -84,7 +84,7 @@ def read_json(file: Path, way_out: str = "restore it, or delete it and run again
             raise ValueError("it does not contain an object")
         return content
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): {way_out}") from error
+        raise UserError(f"{file} cannot be read ({in_line(error)}): {way_out}") from error
 
 
 def read_settings(file: Path) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def read_settings(file: Path) -> dict[str, Any]:
             raise ValueError("it has YAML aliases")
         settings = OmegaConf.to_container(OmegaConf.create(text))
     except Exception as error:
-        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())[:300]}") from error
+        raise UserError(f"{file} cannot be read: {in_line(error, 300)}") from error
     return plain_settings(settings, file)
 
 

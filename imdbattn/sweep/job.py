@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.run_folder import SPLIT_FILES, is_debug, results_file
 from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
 from imdbattn.settings.machine import gpus, threads_of
@@ -49,7 +49,7 @@ def run_job(cfg: DictConfig) -> float | None:
         with FileLock(folder / ".job.lock"):  # Optuna may try the same settings twice: the second job waits
             status, metrics = train_or_keep(folder, validate(plain_dict(cfg)))
     except Exception as error:  # any exception: the other jobs have to run
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = in_line(error, None)
         record(folder.name, "failed", reason)
         log.error("failed  %s: %s", folder.name, reason)
         return None

@@ -10,7 +10,7 @@ import torch
 from hydra._internal.utils import _locate
 from hydra.utils import instantiate
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.weights import load_weights, read_checkpoint
 
@@ -61,7 +61,7 @@ def reason(error: BaseException) -> str:
     """The innermost cause of an error, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return " ".join(str(error).split()) or type(error).__name__
+    return in_line(error, None)
 
 
 def make_net(model: Any, parts: Mapping[str, Any], *arguments: Any, **options: Any) -> torch.nn.Module:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -163,7 +163,7 @@ class Learner(L.LightningModule):
             optimizer = self.make_optimizer(groups)
             optimizer.step(lambda: 0.0)
         except Exception as error:
-            raise UserError(f"optim: {' '.join(str(error).split())}") from error
+            raise UserError(f"optim: {in_line(error, None)}") from error
         return optimizer
 
     def fused(self) -> dict[str, bool]:

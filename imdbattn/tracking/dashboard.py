@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.settings.schema import Dashboard
 from imdbattn.tracking.wandb_run import unreachable
 
@@ -83,5 +83,5 @@ def save(built: Any, timeout: float) -> str:
     try:
         built.save()
     except Exception as error:
-        raise UserError(f"W&B did not save the dashboard: {' '.join(str(error).split())}") from error
+        raise UserError(f"W&B did not save the dashboard: {in_line(error, None)}") from error
     return str(built.url)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from imdbattn.errors import in_line
 from imdbattn.network import http_status
 from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import without_credentials
@@ -102,5 +103,5 @@ def start_wandb(
                 run.define_metric(curves, step_metric="epoch")
             return run
         except Exception as error:  # any exception: training continues
-            log.warning("W&B (%s) did not start: %s", mode, " ".join(str(error).split()))
+            log.warning("W&B (%s) did not start: %s", mode, in_line(error, None))
     return None
