@@ -6,7 +6,6 @@ Suffixes of arrays: N items, V variants, S seeds, B resamples.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -125,7 +124,8 @@ def compare(
     """The comparison of runs that were scored on the same items."""
     ladder = variants(runs)
     outputs = [[predictions[run.folder] for run in one.runs] for one in ladder]
-    drawn = resample(outputs, resamples, seed)
+    rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
+    drawn = statistics.Bootstrap.of(rights, resamples, seed, LEVEL)
     first = runs[0]
     masks, texts = slices(runs, predictions, split, words or {})
     groups = [] if first.items == REVIEWS else length_groups(outputs[0][0].lengths_N)
@@ -135,7 +135,7 @@ def compare(
         "fingerprint": first.metrics[FINGERPRINT[split]],
         "items": first.items,
         "unit": unit(first.items),
-        "reviews": len(drawn.share_NV),
+        "reviews": len(drawn.mean_NV),
         "labels": first.labels,
         "one_validation": len({str(run.metrics.get(FINGERPRINT["validation"])) for run in runs}) == 1,
         "environments": environments(runs),
@@ -143,45 +143,12 @@ def compare(
         "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
         "rungs": [
             describe(one, seeds, masks)
-            | {"interval": list(drawn.interval(v)), "lengths": accuracy_by_length(seeds, groups)}
+            | {"interval": np.clip(drawn.interval(v), 0, 1).tolist(), "lengths": accuracy_by_length(seeds, groups)}
             for v, (one, seeds) in enumerate(zip(ladder, outputs, strict=True))
         ],
         "pairs": compare_pairs(ladder, neighbours(ladder, against), drawn),
         "disagreements": disputed(ladder, outputs, texts, first.labels, disagreements),
     }
-
-
-@dataclass(frozen=True)
-class Resampled:
-    """The inputs of all intervals; see statistics."""
-
-    share_NV: np.ndarray  # share of the seeds that predict an item correctly
-    noise_V: np.ndarray
-    means_BV: np.ndarray
-    shifts_BV: np.ndarray
-    seeds: list[int]  # number of seeds of each variant
-
-    def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
-        """The interval of a variant's accuracy, or of its difference from that of `old`."""
-        places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
-        share_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.share_NV, self.means_BV, self.shifts_BV))
-        noise = self.noise_V[places].sum() / max(share_N.var(), 1e-12)
-        freedom = sum(self.seeds[place] - 1 for place in places)
-        ends = statistics.interval(means_B, shifts_B, freedom, noise, LEVEL)
-        low, high = np.clip(ends, 0.0 if old is None else -1.0, 1.0)
-        return float(low), float(high)
-
-
-def resample(outputs: Sequence[Sequence[Predictions]], resamples: int, seed: int) -> Resampled:
-    right = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
-    share_NV = np.stack([right_NS.mean(1) for right_NS in right], axis=1)
-    return Resampled(
-        share_NV,
-        np.array([statistics.seed_noise(right_NS) for right_NS in right]),
-        statistics.review_means(share_NV, resamples, seed),
-        statistics.seed_shifts([right_NS.mean(0) for right_NS in right], resamples, seed),
-        [len(seeds) for seeds in outputs],
-    )
 
 
 def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[str, Any]:
@@ -321,14 +288,14 @@ def accuracy_by_length(seeds: Sequence[Predictions], groups: Sequence[tuple[int,
 
 
 def compare_pairs(
-    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], drawn: Resampled
+    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], drawn: statistics.Bootstrap
 ) -> list[dict[str, Any]]:
     """Difference, interval, test and a sentence for each pair (from, to) of indices."""
-    share_NV = drawn.share_NV
+    share_NV = drawn.mean_NV
     p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
-        low, high = drawn.interval(to, old)
+        low, high = np.clip(drawn.interval(to, old), -1, 1).tolist()
         single = [ladder[place].label for place in (old, to) if drawn.seeds[place] == 1]
         pair = {
             "from": ladder[old].label,

@@ -5,6 +5,7 @@ Suffixes of arrays: N reviews, V variants, S seeds, B resamples, C classes.
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -67,6 +68,42 @@ def interval(
     moved_B = middle + np.sqrt(max(0.0, 1 - noise)) * (means_B - middle) + widening * shifts_B
     low, high = np.quantile(moved_B, (1 - tail, tail))
     return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """The inputs of the intervals of V variants, from one value for each review and seed.
+
+    mean_NV: mean over seeds. noise_V: see `seed_noise`. means_BV, shifts_BV: of the resampled reviews and seeds.
+    """
+
+    mean_NV: np.ndarray
+    noise_V: np.ndarray
+    means_BV: np.ndarray
+    shifts_BV: np.ndarray
+    seeds: list[int]  # number of seeds of each variant
+    level: float
+
+    @classmethod
+    def of(cls, values: Sequence[np.ndarray], resamples: int, seed: int, level: float = 0.95) -> "Bootstrap":
+        """values: (N, S) of each variant, such as whether a review is classified correctly."""
+        mean_NV = np.stack([value_NS.mean(1) for value_NS in values], axis=1)
+        return cls(
+            mean_NV,
+            np.array([seed_noise(value_NS) for value_NS in values]),
+            review_means(mean_NV, resamples, seed),
+            seed_shifts([value_NS.mean(0) for value_NS in values], resamples, seed),
+            [value_NS.shape[1] for value_NS in values],
+            level,
+        )
+
+    def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
+        """The interval of a variant's mean, or of its difference from that of `old`."""
+        places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
+        mean_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.mean_NV, self.means_BV, self.shifts_BV))
+        noise = self.noise_V[places].sum() / max(mean_N.var(), 1e-12)
+        freedom = sum(self.seeds[place] - 1 for place in places)
+        return interval(means_B, shifts_B, freedom, noise, self.level)
 
 
 def mcnemar(gain_N: np.ndarray) -> float:
