@@ -17,7 +17,7 @@ from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Context
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.cli import conf_dir, has_plugin, plain_dict
-from imdbattn.settings.keys import BEYOND, RUNGS, WRITERS, digest, flat
+from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS, WRITERS, digest, flat
 from imdbattn.settings.schema import Group, validate
 from imdbattn.tasks import seq2seq
 from imdbattn.tasks.build import make
@@ -32,7 +32,7 @@ CHOICES = [
     for file in FILES
     if file.parent.name in ("data", "debug", "logger", "task", "trainer")
 ]
-CHOICES += [[f"model={rung}"] for rung in (*RUNGS, *BEYOND)]
+CHOICES += [[f"model={rung}"] for rung in (*RUNGS, *CONTROLS, *BEYOND)]
 CHOICES += [["task=seq2seq", f"model={writer}", f"data={data}"] for writer in WRITERS for data in PAIRS]
 EXPERIMENTS = [file.stem for file in FILES if file.parent.name == "experiment"]
 LETTERS = Vocabulary.count(["ABC"])
@@ -122,14 +122,14 @@ def test_the_ladders_experiment_has_every_rung_in_its_order():
 
 def test_every_rung_follows_the_one_it_adds_a_line_to(settings):
     """model.after, by which comparisons find neighbours, is the file that the rung inherits from."""
-    for rung in (*RUNGS, *BEYOND, *WRITERS):
+    for rung in (*RUNGS, *CONTROLS, *BEYOND, *WRITERS):
         parents = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [None])
         task = ["task=seq2seq"] * (rung in WRITERS)
         assert settings(*task, f"model={rung}").model.after == parents[0], rung
 
 
 def test_every_rung_has_its_file():
-    assert {file.stem for file in FILES if file.parent.name == "model"} == {*RUNGS, *BEYOND, *WRITERS}
+    assert {file.stem for file in FILES if file.parent.name == "model"} == {*RUNGS, *CONTROLS, *BEYOND, *WRITERS}
 
 
 @pytest.mark.parametrize("rung", RUNGS)
@@ -224,6 +224,7 @@ STATED = {  # words of a command line -> what README says it trains with
     "model=base": LADDER,
     "model=residual": LADDER,
     "model=residual_learned": LADDER,
+    "model=uniform": LADDER | {"model.layer.score._target_": "imdbattn.nn.beyond.uniform.Uniform"},
     "model=residual_cls": LADDER,
     "model=base_pe": SCALED,
     "model=residual_pe_cls": SCALED,

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
+from imdbattn.explain.watch import watch
 from imdbattn.nn.beyond.context import Convolution
 from imdbattn.nn.ladder import Classifier, MeanPooling, NoPositions, PlainLayer, ResidualLayer, Words
 from imdbattn.nn.scores import padding_mask
@@ -82,3 +83,18 @@ def test_all_layers_are_trained():
     for layer in model.layers:
         assert all(parameter.grad is not None for parameter in layer.parameters())
     assert len(torch.nn.utils.parameters_to_vector(model.layers.parameters())) == 3 * (4 * (16 + 4) + 8)
+
+
+def test_uniform_is_the_residual_rung_with_equal_weights_before_and_after_training(settings):
+    model = net(settings, "uniform")
+    layer, x = model.layers[0], torch.randn(2, 5, 10)
+    with watch(model) as weights:
+        output = layer(x, TWO)
+    expected = (MASK / MASK.sum(1, keepdim=True))[:, None, None].expand(2, 1, 5, 5)
+    torch.testing.assert_close(weights[0], expected)
+    means = torch.stack([layer.f.value(layer.norm(x[n, : MASK[n].sum()])).mean(0) for n in range(2)])
+    torch.testing.assert_close(output, g(layer, x + means[:, None]))
+    model(batch(model, [[3, 4, 5], [6]])).sum().backward()
+    for part in (layer.f.query, layer.f.key):
+        assert part.weight.grad is not None, "DDP requires a gradient of every parameter"
+        assert not part.weight.grad.any()

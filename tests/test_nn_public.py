@@ -21,6 +21,7 @@ SCORES = (nn.ScaledDot, nn.Dot, nn.Bilinear, nn.Additive)
 WIDTH, LENGTH = 8, 7
 MODULES = {
     **{f"SelfAttention-{score.__name__}": lambda s=score: nn.SelfAttention(WIDTH, 2, score=s) for score in SCORES},
+    "SelfAttention-Uniform": lambda: nn.SelfAttention(WIDTH, 2, score=beyond.Uniform),
     "SelfAttention-distances": lambda: nn.SelfAttention(WIDTH, 2, distances=beyond.Distances),
     "PlainLayer": lambda: nn.PlainLayer(WIDTH, heads=4),
     "ResidualLayer": lambda: nn.ResidualLayer(WIDTH),
@@ -60,7 +61,7 @@ def test_each_class_has_an_example_that_runs():
         results = doctest.DocTestRunner().run(test)
         assert (results.failed, results.attempted) == (0, len(test.examples)), name
         ran += results.attempted
-    assert (len(CLASSES), ran) == (30, 153)
+    assert (len(CLASSES), ran) == (31, 156)
 
 
 def test_the_package_itself_imports_no_torch():

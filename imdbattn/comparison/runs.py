@@ -18,14 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from imdbattn.errors import UserError
 from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, is_debug, read_curves
-from imdbattn.settings.keys import BEYOND, RUNGS, WRITERS, variant
+from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS, WRITERS, variant
 from imdbattn.settings.safety import read_json, read_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PRINTS = ("fingerprint.test", "fingerprint.validation")  # keys of the fingerprints in Run.shared
-MODELS = (*RUNGS, *BEYOND, *WRITERS)
+MODELS = (*RUNGS, *CONTROLS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # the items of a classifier
 EPOCHS = 1_000_000  # the largest accepted number of epochs
 Skipped = dict[str, str]  # {"folder", "reason"}

@@ -22,6 +22,7 @@ def models_of(experiment: str) -> tuple[str, ...]:
 
 
 RUNGS, BEYOND = models_of("ladder"), models_of("beyond")  # the ladder, and models with trained vectors or phrases
+CONTROLS = tuple(name for name in models_of("faithfulness") if name not in RUNGS)  # of the tests of attention
 WRITERS = models_of("seq2seq_reverse")  # encoder-decoders
 NO_EFFECT = (  # settings that do not change the numbers of a result
     "hydra",

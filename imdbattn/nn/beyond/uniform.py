@@ -1,0 +1,24 @@
+"""A score for attention with equal weights (Wiegreffe & Pinter 2019, "Attention is not not Explanation", section 3.2).
+
+Shape suffixes: Q queries, K keys, d width; `...` stands for any leading dimensions, such as (B, H).
+"""
+
+from torch import Tensor
+
+from imdbattn.nn.scores import Dot
+
+
+class Uniform(Dot):
+    """score(q, k) = 0: every key has the same weight, before and after training.
+
+    The query and the key keep their part in the graph, with zero gradients: DDP requires gradients of all parameters.
+
+    >>> import torch
+    >>> from imdbattn.nn.beyond import Uniform
+    >>> Uniform(8, 8)(torch.randn(2, 3, 8), torch.randn(2, 5, 8)).abs().max()
+    tensor(0.)
+    """
+
+    def compare(self, query: Tensor, projected: Tensor) -> Tensor:
+        """(..., Q, d) and (..., K, d) -> zeros (..., Q, K)."""
+        return 0 * (query.sum(-1)[..., None] + projected.sum(-1)[..., None, :])
