@@ -3,7 +3,7 @@
 Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys, C classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -88,21 +88,10 @@ class ReviewPredictor(Predictor):
         Raises UserError for a model with a custom part that does not record its attention.
         """
         batch, net = self.batches([text])[0, np.arange(1)], self.module.net
-        parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]  # also of a user's own model
-        with ExitStack() as stack:
-            records = [stack.enter_context(watch(part)) for part in parts]
-            (probability_C,) = self.probabilities(batch)
-        keys = max((size for record in records for each in record for size in each.shape[-1:]), default=0)
-        for part, record in zip(parts, records, strict=True):
-            pools, problem = part is parts[-1], ""
-            if [(each.ndim, *each.shape[-2:]) for each in record] != [(4, 1 if pools else keys, keys)]:
-                problem = "appends no weights (B, H, Q, K) to `record`"
-            elif not pools and not hasattr(part, "skip"):
-                problem = "has no attribute `skip`"
-            if problem:
-                raise UserError(f"model={self.cfg.model.name} cannot be explained: {name_of(part)} {problem}")
-        weights = [record[0] for record in records]
-        (share_T,) = rollout(weights, [layer.skip for layer in parts[:-1]])
+        (probability_C,), weights, skips = watched(
+            net, lambda: self.probabilities(batch), f"model={self.cfg.model.name}"
+        )
+        (share_T,) = rollout(weights, skips)
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
         words = self.tokenizer.words(text)
         read = [words[at] for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)]
@@ -111,7 +100,9 @@ class ReviewPredictor(Predictor):
         if not detailed:
             return self.result(text, probability_C.tolist(), words=places)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
-        has_query = not isinstance(parts[-1], (MeanPooling, ClsPooling))  # <cls> is a query of the layers
+        has_query = not isinstance(
+            getattr(net, "pooling", net), (MeanPooling, ClsPooling)
+        )  # <cls> is a query of the layers
         names = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
         attention = AttentionWeights(names, layers, pooled[0, 0] if has_query else None, bool(cls))
         return self.result(text, probability_C.tolist(), words=places, attention=attention)
@@ -126,3 +117,24 @@ class ReviewPredictor(Predictor):
             probabilities=dict(zip(labels, probabilities, strict=True)),
             **explanation,
         )
+
+
+def watched(net: Any, run: Callable[[], Any], model: str) -> tuple[Any, list[Tensor], list[bool]]:
+    """What `run` returns, the weights of each layer and of the pooling, and whether each layer adds x itself.
+
+    run: calls the net once. Raises UserError naming the model if a custom part does not record its attention.
+    """
+    parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]  # also of a user's own model
+    with ExitStack() as stack:
+        records = [stack.enter_context(watch(part)) for part in parts]
+        result = run()
+    keys = max((size for record in records for each in record for size in each.shape[-1:]), default=0)
+    for part, record in zip(parts, records, strict=True):
+        pools, problem = part is parts[-1], ""
+        if [(each.ndim, *each.shape[-2:]) for each in record] != [(4, 1 if pools else keys, keys)]:
+            problem = "appends no weights (B, H, Q, K) to `record`"
+        elif not pools and not hasattr(part, "skip"):
+            problem = "has no attribute `skip`"
+        if problem:
+            raise UserError(f"{model} cannot be explained: {name_of(part)} {problem}")
+    return result, [record[0] for record in records], [part.skip for part in parts[:-1]]
