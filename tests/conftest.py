@@ -35,6 +35,7 @@ COMMANDS = {
     "picture": schema.Picture,
     "export": schema.Export,
     "compare": schema.Compare,
+    "faithfulness": schema.Faithfulness,
     "dashboard": schema.Dashboard,
     "search": schema.Search,
 }

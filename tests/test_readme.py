@@ -46,6 +46,7 @@ def test_each_command_is_in_the_documents():
         "export",
         "dashboard",
         "search",
+        "faithfulness",
     }
 
 

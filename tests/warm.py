@@ -17,7 +17,8 @@ import threading
 import traceback
 from pathlib import Path
 
-COMMANDS = ("train", "evaluate", "predict", "compare", "picture", "dashboard", "export.__main__", "search.__main__")
+COMMANDS = ("train", "evaluate", "predict", "compare", "picture", "dashboard")
+COMMANDS += tuple(f"{package}.__main__" for package in ("export", "search", "faithfulness"))
 # What the package imports inside functions.
 LAZY = (
     "datasets",

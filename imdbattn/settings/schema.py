@@ -83,6 +83,7 @@ Share = Annotated[float, Field(ge=0, le=1), UNCONVERTED]
 InnerShare = Annotated[float, Field(gt=0, lt=1), UNCONVERTED]
 DropShare = Annotated[float, Field(ge=0, lt=1), UNCONVERTED]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Resamples = Annotated[int, Field(ge=100, le=1_000_000)]
 Errors = Literal["strict", "replace"]
 Trust = str | list[str] | None
 ModelName = Annotated[  # part of a folder's name
@@ -603,13 +604,45 @@ class Compare(Group):
     out: Text | None
     split: Literal["test", "validation"] | None
     against: Text | None
-    resamples: Annotated[int, Field(ge=100, le=1_000_000)]
+    resamples: Resamples
     seed: Seed
     disagreements: Natural
     words: Annotated[
         dict[str, Annotated[list[Text], Field(min_length=1)]],
         must_be("lists of words with names other than length", lambda words: "length" not in words),
     ]
+
+
+ScoreName = Literal[
+    "rollout", "last_layer", "all_layers", "gradient", "integrated_gradients", "leave_one_out", "random"
+]
+
+
+class Adversary(Group):
+    reviews: Natural
+    epsilon: InnerShare
+    steps: Count
+
+
+class Faithfulness(Group):
+    runs: Any
+    out: Text | None
+    split: Literal["test", "validation"]
+    reviews: Count
+    scores: Annotated[
+        list[ScoreName],
+        must_be("a list with random, to which the others are compared, and others", lambda names: "random" in names),
+    ]
+    shares: Annotated[list[InnerShare], Field(min_length=1)]
+    steps: Count
+    permutations: Count
+    adversary: Adversary
+    epoch_reviews: Natural
+    margin: Share
+    resamples: Resamples
+    seed: Seed
+    trust: Trust
+    data: LocalData
 
 
 class Search(Group):

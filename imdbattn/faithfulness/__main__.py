@@ -1,0 +1,35 @@
+"""Tests explanations of finished runs: `python -m imdbattn.faithfulness runs=<folder>`."""
+
+import sys
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from imdbattn.compare import listed
+from imdbattn.settings.cli import command, plain_dict, without_gc
+
+
+@command("faithfulness", "runs", "out", "data.glove.path", "data.cache_dir")
+def main(cfg: DictConfig) -> None:
+    """Prints the results and writes them into `out`."""
+    from imdbattn.settings.schema import Faithfulness, validate_as  # pydantic: `--help` does not wait for it
+
+    settings = validate_as(Faithfulness, plain_dict(cfg))
+    folders = listed(settings.runs)
+    out = Path(settings.out or Path(folders[0], "faithfulness")).expanduser()
+    with without_gc():
+        from imdbattn.faithfulness.experiment import run_experiment
+        from imdbattn.faithfulness.report import print_terminal, write_sets
+
+    try:
+        summaries = run_experiment(folders, out, settings)
+    except KeyboardInterrupt:
+        print(f"stopped; the same command continues what is in {out}", file=sys.stderr)
+        raise
+    page = write_sets(summaries, out)
+    print_terminal(*summaries)
+    print(f"faithfulness: {page}")
+
+
+if __name__ == "__main__":
+    main()

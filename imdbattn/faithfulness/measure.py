@@ -1,0 +1,172 @@
+"""The measurements of a run, each written into a Parquet file of its own, so that a stopped command can be repeated.
+
+Shape suffixes: B reviews of a batch, T positions, S shares of the words.
+"""
+
+import hashlib
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.data.ragged import Batch
+from imdbattn.faithfulness.ablation import ablate, mean_outputs, units
+from imdbattn.faithfulness.attributions import ATTRIBUTIONS, applicable, predicted
+from imdbattn.faithfulness.counterfactual import adversary, permute
+from imdbattn.faithfulness.erasure import erase, ranks
+from imdbattn.faithfulness.rationales import SHOWN, average_precision, precision, true_words
+from imdbattn.faithfulness.subject import Subject
+from imdbattn.files import sha256_of
+from imdbattn.nn.ladder import Attention, Classifier
+from imdbattn.run_folder import write_table
+from imdbattn.settings.schema import Faithfulness
+
+VERSION = 1  # of the measurements; increment it when they change
+POSITIONS = 8_192  # of a batch
+WEIGHTS = 4_000_000  # attention weights of a batch in which they are searched
+RESTARTS = 2  # of that search
+
+Columns = dict[str, Any]  # name -> a value for each review of a batch
+LAST = "last-"  # prefix of the parts that measure the network at the end of training
+
+
+@dataclass(frozen=True)
+class Part:
+    """A measurement. options: what its numbers depend on, besides the run. positions: of a batch.
+
+    measure: called with a network, a batch, a random generator, and what `prepare` returned for all batches.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    reviews: int
+    measure: Callable[[Classifier, Batch, torch.Generator, Any], Columns]
+    prepare: Callable[[Classifier, Iterator[Batch]], Any] = lambda net, batches: None
+    positions: int = POSITIONS
+
+    @property
+    def file(self) -> str:
+        digest = hashlib.sha256(json.dumps([VERSION, self.options, self.reviews]).encode()).hexdigest()[:8]
+        return f"{self.name}-{digest}.parquet"
+
+
+def parts_of(subject: Subject, cfg: Faithfulness) -> list[Part]:
+    """The parts that apply to a run, in the order in which they are measured."""
+    net, reviews = subject.net, len(subject.selected_N)
+    common = {"split": cfg.split, "seed": cfg.seed}
+    scores = [name for name in applicable(net) if name in cfg.scores]
+    parts = []
+    for name in scores:
+        options = common | {"shares": cfg.shares, "steps": cfg.steps if name == "integrated_gradients" else None}
+        measure = partial(explanations, name, cfg.steps, cfg.shares, subject.negation)
+        parts.append(Part(name, options, reviews, measure))
+    if any(isinstance(module, Attention) for module in net.modules()):
+        measure = partial(permutations, cfg.permutations)
+        parts.append(Part("permutation", common | {"permutations": cfg.permutations}, reviews, measure))
+        search = cfg.adversary
+        positions = WEIGHTS // (max(1, len(net.layers)) * int(subject.lengths_N.max()))
+        measure = partial(adversaries, search.epsilon, search.steps)
+        parts.append(Part("adversary", common | search.model_dump(), search.reviews, measure, positions=positions))
+    if units(net):
+        parts.append(Part("ablation", common, reviews, ablations, mean_outputs))
+    last = [
+        replace(part, name=LAST + part.name, reviews=cfg.epoch_reviews)
+        for part in parts
+        if part.name in scores and part.name != "random"
+    ]
+    return [replace(part, reviews=min(part.reviews, reviews)) for part in [*parts, *last] if part.reviews]
+
+
+def folder_of(subject: Subject, out: Path) -> Path:
+    """Where the files of a run are: a folder named by the run and by its checkpoint."""
+    run = subject.checkpoint.parents[1]
+    return out / "runs" / f"{run.name}-{sha256_of(subject.checkpoint)[:8]}"
+
+
+def measure(subject: Subject, parts: Sequence[Part], folder: Path, progress: Callable[[str, int], Any]) -> None:
+    """Writes the files of all parts that do not exist. progress: called with a part's name and a number of reviews."""
+    last = None
+    for part in parts:
+        if (folder / part.file).exists():
+            progress(part.name, part.reviews)
+            continue
+        if part.name.startswith(LAST) and (last := last or subject.last()) is None:
+            write_table(folder / part.file, {"row": []})
+            progress(part.name, part.reviews)
+            continue
+        write_table(folder / part.file, columns_of(subject, part, last or subject.net, progress))
+
+
+def columns_of(subject: Subject, part: Part, net: Classifier, progress: Callable[[str, int], Any]) -> Columns:
+    """The table of a part: a row for each review, in the order of `subject.selected_N`."""
+    rng = torch.Generator().manual_seed(zlib.crc32(f"{part.name} {part.options['seed']}".encode()))
+    prepared = part.prepare(net, (batch for _, batch in subject.items(part.reviews, part.positions)))
+    values: dict[int, Columns] = {}
+    for places, batch in subject.items(part.reviews, part.positions):
+        columns = part.measure(net, batch, rng, prepared)
+        for number, place in enumerate(places):
+            values[place] = {name: column[number] for name, column in columns.items()}
+        progress(part.name, len(places))
+    in_order = [values[place] for place in range(len(values))]
+    names = in_order[0] if in_order else ()
+    return {"row": subject.rows_N[: part.reviews]} | {name: [each[name] for each in in_order] for name in names}
+
+
+# --- what is measured in each batch -----------------------------------------------------------------------------------
+
+
+def explanations(
+    name: str,
+    steps: int,
+    shares: Sequence[float],
+    negation: int | None,
+    net: Classifier,
+    batch: Batch,
+    rng: torch.Generator,
+    prepared: None,
+) -> Columns:
+    """Scores of the words, the seconds that they took, and what erasure and known rationales tell about them."""
+    start = time.perf_counter()
+    scores_BT = ATTRIBUTIONS[name](net, batch, rng, steps)
+    seconds = (time.perf_counter() - start) / len(scores_BT)
+    ranks_BT = ranks(scores_BT, batch, rng)
+    comprehensiveness_BS, sufficiency_BS = erase(net, batch, ranks_BT, shares)
+    lengths = batch.lengths_B.tolist()
+    columns: Columns = {
+        "right": (predicted(net, batch) == batch.labels_B).tolist(),
+        "seconds": [seconds] * len(lengths),
+        "scores": [scores_T[:length].tolist() for scores_T, length in zip(scores_BT, lengths, strict=True)],
+        "comprehensiveness": comprehensiveness_BS.tolist(),
+        "sufficiency": sufficiency_BS.tolist(),
+    }
+    if negation is not None:
+        true_BT = true_words(batch, negation)
+        columns["auprc"] = average_precision(ranks_BT, true_BT).tolist()
+        columns |= {f"precision_{words}": precision(ranks_BT, true_BT, words).tolist() for words in SHOWN}
+    return columns
+
+
+def permutations(number: int, net: nn.Module, batch: Batch, rng: torch.Generator, prepared: None) -> Columns:
+    distance_B, largest_B = permute(net, batch, number, rng)  # type: ignore[misc]
+    return {"distance": distance_B.tolist(), "weight": largest_B.tolist()}
+
+
+def adversaries(
+    epsilon: float, steps: int, net: nn.Module, batch: Batch, rng: torch.Generator, prepared: None
+) -> Columns:
+    divergence_B, distance_B = adversary(net, batch, epsilon, steps, RESTARTS, rng)  # type: ignore[misc]
+    return {"divergence": divergence_B.tolist(), "distance": distance_B.tolist()}
+
+
+@torch.no_grad()
+def ablations(net: Classifier, batch: Batch, rng: torch.Generator, means: list[Tensor]) -> Columns:
+    """Whether each review is classified correctly, by the whole model and without each unit."""
+    outputs = {"model": net(batch)} | {unit: ablate(net, batch, unit, means) for unit in units(net)}
+    return {name: (logits_BC.argmax(1) == batch.labels_B).tolist() for name, logits_BC in outputs.items()}

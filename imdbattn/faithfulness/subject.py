@@ -1,0 +1,65 @@
+"""A finished run whose explanations are tested: its network, and the reviews of a split that are used.
+
+Shape suffix: N reviews.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from imdbattn.data.corpus import prepare
+from imdbattn.data.ragged import Batch
+from imdbattn.data.sampling import Batches, EvalBatches
+from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.errors import UserError
+from imdbattn.nn.ladder import Classifier
+from imdbattn.run_folder import open_run
+from imdbattn.runs.score import check_fingerprint, with_changes
+from imdbattn.settings.schema import Faithfulness
+from imdbattn.tasks.reviews import batch_options, load_classifier
+from imdbattn.tasks.weights import read_checkpoint
+
+
+class Subject:
+    """Raises UserError if the run is not of a Classifier, or if its files or its data are damaged or have changed."""
+
+    def __init__(self, folder: Path, cfg: Faithfulness):
+        settings, self.checkpoint = open_run(str(folder), cfg.trust)
+        self.settings = with_changes(settings, cfg.data.model_dump())
+        self.corpus = prepare(self.settings.data)
+        check_fingerprint(folder, cfg.split, self.corpus)
+        self.net = self.network(self.checkpoint)
+        self.batches = Batches(self.corpus.splits[cfg.split], **batch_options(self.settings))
+        self.lengths_N = self.batches.lengths_N()
+        self.selected_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))[: cfg.reviews]
+
+    def network(self, checkpoint: Path) -> Classifier:
+        net = load_classifier(self.settings, checkpoint, self.corpus.glove).net
+        if not isinstance(net, Classifier):
+            raise UserError(f"its model is a {type(net).__name__}, not an imdbattn.nn.Classifier")
+        return net.requires_grad_(False)
+
+    def last(self) -> Classifier | None:
+        """The network at the end of training; None if the run does not have it, or if it is also the best one."""
+        file = self.checkpoint.with_name("last.ckpt")
+        if not file.exists():
+            return None
+        ends = [read_checkpoint(each, "train again").get("global_step") for each in (file, self.checkpoint)]
+        return None if ends[0] == ends[1] else self.network(file)
+
+    @property
+    def rows_N(self) -> np.ndarray:
+        """Row numbers of the selected reviews in the source."""
+        return self.batches.split.rows[self.selected_N]
+
+    @property
+    def negation(self) -> int | None:
+        """The id of "not" in reviews whose deciding words are known, those of the order probe, else None."""
+        return self.corpus.glove.words.index("not") + FIRST_WORD if self.corpus.source == "order_probe" else None
+
+    def items(self, reviews: int, positions: int) -> Iterator[tuple[np.ndarray, Batch]]:
+        """The first `reviews` of the selected ones: their places among these, and batches of at most `positions`."""
+        chosen_N = self.selected_N[:reviews]
+        for _, places in EvalBatches(self.lengths_N[chosen_N], positions):
+            yield places, self.batches[0, chosen_N[places]]

@@ -1,0 +1,222 @@
+"""imdbattn.faithfulness: scores of words, erasure and known rationales have the right values."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score
+
+from imdbattn.data.order_probe import PAIRS, pair
+from imdbattn.faithfulness.attributions import ATTRIBUTIONS, applicable, from_vectors, predicted
+from imdbattn.faithfulness.erasure import erase, ranks
+from imdbattn.faithfulness.interventions import keep, log_odds, take, words_of
+from imdbattn.faithfulness.rationales import average_precision, precision, true_words
+from imdbattn.faithfulness.summary import spearman
+
+from . import nets
+
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
+RUNGS = ("learned_query", "base", "residual_pe", "residual_cls", "log_counts")
+REVIEWS = [[5, 6, 7, 8, 9], [3, 4], [], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def score(name: str, net: torch.nn.Module, batch, steps: int = 32) -> torch.Tensor:
+    with torch.no_grad():
+        return ATTRIBUTIONS[name](net, batch, rng(), steps)
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.8]), st.integers(0, 2))
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_removed_words_are_removed_as_by_word_dropout(seed, dropped, before):
+    reviews = nets.reviews(seed, count=6, longest=9)
+    rows_B = torch.arange(len(reviews))
+    whole = reviews.batch(rows_B, before=before)
+    thinned = reviews.batch(rows_B, before=before, word_dropout=dropped, seed=seed)
+    left_BT = torch.zeros(whole.tokens_BT.shape, dtype=torch.bool)
+    left_BT.scatter_(1, thinned.positions_BT, words_of(thinned))
+    left_BT[:, 0] = ((thinned.positions_BT == 0) & words_of(thinned)).any(1)  # position 0 is also that of padding
+    for mine, expected in zip(keep(whole, left_BT), thinned, strict=True):
+        assert mine is expected is None or torch.as_tensor(mine == expected).all()
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_scores_do_not_depend_on_other_reviews_or_padding(settings, rung):
+    net = nets.net(settings, rung)
+    together = nets.batch(net, REVIEWS, padding=2)
+    for name in applicable(net):
+        scores_BT = score(name, net, together)
+        assert (scores_BT[~words_of(together)] == 0).all()
+        for number, review in enumerate(REVIEWS):
+            if name != "random" and review:
+                alone_T = score(name, net, nets.batch(net, [review]))[0]
+                torch.testing.assert_close(scores_BT[number, : len(review)], alone_T, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_scores_are_those_of_explain(settings, trained):
+    import imdbattn
+
+    for rung in ("learned_query", "residual_cls"):
+        model = imdbattn.load(trained(rung)[0])
+        text = "a good film of a dull story"
+        predictor = model.predictor
+        batch = predictor.batches([text])[0, np.arange(1)]
+        shares = [share for *_, share in predictor.explain(text).words]
+        assert score("rollout", predictor.module.net, batch)[0].tolist() == pytest.approx(shares, abs=1e-6)
+
+
+def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
+    names = {rung: set(applicable(nets.net(settings, rung))) for rung in ("mean", "learned_query", "residual")}
+    assert names["residual"] == set(ATTRIBUTIONS)
+    assert names["learned_query"] == set(ATTRIBUTIONS) - {"last_layer", "all_layers"}
+    assert names["mean"] == names["learned_query"] - {"rollout"}
+
+
+def test_last_layer_and_all_layers_are_averages_of_the_weights_of_layers(settings):
+    from imdbattn.explain.watch import watch
+
+    net = nets.net(settings, "residual", "model.layer.heads=2")
+    batch = nets.batch(net, [REVIEWS[0]])
+    with watch(net) as weights, torch.no_grad():
+        net(batch)
+    received = [weights_1HQK[0].mean(0).mean(0) for weights_1HQK in weights[:-1]]  # over heads and queries
+    torch.testing.assert_close(score("last_layer", net, batch)[0], received[-1])
+    torch.testing.assert_close(score("all_layers", net, batch)[0], torch.stack(received).mean(0))
+
+
+@pytest.mark.parametrize("rung", ["learned_query", "residual_pe", "residual_cls"])
+def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
+    net = nets.net(settings, rung)
+    for parameter in net.parameters():
+        parameter.data /= 2  # smoother, for fewer steps
+    batch = nets.batch(net, REVIEWS[:2])
+    label_B, x_BTE = predicted(net, batch), net.embedding(batch.tokens_BT)
+    with torch.no_grad():
+        change_B = log_odds(net(batch), label_B) - from_vectors(net, torch.zeros_like(x_BTE), batch, label_B)
+    scores_BT = score("integrated_gradients", net, batch, steps=200)
+    torch.testing.assert_close(scores_BT.sum(1), change_B, rtol=0.02, atol=0.01)
+    assert (score("gradient", net, batch).sum(1) - change_B).abs().max() > 0.02
+
+
+def test_integrated_gradients_of_a_linear_model_are_gradient_times_input(settings):
+    net = nets.net(settings, "mean", classes=2)
+    batch = nets.batch(net, REVIEWS)
+    torch.testing.assert_close(score("integrated_gradients", net, batch, 3), score("gradient", net, batch))
+
+
+@pytest.mark.parametrize("rung", ["base", "residual_pe", "log_counts"])
+def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
+    net = nets.net(settings, rung)
+    batch = nets.batch(net, REVIEWS[:2])
+    scores_BT, label_B = score("leave_one_out", net, batch), predicted(net, batch)
+    for review, word in ((0, 0), (0, 3), (1, 1)):
+        left = [place for place in range(len(REVIEWS[review])) if place != word]
+        without = take(nets.batch(net, REVIEWS[:2]), torch.tensor([review]))
+        without = without._replace(
+            tokens_BT=without.tokens_BT[:, left],
+            positions_BT=without.positions_BT[:, left],  # those of the whole review
+            before_BTW=without.before_BTW[:, left],
+            lengths_B=torch.tensor([len(left)]),
+        )
+        with torch.no_grad():
+            change = log_odds(net(batch), label_B)[review] - log_odds(net(without), label_B[review, None])
+        assert scores_BT[review, word].item() == pytest.approx(change.item(), abs=1e-5)
+
+
+def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(settings):
+    """In a mean of vectors, the words with the largest gradient x input are those whose removal matters most."""
+    net = nets.net(settings, "mean", classes=2)
+    for seed in range(8):
+        review = np.random.default_rng(seed).integers(3, 60, 7).tolist()
+        batch = nets.batch(net, [review])
+        label = int(predicted(net, batch))
+
+        def probability(words, net=net, label=label) -> float:
+            with torch.no_grad():
+                return net(nets.batch(net, [list(words)])).double().softmax(1)[0, label].item()
+
+        ranks_1T = ranks(score("gradient", net, batch), batch, rng())
+        found = [column.item() for column in erase(net, batch, ranks_1T, [3 / 7])]
+        subsets = [probability(subset) for subset in combinations(review, 3)]
+        others = [probability(subset) for subset in combinations(review, 4)]
+        whole = probability(review)
+        assert found == pytest.approx([whole - min(others), whole - max(subsets)], abs=1e-6)
+
+
+def test_erasure_removes_the_share_of_the_words_rounded_up_but_not_all(settings):
+    net = nets.net(settings, "learned_query")
+    batch = nets.batch(net, [[5], [6, 7], list(range(8, 48))])
+    ranks_BT = ranks(torch.arange(40.0).expand(3, 40) * words_of(batch), batch, rng())
+
+    def probability(words: list[int], label: int) -> float:
+        with torch.no_grad():
+            return net(nets.batch(net, [words])).double().softmax(1)[0, label].item()
+
+    label_B = predicted(net, batch).tolist()
+    comprehensiveness_BS, sufficiency_BS = erase(net, batch, ranks_BT, (0.01, 0.06, 0.9))
+    assert comprehensiveness_BS[0].tolist() == sufficiency_BS[0].tolist() == [0, 0, 0]
+    for column, number in enumerate((1, 3, 36)):  # of 40 words, the last ones
+        words = list(range(8, 48))
+        whole, top, rest = (probability(some, label_B[2]) for some in (words, words[-number:], words[:-number]))
+        assert comprehensiveness_BS[2, column].item() == pytest.approx(whole - rest, abs=1e-6)
+        assert sufficiency_BS[2, column].item() == pytest.approx(whole - top, abs=1e-6)
+
+
+def test_equal_scores_are_ranked_at_random():
+    batch = nets.batch(nets_free(), [list(range(3, 23))] * 400)
+    first_BT = ranks(torch.zeros(400, 20), batch, rng())
+    assert (first_BT.sort(1).values == torch.arange(20)).all()
+    assert first_BT.double().mean(0).numpy() == pytest.approx(np.full(20, 9.5), abs=1.5)
+    descending_BT = ranks(torch.arange(20.0).expand(400, 20), batch, rng())
+    assert (descending_BT == torch.arange(19, -1, -1)).all()
+
+
+def nets_free():
+    """A stand-in for a net: nets.batch asks only for its context."""
+
+    class Free(torch.nn.Module):
+        context = None
+
+    return Free()
+
+
+@pytest.mark.parametrize("number", [0, 1, 123_456, PAIRS - 1])
+def test_the_true_words_of_the_order_probe_are_not_and_its_verb(number):
+    for text, front in zip(pair(number), ("would", "did"), strict=True):
+        words = text.split()
+        ids = {word: 3 + place for place, word in enumerate(dict.fromkeys(words))}
+        batch = nets.batch(nets_free(), [[ids[word] for word in words], [ids["did"]]])
+        chosen = [words[place] for place in true_words(batch, ids["not"])[0].nonzero()[:, 0]]
+        assert chosen == ["not", words[words.index("not") + 1]]
+        assert words[words.index("not") - 1] == front
+
+
+@given(st.integers(0, 10_000))
+@hypothesis_settings(max_examples=50, deadline=None)
+def test_average_precision_is_that_of_scikit_learn(seed):
+    draw = np.random.default_rng(seed)
+    true = draw.random((1, 12)) < 0.3
+    true[0, 0] = True
+    order = torch.from_numpy(draw.permutation(12)[None])
+    own = average_precision(order, torch.from_numpy(true)).item()
+    assert own == pytest.approx(average_precision_score(true[0], -order[0].numpy()))
+    shown = precision(order, torch.from_numpy(true), 2).item()
+    assert shown == sum(true[0][order[0].numpy() < 2]) / 2
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=8), st.randoms(use_true_random=False))
+@hypothesis_settings(max_examples=50, deadline=None)
+def test_rank_correlations_are_those_of_scipy(first, random):
+    second = [random.randint(0, 5) for _ in first]
+    if len(set(first)) > 1 and len(set(second)) > 1:
+        assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic)
+    else:
+        assert np.isnan(spearman(first, second))

@@ -1,0 +1,173 @@
+"""imdbattn.faithfulness on run folders: what it writes, resumes, refuses and claims."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS
+
+SMALL = ("reviews=24", "permutations=3", "steps=3", "resamples=200", "adversary.steps=5", "epoch_reviews=6")
+SMALL += ("adversary.reviews=4",)
+PROBE = ("data=order_probe", "data.probe.train=60", "data.probe.validation=10", "data.probe.test=30")
+
+
+@pytest.fixture(scope="module")
+def runs(trained, tmp_path_factory) -> Path:
+    """A folder with two seeds of residual, learned_query and mean."""
+    folder = tmp_path_factory.mktemp("runs")
+    for number, words in enumerate((("residual",), ("residual", "seed=2"), ("learned_query",), ("mean",))):
+        shutil.copytree(trained(*words)[0], folder / f"{number}-{words[0]}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(runs, shell):
+    done = shell("faithfulness", f"runs={runs}", *SMALL)
+    assert done.returncode == 0, done.stderr
+    return runs / "faithfulness", done
+
+
+def summary(out: Path) -> dict:
+    return json.loads((out / "faithfulness.json").read_text())
+
+
+def test_it_writes_a_page_and_a_table_for_each_measurement(measured):
+    out, done = measured
+    assert done.stdout.splitlines()[-1] == f"faithfulness: {out}/faithfulness.html"
+    assert {"faithfulness.html", "faithfulness.md", "faithfulness.json", "figures"} <= {f.name for f in out.iterdir()}
+    found = summary(out)
+    assert [rung["label"] for rung in found["rungs"]] == ["mean", "learned_query", "residual"]
+    assert [rung["seeds"] for rung in found["rungs"]] == [[1], [1], [1, 2]]
+    names = {re.sub("-[0-9a-f]{8}$", "", file.stem) for file in (out / "runs").glob("0-residual-*/*.parquet")}
+    scores = {"rollout", "last_layer", "all_layers", "gradient", "integrated_gradients", "leave_one_out", "random"}
+    assert names == scores | {f"last-{name}" for name in scores - {"random"}} | {"permutation", "adversary", "ablation"}
+    assert list(found["rungs"][0]["scores"]) == ["gradient", "integrated_gradients", "leave_one_out", "random"]
+
+
+def test_its_numbers_are_means_of_the_tables(measured):
+    out, _ = measured
+    residual = summary(out)["rungs"][2]
+    for column in ("comprehensiveness", "sufficiency"):
+        tables = [pq.read_table(next((out / "runs").glob(f"{n}-*/gradient-*.parquet"))) for n in (0, 1)]
+        values = np.array([table[column].to_pylist() for table in tables])
+        assert values.shape == (2, 24, 5)
+        found = residual["scores"]["gradient"][column]
+        assert found["mean"] == pytest.approx(values.mean())
+        assert found["by_share"] == pytest.approx(values.mean((0, 1)))
+        low, high = found["interval"]
+        assert low < found["mean"] < high
+    rows = [table["row"].to_pylist() for table in tables]
+    assert rows[0] == rows[1]
+    texts = pq.read_table(next(out.parent.glob("0-*")) / "predictions.parquet").to_pydict()
+    predicted = dict(zip(texts["row"], np.array(texts["predicted"]) == np.array(texts["label"]), strict=True))
+    assert tables[0]["right"].to_pylist() == [predicted[row] for row in rows[0]]
+
+
+def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval(measured):
+    found = summary(measured[0])
+    claims = found["claims"]
+    assert len(claims) == sum(2 * (len(r["scores"]) - 1) + len(r["ablation"]) for r in found["rungs"])
+    assert all(claim["holm_p"] >= claim["p"] for claim in claims)
+    assert min(c["holm_p"] for c in claims) == pytest.approx(min(1, len(claims) * min(c["p"] for c in claims)))
+    for claim in claims:
+        shift = found["method"]["margin"] if claim["unit"] else 0
+        low, high = (end + shift for end in claim["interval"])
+        decided = claim["holm_p"] < 0.05 and (low > 0 or high < 0)
+        good, bad = ("removable", "needed") if claim["unit"] else ("better", "worse")
+        assert claim["verdict"] == ((good if low > 0 else bad) if decided else "undecided")
+
+
+def test_the_same_command_repeats_no_measurement(measured, shell):
+    out, _ = measured
+    files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
+    before = summary(out)
+    removed = min(files)
+    removed.unlink()
+    done = shell("faithfulness", f"runs={out.parent}", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert {f for f in out.rglob("*.parquet") if f.stat().st_mtime_ns != files[f]} == {removed}
+    for one in (after := summary(out), before):
+        for rung in one["rungs"]:
+            for score in rung["scores"].values():
+                del score["reviews_per_s"]
+    assert after == before
+
+
+def test_another_option_repeats_only_what_depends_on_it(measured, shell, tmp_path):
+    out = shutil.copytree(measured[0], tmp_path / "out")
+    files = set(out.rglob("*.parquet"))
+    done = shell("faithfulness", f"runs={measured[0].parent}", f"out={out}", *SMALL, "permutations=2")
+    assert done.returncode == 0, done.stderr
+    assert {file.name.rpartition("-")[0] for file in set(out.rglob("*.parquet")) - files} == {"permutation"}
+
+
+def test_a_damaged_measurement_is_named(measured, shell, tmp_path):
+    out = shutil.copytree(measured[0], tmp_path / "out")
+    file = next(out.rglob("gradient-*.parquet"))
+    file.write_bytes(b"damaged")
+    done = shell("faithfulness", f"runs={measured[0].parent}", f"out={out}", *SMALL)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"error: {file} cannot be read")
+    assert done.stderr.splitlines()[-1].endswith("delete it and run again")
+
+
+def test_on_the_order_probe_the_true_words_are_known(trained, shell, tmp_path):
+    folder = trained("residual_pe", *PROBE, "data.path=null")[0]
+    done = shell("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *SMALL)
+    assert done.returncode == 0, done.stderr
+    found = summary(tmp_path / "out")
+    assert found["known_rationales"]
+    (rung,) = found["rungs"]
+    for score in rung["scores"].values():
+        assert 0 < score["rationale"]["auprc"]["mean"] <= 1
+        assert set(score["rationale"]["precision"]) == {"1", "2"}
+    assert {claim["quantity"] for claim in found["claims"]} == {
+        "comprehensiveness",
+        "sufficiency",
+        "auprc",
+        "ablation",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "runs=<folder> is needed: .*"),
+        (("runs=nowhere",), "runs=nowhere is not a folder: .*"),
+        (("scores=[rollout]",), "scores=.* must be a list with random, .*"),
+        (("scores=[random,lime]",), "scores.1=lime must be 'rollout', .*"),
+        (("shares=[0.5,1]",), "shares.1=1 must be less than 1"),
+        (("adversary.epsilon=0",), "adversary.epsilon=0 must be greater than 0"),
+        (("reviews=0",), "reviews=0 must be greater than or equal to 1"),
+        (("scores=rollout",), "scores=rollout must be a valid list"),
+    ],
+)
+def test_wrong_input_is_one_line_and_nothing_is_written(runs, shell, tmp_path, words, message):
+    given = [] if message.startswith("runs=") else [f"runs={runs}", f"out={tmp_path}/out"]
+    done = shell("faithfulness", *given, *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.fullmatch(f"error: {message}\n", done.stderr), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_without_a_classifier_are_skipped_with_the_reason(trained, runs, shell, tmp_path):
+    other = shutil.copytree(next(runs.glob("2-*")), tmp_path / "runs" / "one")
+    metrics = json.loads((other / "metrics.json").read_text())
+    (other / "metrics.json").write_text(json.dumps(metrics | {"test_fingerprint": "0" * 16}))
+    done = shell("faithfulness", "runs=runs", *SMALL, cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: no run can be measured: runs/one \(.*its data have changed.*\)\n", done.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", [*RUNGS, *CONTROLS, *BEYOND])
+def test_every_rung_is_measured(rung, trained, shell, tmp_path):
+    done = shell("faithfulness", f"runs={trained(rung)[0]}", f"out={tmp_path}/out", *SMALL)
+    assert done.returncode == 0, done.stderr
+    (found,) = summary(tmp_path / "out")["rungs"]
+    assert bool(found["permutation"]) == (rung not in ("mean", "tuned_mean", "log_counts_mean"))
