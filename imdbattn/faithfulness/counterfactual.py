@@ -9,7 +9,6 @@ Shape suffixes: B reviews, C classes, P permutations, T positions; H heads, Q qu
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from imdbattn.nn.ladder import Attention
 from imdbattn.nn.scores import padding_mask
 
 LEARNING_RATE = 0.3  # of the logits of the weights
-START = 2.0
+START = 4.0  # standard deviation of the logits of a random start
 HALVINGS = 10  # of the interval between the original weights and those found
 
 
@@ -157,7 +156,7 @@ def adversary(
     """Weights as different as possible whose output is at most `epsilon` from the model's (section 4.2.2).
 
     All attentions change at once. A search with `steps` steps of Adam over a logit for each weight, from each of
-    `restarts` random starts; the result is the best weights found, so the largest divergence may be larger.
+    `restarts` random starts; the result is the best weights found; larger divergences may exist.
     Needs memory for about ten times the weights: B x H x Q x K numbers for each attention.
 
     Args:
@@ -179,7 +178,9 @@ def adversary(
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / steps)
             with torch.enable_grad():
-                divergence_B, distance_B, penalty_B = judge(net, batch, original, [logit.softmax(-1) for logit in logits])
+                divergence_B, distance_B, penalty_B = judge(
+                    net, batch, original, [logit.softmax(-1) for logit in logits]
+                )
                 loss = (penalty_B * (distance_B > epsilon) - divergence_B).sum()
             for logit, logit.grad in zip(logits, torch.autograd.grad(loss, logits), strict=True):
                 pass
@@ -205,7 +206,10 @@ def better(best_2B: Tensor, divergence_B: Tensor, distance_B: Tensor, epsilon: f
 
 
 @torch.no_grad()
-def bisect(net, batch, original, changed, best_2B, epsilon) -> Tensor:
+def bisect(
+    net: nn.Module, batch: Batch, original: Original, changed: Sequence[Tensor], best_2B: Tensor, epsilon: float
+) -> Tensor:
+    """The best of `best_2B` and of weights between the original and the changed ones."""
     low_B, high_B = torch.zeros_like(best_2B[0]), torch.ones_like(best_2B[0])
     at_B = high_B
     for _ in range(HALVINGS):
