@@ -39,7 +39,9 @@ def test_the_adversary_keeps_the_output_and_the_network(settings):
     reviews = batch(model, REVIEWS)
     before = model(reviews)
     divergence_B, distance_B = adversary(model, reviews, 0.05, 10, 2, seeded())
-    assert (distance_B <= 0.05).all() and (divergence_B >= 0).all() and divergence_B.max() > 0.01
+    assert (distance_B <= 0.05).all()
+    assert (divergence_B >= 0).all()
+    assert divergence_B.max() > 0.01
     assert all(parameter.grad is None for parameter in model.parameters())
     with pytest.raises(ZeroDivisionError), replaced(model, lambda number, value: value / 0 if number < 0 else 1 / 0):
         model(reviews)

@@ -1,4 +1,4 @@
-"""Mean ablation of attention heads: Michel et al., "Are Sixteen Heads Really Better than One?", NeurIPS 2019, section 3.
+"""Mean ablation of attention heads: Michel et al., "Are Sixteen Heads Really Better than One?", NeurIPS 2019.
 
 The output of a head is replaced by its mean over the words of many reviews, not by zero, which no review causes.
 

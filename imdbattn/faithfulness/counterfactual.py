@@ -182,8 +182,8 @@ def adversary(
                     net, batch, original, [logit.softmax(-1) for logit in logits]
                 )
                 loss = (penalty_B * (distance_B > epsilon) - divergence_B).sum()
-            for logit, logit.grad in zip(logits, torch.autograd.grad(loss, logits), strict=True):
-                pass
+            for logit, gradient in zip(logits, torch.autograd.grad(loss, logits), strict=True):
+                logit.grad = gradient  # not backward(), which would also set the gradients of the parameters
             best_2B = better(best_2B, divergence_B.detach(), distance_B.detach(), epsilon)
             optimizer.step()
         best_2B = bisect(net, batch, original, [logit.detach().softmax(-1) for logit in logits], best_2B, epsilon)
