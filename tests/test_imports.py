@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "export": {"tasks", "nn", "data", *BASE},
     "runs": {"tasks", "tracking", "explain", "export", *BASE},
     "api": {"runs", "export", "comparison", "tasks", "explain", "data", *BASE},
+    "faithfulness": {"runs", "comparison", "tasks", "explain", "data", "nn", *BASE},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
     "search": {"sweep", "comparison", "data", *BASE},
 }

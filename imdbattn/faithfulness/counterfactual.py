@@ -1,0 +1,236 @@
+"""Other attention weights with the same output: Jain and Wallace, "Attention is not Explanation", NAACL 2019.
+
+A network is a Classifier in evaluation mode. Weights are those that its attentions compute for the unchanged review.
+An empty review is read as one <pad>, which gets weight 1 and cannot be changed.
+
+Shape suffixes: B reviews, C classes, P permutations, T positions; H heads, Q queries, K keys: the T positions, after
+<cls> with ClsPooling.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.data.ragged import Batch
+from imdbattn.explain.watch import rollout, watch
+from imdbattn.nn.ladder import Attention
+from imdbattn.nn.scores import padding_mask
+
+LEARNING_RATE = 0.3  # of the logits of the weights
+START = 4.0  # standard deviation of the logits of a random start
+HALVINGS = 10  # of the interval between the original weights and those found
+
+
+class Original(NamedTuple):
+    """What a network computes for a batch."""
+
+    probabilities_BC: Tensor  # float64
+    weights: list[Tensor]  # (B, H, Q, K) of each Attention, in order of use
+    pooling: list[Tensor]  # (B, 1, 1, K) of a pooling without Attention
+    words_BK: Tensor  # bool, True on words
+    keys_BK: Tensor  # bool, True on words and <cls>
+
+
+def attentions(net: nn.Module) -> nn.ModuleList:
+    return nn.ModuleList(module for module in net.modules() if isinstance(module, Attention))
+
+
+@contextmanager
+def replaced(net: nn.Module, attend: Callable[[int, Tensor], Tensor]) -> Iterator[None]:
+    """For one forward pass, each Attention of `net` returns `attend(number, value)` and computes no weights.
+
+    number: counts the uses of attention from 0. value: (B, H, K, V); the result is (B, H, Q, V).
+    """
+    number, parts = count(), attentions(net)
+
+    def forward(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Tensor:
+        return attend(next(number), value)
+
+    try:
+        for part in parts:
+            part.forward = forward  # type: ignore[assignment]
+        yield
+    finally:
+        for part in parts:
+            vars(part).pop("forward", None)
+
+
+@torch.no_grad()
+def observe(net: nn.Module, batch: Batch) -> Original | None:
+    """None for a network without Attention."""
+    with watch(net) as pooling, watch(attentions(net)) as weights:  # the second replaces the list of the attentions
+        probabilities_BC = probabilities(net, batch)
+    if not weights:
+        return None
+    keys, lengths_B = weights[0].shape[-1], batch.lengths_B.clamp(min=1)
+    before = keys - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
+    keys_BK = padding_mask(lengths_B + before, keys)
+    words_BK = keys_BK & (torch.arange(keys, device=keys_BK.device) >= before)
+    return Original(probabilities_BC, weights, pooling, words_BK, keys_BK)
+
+
+def probabilities(net: nn.Module, batch: Batch) -> Tensor:
+    """(B, C), float64."""
+    return net(batch).double().softmax(-1)
+
+
+def total_variation(p_BC: Tensor, q_BC: Tensor) -> Tensor:
+    """(B,), from 0 to 1."""
+    return (p_BC - q_BC).abs().sum(-1) / 2
+
+
+def generators(batch: Batch, generator: torch.Generator) -> list[torch.Generator]:
+    """One for each review, on the CPU, so that its random numbers do not depend on the other reviews of the batch."""
+    seed = generator.initial_seed()
+    return [torch.Generator().manual_seed((seed + row) % 2**63) for row in batch.rows_B.tolist()]
+
+
+@torch.no_grad()
+def permute(
+    net: nn.Module, batch: Batch, permutations: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor] | None:
+    """How much outputs change when the weights are permuted among the words of a review (section 4.2.1).
+
+    A permutation is the same for all queries, heads and layers; <cls> and padding keep their weights.
+
+    Args:
+        generator: its seed, with the row of each review, determines the permutations.
+
+    Returns:
+        (B,) the median total variation distance between the outputs, and (B,) the largest share of a word in the
+        pooled vector (explain.watch.rollout); None for a network without Attention.
+    """
+    original = observe(net, batch)
+    if original is None:
+        return None
+    places_PBK = permuted_places(original.words_BK, permutations, generators(batch, generator))
+    distances = []
+    for places_BK in places_PBK:
+
+        def attend(number: int, value: Tensor, places_B1K1: Tensor = places_BK[:, None, :, None]) -> Tensor:
+            # Permuting the values is the same as permuting the columns of the weights, and moves fewer numbers.
+            return original.weights[number] @ value.take_along_dim(places_B1K1, -2)
+
+        with replaced(net, attend):
+            distances.append(total_variation(original.probabilities_BC, probabilities(net, batch)))
+    skips = [layer.skip for layer in net.layers]  # type: ignore[union-attr]
+    share_BK = rollout([*original.weights, *original.pooling], skips)  # type: ignore[arg-type]
+    largest_B = (share_BK * original.words_BK).amax(-1)
+    return torch.stack(distances).quantile(0.5, 0), largest_B
+
+
+def permuted_places(words_BK: Tensor, permutations: int, generators: Sequence[torch.Generator]) -> Tensor:
+    """(P, B, K) int64: places 0 .. K - 1, of which those of the words are permuted."""
+    places_PBK = torch.arange(words_BK.shape[1]).repeat(permutations, len(words_BK), 1)
+    for row, (words_K, generator) in enumerate(zip(words_BK.cpu(), generators, strict=True)):
+        (places,) = words_K.nonzero(as_tuple=True)
+        for places_K in places_PBK[:, row]:
+            places_K[places] = places[torch.randperm(len(places), generator=generator)]
+    return places_PBK.to(words_BK.device)
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """Of (..., K), in nats: (...)."""
+    logarithms = weights.clamp(min=torch.finfo(weights.dtype).tiny).log()  # finite gradients at 0
+    return -(weights * logarithms).sum(-1)
+
+
+def divergence(original: Original, changed: Sequence[Tensor]) -> Tensor:
+    """(B,) Jensen-Shannon divergence in nats: the mean over real queries and heads, then over the attentions."""
+    means = []
+    for old_BHQK, new_BHQK in zip(original.weights, changed, strict=True):
+        middle_BHQ = entropy((old_BHQK + new_BHQK) / 2)
+        rows_BHQ = middle_BHQ - (entropy(old_BHQK) + entropy(new_BHQK)) / 2
+        queries_B1Q = original.keys_BK[:, None, : rows_BHQ.shape[-1]]  # a pooling has one query, which is real
+        means.append((rows_BHQ * queries_B1Q).mean(1).sum(-1) / queries_B1Q.sum((1, 2)))
+    return torch.stack(means).mean(0)
+
+
+def adversary(
+    net: nn.Module, batch: Batch, epsilon: float, steps: int, restarts: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor] | None:
+    """Weights as different as possible whose output is at most `epsilon` from the model's (section 4.2.2).
+
+    All attentions change at once. A search with `steps` steps of Adam over a logit for each weight, from each of
+    `restarts` random starts; the result is the best weights found; larger divergences may exist.
+    Needs memory for about ten times the weights: B x H x Q x K numbers for each attention.
+
+    Args:
+        epsilon: largest total variation distance between the outputs.
+        generator: its seed, with the row of each review, determines the starts.
+
+    Returns:
+        (B,) the Jensen-Shannon divergence (see `divergence`), at least 0, and (B,) the distance between the outputs, at
+        most epsilon; None for a network without Attention.
+    """
+    original = observe(net, batch)
+    if original is None:
+        return None
+    best_2B = original.probabilities_BC.new_zeros(2, len(batch.rows_B))
+    numbers = generators(batch, generator)
+    for _ in range(restarts):
+        logits = [logit.requires_grad_() for logit in random_logits(original, numbers)]
+        optimizer = torch.optim.Adam(logits, lr=LEARNING_RATE, eps=1e-12)
+        for step in range(steps):
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / steps)
+            with torch.enable_grad():
+                divergence_B, distance_B, penalty_B = judge(
+                    net, batch, original, [logit.softmax(-1) for logit in logits]
+                )
+                loss = (penalty_B * (distance_B > epsilon) - divergence_B).sum()
+            for logit, gradient in zip(logits, torch.autograd.grad(loss, logits), strict=True):
+                logit.grad = gradient  # not backward(), which would also set the gradients of the parameters
+            best_2B = better(best_2B, divergence_B.detach(), distance_B.detach(), epsilon)
+            optimizer.step()
+        best_2B = bisect(net, batch, original, [logit.detach().softmax(-1) for logit in logits], best_2B, epsilon)
+    return best_2B[0], best_2B[1]
+
+
+def judge(net: nn.Module, batch: Batch, original: Original, changed: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """(B,) each: the divergence of the weights, the distance of the output, and a penalty that grows with it."""
+    with replaced(net, lambda number, value: changed[number] @ value):
+        logits_BC = net(batch).double().log_softmax(-1)
+    p, q = original.probabilities_BC, logits_BC.exp()
+    # The logarithm of the symmetric divergence: its gradient does not vanish where an output is close to 0 or 1.
+    penalty = ((p - q) * (p.clamp(min=1e-300).log() - logits_BC)).sum(-1).clamp(min=1e-300).log()
+    return divergence(original, changed).double(), total_variation(p, q), penalty
+
+
+def better(best_2B: Tensor, divergence_B: Tensor, distance_B: Tensor, epsilon: float) -> Tensor:
+    found_B = (distance_B <= epsilon) & (divergence_B > best_2B[0])
+    return torch.where(found_B, torch.stack([divergence_B, distance_B]), best_2B)
+
+
+@torch.no_grad()
+def bisect(
+    net: nn.Module, batch: Batch, original: Original, changed: Sequence[Tensor], best_2B: Tensor, epsilon: float
+) -> Tensor:
+    """The best of `best_2B` and of weights between the original and the changed ones."""
+    low_B, high_B = torch.zeros_like(best_2B[0]), torch.ones_like(best_2B[0])
+    at_B = high_B
+    for _ in range(HALVINGS):
+        at = at_B[:, None, None, None].to(changed[0])
+        mixed = [torch.lerp(old, new, at) for old, new in zip(original.weights, changed, strict=True)]
+        divergence_B, distance_B, _ = judge(net, batch, original, mixed)
+        best_2B = better(best_2B, divergence_B, distance_B, epsilon)
+        feasible_B = distance_B <= epsilon
+        low_B, high_B = torch.where(feasible_B, at_B, low_B), torch.where(feasible_B, high_B, at_B)
+        at_B = (low_B + high_B) / 2
+    return best_2B
+
+
+def random_logits(original: Original, generators: Sequence[torch.Generator]) -> list[Tensor]:
+    starts = []
+    for weights_BHQK in original.weights:
+        start = torch.full_like(weights_BHQK, -1e4)
+        _, heads, queries, _ = start.shape
+        for row, (keys_K, generator) in enumerate(zip(original.keys_BK, generators, strict=True)):
+            n = int(keys_K.sum())
+            q = min(n, queries)
+            start[row, :, :q, :n] = START * torch.randn(heads, q, n, generator=generator)
+        starts.append(start)
+    return starts
