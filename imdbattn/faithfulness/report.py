@@ -373,18 +373,15 @@ def sentences(summary: dict[str, Any]) -> list[str]:
 
 def best_scores(summary: dict[str, Any]) -> str:
     """Which score has the highest comprehensiveness, where scores other than attention and random have one."""
-    best = []
+    best = Counter[str]()
     for rung in summary["rungs"]:
-        means = {
-            name: one["comprehensiveness"]["mean"] for name, one in rung["scores"].items() if one["comprehensiveness"]
-        }
+        means = {name: found["mean"] for name, one in rung["scores"].items() if (found := one["comprehensiveness"])}
         if set(means) - {*ATTENTION, "random"}:
-            best.append({"rung": rung["label"], "name": max(means, key=lambda name: means[name])})
-    if not best:
-        return ""
-    numbers = Counter(SCORES[one["name"]][0] for one in best).most_common()
-    names = [f"{name}{f' in {rungs}' * (len(best) > 1)}" for name, rungs in numbers]
-    return f"The highest comprehensiveness is that of {listed(names)}{f' of {len(best)} rungs' * (len(best) > 1)}."
+            best[SCORES[max(means, key=lambda name: means[name])][0]] += 1
+    if best.total() == 1:
+        return f"The highest comprehensiveness is that of {next(iter(best))}."
+    names = listed([f"{name} in {rungs}" for name, rungs in best.most_common()]) if best else ""
+    return names and f"The highest comprehensiveness is that of {names} of {best.total()} rungs."
 
 
 def removable(summary: dict[str, Any]) -> str:
