@@ -20,12 +20,14 @@ from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.show import page, print_readings
+from imdbattn.faithfulness import report as faithfulness
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.runs.score import score_run
 from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials, visible
 from imdbattn.settings.schema import validate
+from tests.test_faithfulness_report import made_up as faithfulness_made_up
 from tests.test_report import SVG, made_up, markdown_tables
 
 from .commands import label_texts
@@ -260,6 +262,15 @@ def hostile_comparison() -> dict:
     return comparison
 
 
+def hostile_faithfulness() -> dict:
+    summary = faithfulness_made_up(HOSTILE)
+    summary |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1]}
+    summary["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
+    for rung, text in zip(summary["rungs"], HOSTILE, strict=True):
+        rung["ablation"][0]["unit"] = text
+    return summary
+
+
 def hostile_review() -> LabelledReview:
     text = " ".join(HOSTILE)
     words = [(match.start(), match.end(), 0.01) for match in re.finditer(r"\S+", text)]
@@ -276,6 +287,7 @@ def shown_review(text: str, label: str) -> LabelledReview:
 
 PAGES = {
     "comparison": lambda: report.page(hostile_comparison(), {"accuracies": SVG}),
+    "faithfulness": lambda: faithfulness.page(hostile_faithfulness(), {"erasure": SVG}),
     "attention": lambda: page([hostile_review()], [None]),
 }
 

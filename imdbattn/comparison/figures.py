@@ -188,10 +188,10 @@ def reliability(comparison: dict[str, Any]) -> Figure:
     return finish(figure, "Calibration: accuracy by confidence")
 
 
-def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
-    """A row for each label, the first at the top. extra: inches above and below the rows."""
+def row_chart(labels: Sequence[str], extra: float = 0.9, lines: float = 1) -> tuple[Figure, Axes]:
+    """A row for each label, the first at the top. extra: inches above and below the rows. lines: of a row, at least."""
     names = ["\n".join(map(wrapped, label.split("\n"))) for label in labels]
-    row = 0.15 * max(name.count("\n") + 1 for name in names) + 0.1  # inches
+    row = 0.15 * max(lines, *(name.count("\n") + 1 for name in names)) + 0.1  # inches
     figure = Figure(figsize=(WIDTH, 0.5 + row * len(names) + extra), layout="constrained")
     axes = figure.subplots()
     style(axes)

@@ -20,6 +20,7 @@ from imdbattn.settings.safety import visible
 
 Table = list[list[str]]
 TEMPLATES = Path(__file__).parent
+INDEX = TEMPLATES.parent / "sets.html.jinja"
 TRAINED = "two trained models"  # the subject of a comparison with one seed each
 PAGE_ONLY = ("parameters", "tokens/s")  # columns that the terminal omits
 
@@ -33,19 +34,31 @@ def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
     With several, the files of an earlier single comparison in `out` are removed. Raises UserError where `out` cannot be
     written.
     """
-    pages = list(map(write_all, comparisons, folders_of(comparisons, out)))
+    note = "Accuracies on different sets cannot be compared."
+    texts = [f"{headline(one)}. {verdicts(one)}" for one in comparisons]
+    return write_index(
+        comparisons, list(map(write_all, comparisons, folders_of(comparisons, out))), texts, note, FIGURES
+    )
+
+
+def write_index(
+    summaries: Sequence[dict[str, Any]], pages: Sequence[Path], texts: Sequence[str], note: str, figures: Iterable[str]
+) -> Path:
+    """Writes an index above the folders of several pages; returns the page to open: the index, or a single page.
+
+    texts: the result of each set. figures: all names of `write_report`, of which those above the folders are removed.
+    """
     if len(pages) == 1:
         return pages[0]
-    title = f"{len(pages):,} sets, compared separately"
-    sets = [
-        (set_name(one), f"{headline(one)}. {verdicts(one)}", str(page.relative_to(out)))
-        for one, page in zip(comparisons, pages, strict=True)
-    ]
-    parts = [f"## {plain(name)}\n\n{plain(text)}\n\n[Full comparison]({page[:-4]}md)\n" for name, text, page in sets]
-    write_atomically(out / "comparison.md", "\n".join([f"# {title}\n", *parts]))
-    write_atomically(out / "comparison.html", render(TEMPLATES / "comparisons.html.jinja", title=title, sets=sets))
-    remove(out, ("comparison.json", *map(figure_file, FIGURES)))
-    return out / "comparison.html"
+    index = pages[0].parents[1] / pages[0].name
+    title = f"{len(pages):,} separate sets"
+    places = [str(page.relative_to(index.parent)) for page in pages]
+    sets = list(zip(map(set_name, summaries), texts, places, strict=True))
+    parts = [f"## {plain(name)}\n\n{plain(text)}\n\n[Full report]({page[:-4]}md)\n" for name, text, page in sets]
+    write_atomically(index.with_suffix(".md"), "\n".join([f"# {title}\n\n{note}\n", *parts]))
+    write_atomically(index, render(INDEX, title=title, note=note, sets=sets))
+    remove(index.parent, (f"{index.stem}.json", *map(figure_file, figures)))
+    return index
 
 
 def folders_of(comparisons: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
@@ -61,15 +74,30 @@ def write_all(comparison: dict[str, Any], out: Path) -> Path:
     this one does not have are removed. Raises UserError where `out` cannot be written.
     """
     drawn = figures(comparison)
-    files: dict[str, bytes | str] = {figure_file(name): png(figure) for name, figure in drawn.items()}
-    files["comparison.json"] = json.dumps(each(comparison, without_nan), indent=1, allow_nan=False) + "\n"
-    files["comparison.md"] = markdown(comparison, drawn)
-    files["comparison.html"] = page(comparison, {name: svg(figure) for name, figure in drawn.items()})
-    make_folder(out, "choose another folder")
-    remove(out, map(figure_file, set(FIGURES) - drawn.keys()))
-    for name, content in files.items():
-        write_atomically(out / name, content)
-    return out / "comparison.html"
+    texts = {
+        "json": as_json(comparison),
+        "md": markdown(comparison, drawn),
+        "html": page(comparison, {name: svg(figure) for name, figure in drawn.items()}),
+    }
+    return write_report(out / "comparison.html", texts, {name: png(figure) for name, figure in drawn.items()}, FIGURES)
+
+
+def write_report(page: Path, texts: Mapping[str, str], pictures: Mapping[str, bytes], figures: Iterable[str]) -> Path:
+    """Writes `texts` (file extension -> content) and `pictures` (name -> PNG); returns `page`.
+
+    figures: the names of all possible pictures; those that `pictures` lacks are removed.
+    """
+    make_folder(page.parent, "choose another folder")
+    remove(page.parent, (figure_file(name) for name in figures if name not in pictures))
+    for name, picture in pictures.items():
+        write_atomically(page.parent / figure_file(name), picture)
+    for extension, text in texts.items():
+        write_atomically(page.with_suffix(f".{extension}"), text)
+    return page
+
+
+def as_json(summary: dict[str, Any]) -> str:
+    return json.dumps(each(summary, without_nan), indent=1, allow_nan=False) + "\n"
 
 
 def figure_file(name: str) -> str:
@@ -103,24 +131,37 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
 
 def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
     """The comparison as Markdown with links to the figures; names are set as code."""
-
-    def table(rows: Table) -> str:
-        head, *body = [list(map(plain, rows[0])), *([code(row[0]), *map(plain, row[1:])] for row in rows[1:])]
-        return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
-
-    def bullets(lines: Iterable[str]) -> str:
-        return "\n".join(f"- {line}" for line in lines)
-
+    table = markdown_table
     parts = [f"# {plain(headline(comparison))}", verdicts(comparison), table(rung_table(comparison))]
-    parts += [f"![{name}]({figure_file(name)})" for name in pictures]
+    parts += map(markdown_figure, pictures)
     if pairs := comparison["pairs"]:
-        parts += ["## Differences", table(pair_table(comparison)), bullets(plain(pair["words"]) for pair in pairs)]
+        parts += ["## Differences", table(pair_table(comparison)), bullets(pair["words"] for pair in pairs)]
     parts += ["## Accuracy by slice, and calibration error (%)", table(slice_table(comparison))]
-    parts += ["## Notes", bullets(map(plain, notes(comparison)))]
-    if comparison["skipped"]:
-        skipped = (f"{code(one['folder'])}: {plain(one['reason'])}" for one in comparison["skipped"])
-        parts += ["## Skipped", bullets(skipped)]
+    return joined([*parts, *markdown_end(notes(comparison), comparison["skipped"])])
+
+
+def joined(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def markdown_table(rows: Table) -> str:
+    head, *body = [list(map(plain, rows[0])), *([code(row[0]), *map(plain, row[1:])] for row in rows[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+
+
+def markdown_figure(name: str) -> str:
+    return f"![{name}]({figure_file(name)})"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {plain(line)}" for line in lines)
+
+
+def markdown_end(notes: Iterable[str], skipped: Sequence[Mapping[str, str]]) -> list[str]:
+    parts = ["## Notes", bullets(notes)]
+    if skipped:
+        parts += ["## Skipped", "\n".join(f"- {code(one['folder'])}: {plain(one['reason'])}" for one in skipped)]
+    return parts
 
 
 def plain(text: str) -> str:
@@ -151,30 +192,42 @@ def without_nan(value: Any) -> Any:
 
 def print_terminal(*comparisons: dict[str, Any], console: Console | None = None) -> None:
     """Prints each comparison, then the skipped runs."""
-    console = console or terminal()
-    comparisons = each(list(comparisons), lambda value: visible(value) if isinstance(value, str) else value)
-    for comparison in comparisons:
-        if len(comparisons) > 1:
-            console.rule(set_name(comparison))
-        print_comparison(comparison, console)
-    for skipped in comparisons[0]["skipped"]:  # the same for all
+    print_sets(comparisons, print_comparison, console or terminal())
+
+
+def print_sets(
+    summaries: Sequence[dict[str, Any]], show: Callable[[dict[str, Any], Console], None], console: Console
+) -> None:
+    """Prints each summary with `show`, then the skipped runs."""
+    summaries = each(list(summaries), lambda value: visible(value) if isinstance(value, str) else value)
+    for summary in summaries:
+        if len(summaries) > 1:
+            console.rule(set_name(summary))
+        show(summary, console)
+    for skipped in summaries[0]["skipped"]:  # the same for all
         console.print(f"skipped: {skipped['folder']}: {skipped['reason']}", style="yellow")
 
 
 def print_comparison(comparison: dict[str, Any], console: Console) -> None:
     """Prints the table of rungs, the differences in words, and the notes."""
-    head, *rows = rung_table(comparison)
-    table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    columns = [place for place, name in enumerate(head) if name not in PAGE_ONLY]
-    for place in columns:
-        table.add_column(head[place], justify="right" if place else "left", no_wrap=place > 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(row[place] for place in columns))
+    rows = rung_table(comparison)
+    columns = [place for place, name in enumerate(rows[0]) if name not in PAGE_ONLY]
     console.print(headline(comparison), style="bold")
-    console.print("", table, "", sep="\n")
+    console.print("", terminal_table([[row[place] for place in columns] for row in rows]), "", sep="\n")
     for pair in comparison["pairs"]:
         console.print(pair["words"])
     console.print("", *notes(comparison), sep="\n", style="dim")
+
+
+def terminal_table(rows: Table, names: int = 1) -> RichTable:
+    """names: number of columns that hold names; these may fold."""
+    table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for place, name in enumerate(rows[0]):
+        is_name = place < names
+        table.add_column(name, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*row)
+    return table
 
 
 # --- numbers as text; "" where there is none -------------------------------------------------------------------------
@@ -306,7 +359,7 @@ def confusion_tables(comparison: dict[str, Any]) -> dict[str, Table]:
 
 
 def set_name(comparison: Mapping[str, Any]) -> str:
-    scored = f"{comparison['reviews']:,} {comparison['split']} {comparison['items']}"
+    scored = f"{comparison['reviews']:,} {comparison['split']} {comparison.get('items', 'reviews')}"
     return f"{scored} of {comparison['test_set']}, fingerprint {comparison['fingerprint']}"
 
 

@@ -1,0 +1,179 @@
+"""Figures of the tests of faithfulness (the dict that summary makes, as report.cleaned leaves it)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from imdbattn.comparison.figures import (
+    BLUE,
+    COLORS,
+    GREEN,
+    GREY,
+    ORANGE,
+    WIDTH,
+    finish,
+    interval_row,
+    level,
+    percents,
+    row_chart,
+    signed,
+    small_multiples,
+    wrapped,
+)
+from imdbattn.pages import style
+
+ATTENTION = ("rollout", "last_layer", "all_layers")
+SCORES = {  # name -> how it is shown, in text and in figures
+    "rollout": ("attention rollout", BLUE, "o"),
+    "last_layer": ("attention, last layer", COLORS[6], "s"),
+    "all_layers": ("attention, all layers", COLORS[5], "^"),
+    "gradient": ("gradient × input", ORANGE, "D"),
+    "integrated_gradients": ("integrated gradients", COLORS[4], "v"),
+    "leave_one_out": ("leave one out", GREEN, "P"),
+    "random": ("random", GREY, "X"),
+}
+ROW_CHARTS = {  # figure -> the quantity of each score, title, label of the axis
+    "comprehensiveness": ("comprehensiveness", "Comprehensiveness", "mean loss of probability; higher is better"),
+    "sufficiency": ("sufficiency", "Sufficiency", "mean loss of probability; lower is better"),
+    "rationales": ("auprc", "Known rationales", "average precision (AUPRC); higher is better"),
+    "stability_seeds": ("seeds", "Stability between seeds", "rank correlation of word scores"),
+    "stability_epochs": ("epochs", "Stability between epochs", "rank correlation of word scores"),
+}
+FIGURES = ("erasure", *ROW_CHARTS, "permutation", "ablation")
+UNITS = {"removable": (BLUE, "o"), "needed": (ORANGE, "s"), "undecided": (GREY, "D"), "": ("black", "o")}
+
+
+def figures(summary: dict[str, Any]) -> dict[str, Figure]:
+    """All figures by name, in the order of the page; those without data are omitted."""
+    drawn = {}
+    if rungs := with_values(summary, "comprehensiveness"):
+        drawn["erasure"] = erasure(rungs, summary["method"]["shares"])
+    for name, (quantity, title, label) in ROW_CHARTS.items():
+        if rungs := with_values(summary, quantity):
+            drawn[name] = dots(rungs, quantity, f"{title}, with {level(summary)} intervals", label)
+    if rungs := [rung for rung in summary["rungs"] if (rung["permutation"] or {}).get("by_weight")]:
+        drawn["permutation"] = permutation(rungs)
+    if rungs := [rung for rung in summary["rungs"] if rung["ablation"]]:
+        drawn["ablation"] = ablation(rungs, unit_verdicts(summary), summary["method"]["margin"], level(summary))
+    return drawn
+
+
+def measured(score: Mapping[str, Any], quantity: str) -> dict[str, Any] | None:
+    """A quantity of a word score: comprehensiveness, sufficiency, auprc, or its stability over seeds or epochs."""
+    if quantity == "auprc":
+        return (score["rationale"] or {}).get("auprc")
+    return score["stability"][quantity] if quantity in ("seeds", "epochs") else score[quantity]
+
+
+def with_values(summary: dict[str, Any], quantity: str) -> list[dict[str, Any]]:
+    """The rungs in which any score has the quantity."""
+    return [rung for rung in summary["rungs"] if any(measured(one, quantity) for one in rung["scores"].values())]
+
+
+def unit_verdicts(summary: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """(rung, unit of an ablation) -> verdict."""
+    return {(one["rung"], one["unit"]): one["verdict"] for one in summary["claims"] if one["quantity"] == "ablation"}
+
+
+def erasure(rungs: Sequence[dict[str, Any]], shares: Sequence[float]) -> Figure:
+    """A panel for each rung: comprehensiveness over the share of removed words, a line for each score."""
+    figure, panels = small_multiples([rung["label"] for rung in rungs])
+    for axes, rung in zip(panels, rungs, strict=True):
+        for name, score in rung["scores"].items():
+            if score["comprehensiveness"]:
+                _, color, marker = SCORES[name]
+                values = np.array(score["comprehensiveness"]["by_share"], dtype=float)  # None becomes NaN, a gap
+                line = "--" if name == "random" else "-"
+                axes.plot(percents(shares), values, line, color=color, marker=marker, ms=3, lw=1.3)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(percents(shares)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.axhline(0, color="black", lw=0.6)
+        axes.set_xlabel("removed words (%)", fontsize=8)
+    figure.supylabel("loss of probability", fontsize=9)
+    figure.set_figheight(figure.get_figheight() + 0.8)  # for the legend
+    return with_scores(figure, panels[0], rungs, "comprehensiveness", "Erasure of the highest-scored words")
+
+
+def dots(rungs: Sequence[dict[str, Any]], quantity: str, title: str, label: str) -> Figure:
+    """A row for each rung, with a quantity of each score and its interval."""
+    names = [
+        name for name in SCORES if any(measured(r["scores"][name], quantity) for r in rungs if name in r["scores"])
+    ]
+    figure, axes = row_chart([rung["label"] for rung in rungs], extra=1.5, lines=len(names) * 0.8)
+    step = 0.8 / len(names)
+    for row, rung in enumerate(rungs):
+        for place, name in enumerate(names):
+            if name in rung["scores"] and (values := measured(rung["scores"][name], quantity)):
+                _, color, marker = SCORES[name]
+                at = row + step * (place - (len(names) - 1) / 2)
+                axes.plot(values["interval"], (at, at), color=color, lw=1.5, solid_capstyle="butt")
+                axes.plot(values["mean"], at, marker, color=color, ms=4.5)
+        if row:
+            axes.axhline(row - 0.5, color=GREY, lw=0.5)
+    axes.grid(visible=False, axis="y")
+    axes.axvline(0, color="black", lw=0.6)
+    axes.set_xlabel(label, fontsize=9)
+    return with_scores(figure, axes, rungs, quantity, title, "")
+
+
+def with_scores(
+    figure: Figure, axes: Axes, rungs: Sequence[dict[str, Any]], quantity: str, title: str, line: str = "-"
+) -> Figure:
+    """The finished figure with a legend of the scores that have the quantity."""
+    for name, (shown, color, marker) in SCORES.items():
+        if any(measured(rung["scores"][name], quantity) for rung in rungs if name in rung["scores"]):
+            axes.plot(
+                [], [], "--" if line and name == "random" else line, marker=marker, color=color, ms=4, label=shown
+            )
+    return finish(figure, title, legend=2)
+
+
+def permutation(rungs: Sequence[dict[str, Any]]) -> Figure:
+    """A panel for each rung: median change of the output over the largest weight, with a band between quartiles."""
+    figure, panels = small_multiples([rung["label"] for rung in rungs])
+    for axes, rung in zip(panels, rungs, strict=True):
+        bins = rung["permutation"]["by_weight"]
+        middle = [(one["low"] + one["high"]) / 2 for one in bins]
+        low, median, high = np.array([one["quartiles"] for one in bins], dtype=float).T
+        axes.fill_between(middle, low, high, color=BLUE, alpha=0.25, lw=0)
+        axes.plot(middle, median, color=BLUE, marker="o", ms=3, lw=1.3)
+        axes.set_xlim(0, 1)
+        axes.set_xticks((0, 0.5, 1), ("0", "0.5", "1"))
+    panels[0].set_ylim(bottom=0)
+    figure.supxlabel("largest attention weight of the review", fontsize=9)
+    figure.supylabel("total variation distance", fontsize=9)
+    return finish(figure, "Change of the output with permuted weights")
+
+
+def ablation(
+    rungs: Sequence[dict[str, Any]], verdicts: Mapping[tuple[str, str], str], margin: float, level: str
+) -> Figure:
+    """A panel for each rung, with the change of accuracy for each removed unit."""
+    counts = [len(rung["ablation"]) for rung in rungs]
+    figure = Figure(figsize=(WIDTH, 1.1 + 0.3 * len(rungs) + 0.22 * sum(counts)), layout="constrained")
+    panels = figure.subplots(len(rungs), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
+    found = {}
+    for axes, rung in zip(panels, rungs, strict=True):
+        style(axes)
+        axes.axvline(0, color="black", lw=0.8)
+        axes.axvline(-100 * margin, color="black", lw=0.8, ls=":")
+        for row, unit in enumerate(rung["ablation"]):
+            verdict = verdicts.get((rung["label"], unit["unit"]), "")
+            found[verdict] = UNITS[verdict]
+            interval_row(axes, row, unit["change"], unit["interval"], *UNITS[verdict], signed(unit["change"]))
+        axes.set_yticks(range(len(rung["ablation"])), [wrapped(unit["unit"], 30) for unit in rung["ablation"]])
+        axes.set_ylim(len(rung["ablation"]) - 0.4, -0.6)
+        axes.tick_params(labelsize=8)
+        axes.set_title(wrapped(rung["label"], 40), fontsize=9, loc="left")
+    for verdict, (color, marker) in found.items():
+        if verdict:
+            panels[0].plot([], [], f"{marker}-", color=color, lw=2, ms=6, label=verdict)
+    panels[0].plot([], [], ":", color="black", lw=0.8, label=f"margin, −{100 * margin:g}")
+    panels[-1].set_xlabel(f"change of accuracy (points), {level} interval", fontsize=9)
+    return finish(figure, "Accuracy without a layer or head", legend=2)

@@ -1,0 +1,452 @@
+"""The tests of faithfulness (the dict that summary makes) as files and as text in the terminal."""
+
+import base64
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from imdbattn.comparison.figures import signed
+from imdbattn.comparison.report import (
+    Table,
+    as_json,
+    as_table,
+    bullets,
+    count,
+    each,
+    folders_of,
+    joined,
+    markdown_end,
+    markdown_figure,
+    markdown_table,
+    mean_and_sd,
+    p_value,
+    percent,
+    plain,
+    print_sets,
+    set_name,
+    signed_interval,
+    terminal_table,
+    without_nan,
+    write_index,
+    write_report,
+)
+from imdbattn.faithfulness.figures import ATTENTION, FIGURES, SCORES, UNITS, figures, measured, unit_verdicts
+from imdbattn.pages import png, render, svg, terminal
+
+TEMPLATES = Path(__file__).parent
+QUANTITIES = {"comprehensiveness": "comprehensiveness", "sufficiency": "sufficiency", "auprc": "AUPRC"}
+VERDICTS = ("better", "worse", *filter(None, UNITS))
+QUESTION = "Is attention an explanation here? By erasure,"
+NAMED = 3  # units that a sentence names
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page. names: first columns of the table that hold names. figures: name -> caption."""
+
+    title: str
+    text: str
+    table: Table
+    names: int = 1
+    figures: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def write_sets(summaries: Sequence[dict[str, Any]], out: Path) -> Path:
+    """Writes each summary, and an index if there are several; returns the HTML page to open.
+
+    With several, the files of an earlier single summary in `out` are removed. Raises UserError where `out` cannot be
+    written.
+    """
+    pages = list(map(write_all, summaries, folders_of(summaries, out)))
+    texts = [f"{headline(one)}. {verdicts(one)}" for one in map(cleaned, summaries)]
+    return write_index(summaries, pages, texts, "Results on different sets cannot be compared.", FIGURES)
+
+
+def write_all(summary: dict[str, Any], out: Path) -> Path:
+    """Writes faithfulness.json, .md and .html and figures/*.png into `out`; returns the HTML page.
+
+    Everything is rendered before anything is written, and every file is atomic. Figures of earlier results that these
+    do not have are removed. Raises UserError where `out` cannot be written.
+    """
+    known = cleaned(summary)
+    drawn = figures(known)
+    texts = {
+        "json": as_json(summary),
+        "md": markdown(known, drawn),
+        "html": page(known, {name: svg(figure) for name, figure in drawn.items()}),
+    }
+    pictures = {name: png(figure) for name, figure in drawn.items()}
+    return write_report(out / "faithfulness.html", texts, pictures, FIGURES)
+
+
+def cleaned(summary: dict[str, Any]) -> dict[str, Any]:
+    """A copy for the page: texts on one line, None for NaN and for what has no mean or interval.
+
+    Claims and units of an ablation without a number are omitted.
+    """
+
+    def known(value: Any) -> Any:
+        if isinstance(value, list):
+            return [found for one in value if (found := known(one)) != {}]
+        if not isinstance(value, dict):
+            return " ".join(value.split()) if isinstance(value, str) else value
+        numbers = [value.get(key, 0.0) for key in ("mean", "difference", "change")]
+        if None in (*numbers, *(value.get("interval") or ())):
+            return None if "mean" in value else {}
+        return {key: known(one) for key, one in value.items()}
+
+    found: dict[str, Any] = known(each(summary, without_nan))
+    return found
+
+
+def page(summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
+    """One HTML page with the pictures (name -> SVG) inside."""
+    return render(
+        TEMPLATES / "page.html.jinja",
+        headline=headline(summary),
+        verdicts=verdicts(summary),
+        sentences=[sentence.split(": ", 1) for sentence in sentences(summary)],
+        sections=sections(summary),
+        notes=notes(summary),
+        skipped=summary["skipped"],
+        verdict_names=VERDICTS,
+        figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
+    )
+
+
+def markdown(summary: dict[str, Any], pictures: Iterable[str]) -> str:
+    """The same as Markdown with links to the figures."""
+    parts = [f"# {plain(headline(summary))}", verdicts(summary), bullets(sentences(summary))]
+    for section in sections(summary):
+        parts += [f"## {section.title}", plain(section.text)]
+        parts += [markdown_figure(name) for name in section.figures if name in pictures]
+        parts += [markdown_table(section.table)]
+    return joined([*parts, *markdown_end(notes(summary), summary["skipped"])])
+
+
+# --- terminal --------------------------------------------------------------------------------------------------------
+
+
+def print_terminal(*summaries: dict[str, Any], console: Console | None = None) -> None:
+    """Prints the answer in words and the means of each summary, then the skipped runs."""
+    print_sets(list(map(cleaned, summaries)), print_summary, console or terminal())
+
+
+def print_summary(summary: dict[str, Any], console: Console) -> None:
+    console.print(headline(summary), style="bold")
+    if verdicts(summary):
+        console.print(verdicts(summary))
+    console.print("", *sentences(summary), sep="\n")
+    rows = score_table(summary, lambda values: number(values["mean"]))
+    if rows[1:]:
+        console.print("", terminal_table(rows, names=2), sep="\n")
+    console.print("", *notes(summary), sep="\n", style="dim")
+
+
+# --- numbers as text -------------------------------------------------------------------------------------------------
+
+
+def number(value: float, sign: str = "") -> str:
+    return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
+
+
+def with_interval(values: Mapping[str, Any] | None) -> str:
+    if values is None:
+        return ""
+    low, high = map(number, values["interval"])
+    return f"{number(values['mean'])} ({low} to {high})"
+
+
+def listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def sections(summary: dict[str, Any]) -> list[Section]:
+    """The sections of the page that have data, each with a table; their words are in sections.txt.jinja."""
+    words = dict(line.split(": ", 1) for line in lines("sections.txt.jinja", summary, **texts_of(summary)))
+    scores = ("comprehensiveness", "sufficiency", "rationales")
+    parts: list[tuple[str, Table, int, tuple[str, ...]]] = [  # title, table, its columns of names, figures
+        ("Rungs", rung_table(summary), 1, ()),
+        ("Erasure", score_table(summary, with_interval), 2, ("erasure", *scores)),
+        ("Claims", claim_table(summary), 3, ()),
+        ("Counterfactual attention", counterfactual_table(summary), 1, ("permutation",)),
+        ("Ablation", ablation_table(summary), 2, ("ablation",)),
+        ("Stability", score_rows(summary, stability_cells), 2, ("stability_seeds", "stability_epochs")),
+        ("Cost", cost_table(summary), 1, ()),
+    ]
+    return [
+        Section(title, words[title], table, names, {figure: words[figure] for figure in shown})
+        for title, table, names, shown in parts
+        if table[1:]
+    ]
+
+
+def rung_table(summary: dict[str, Any]) -> Table:
+    return as_table(
+        [
+            {"rung": rung["label"], "seeds": str(len(rung["seeds"])), "accuracy %": mean_and_sd(rung["accuracy"])}
+            for rung in summary["rungs"]
+        ]
+    )
+
+
+def score_rows(summary: dict[str, Any], cells: Callable[[dict[str, Any]], dict[str, str]]) -> Table:
+    """A row for each rung and score for which `cells` (column -> cell) are not all empty."""
+    rows = [
+        {"rung": rung["label"], "score": shown} | row
+        for rung in summary["rungs"]
+        for name, (shown, *_) in SCORES.items()
+        if name in rung["scores"] and any((row := cells(rung["scores"][name])).values())
+    ]
+    return as_table(rows)
+
+
+def score_table(summary: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> Table:
+    """Comprehensiveness, sufficiency and agreement with known rationales. text: of a mean with its interval."""
+    precisions = {k for rung in summary["rungs"] for score in rung["scores"].values() for k in precision(score)}
+
+    def cells(score: dict[str, Any]) -> dict[str, str]:
+        row = {shown: text(found) if (found := measured(score, name)) else "" for name, shown in QUANTITIES.items()}
+        at = {k: precision(score).get(k) for k in sorted(precisions, key=int)}
+        return row | {f"precision at {k}": "" if value is None else number(value) for k, value in at.items()}
+
+    return score_rows(summary, cells)
+
+
+def precision(score: Mapping[str, Any]) -> dict[str, float | None]:
+    """Number of highest-scored words -> share of them that are known to matter."""
+    return (score["rationale"] or {}).get("precision") or {}
+
+
+def stability_cells(score: dict[str, Any]) -> dict[str, str]:
+    return {f"between {way}": with_interval(measured(score, way)) for way in ("seeds", "epochs")}
+
+
+def cost_table(summary: dict[str, Any]) -> Table:
+    rows = []
+    for rung in summary["rungs"]:
+        speeds = {name: score["reviews_per_s"] for name, score in rung["scores"].items()}
+        if any(speeds.values()):
+            rows.append({"rung": rung["label"]} | {SCORES[name][0]: count(speeds.get(name)) for name in SCORES})
+    return as_table(rows)
+
+
+def claim_table(summary: dict[str, Any]) -> Table:
+    return as_table(
+        [
+            {
+                "rung": claim["rung"],
+                "score": SCORES[claim["score"]][0],
+                "quantity": QUANTITIES[claim["quantity"]],
+                "difference": number(claim["difference"], "+"),
+                "interval": " to ".join(number(end, "+") for end in claim["interval"]),
+                "verdict": claim["verdict"],
+                "p (Holm)": corrected(claim),
+            }
+            for claim in summary["claims"]
+            if claim["quantity"] in QUANTITIES
+        ]
+    )
+
+
+def corrected(claim: Mapping[str, Any]) -> str:
+    return "" if claim["holm_p"] is None else p_value(claim["holm_p"])
+
+
+def counterfactual_table(summary: dict[str, Any]) -> Table:
+    return as_table(
+        [
+            {
+                "rung": rung["label"],
+                "permutation": with_interval(rung["permutation"]),
+                "adversary (nats)": with_interval(rung["adversary"]),
+                "reviews of the adversary": f"{rung['adversary']['reviews']:,}" if rung["adversary"] else "",
+            }
+            for rung in summary["rungs"]
+            if rung["permutation"] or rung["adversary"]
+        ]
+    )
+
+
+def ablation_table(summary: dict[str, Any]) -> Table:
+    verdict = unit_verdicts(summary)
+    p_values = {(one["rung"], one["unit"]): corrected(one) for one in summary["claims"]}
+    return as_table(
+        [
+            {
+                "rung": rung["label"],
+                "without": unit["unit"],
+                "accuracy %": percent(unit["accuracy"]),
+                "points": signed(unit["change"]),
+                "interval": signed_interval(unit["interval"]),
+                "verdict": verdict.get((rung["label"], unit["unit"]), ""),
+                "p (Holm)": p_values.get((rung["label"], unit["unit"]), ""),
+            }
+            for rung in summary["rungs"]
+            for unit in rung["ablation"]
+        ]
+    )
+
+
+# --- sentences -------------------------------------------------------------------------------------------------------
+
+
+def headline(summary: dict[str, Any]) -> str:
+    """The answer in one sentence, from the claims about comprehensiveness: attention against random words.
+
+    Another score is better where its interval lies above that of attention.
+    """
+    claims = attention_claims(summary, "comprehensiveness")
+    if not claims:
+        return f"{QUESTION} not tested: no rung has word scores from attention that could be compared with random words"
+    numbers = Counter(claim["verdict"] for claim in claims)
+    beaten = sum(is_beaten(claim, summary["claims"]) for claim in claims)
+    more = f"; {f'in {beaten}, ' * (len(claims) > 1)}another score finds words that matter more" if beaten else ""
+    words = "the words that attention scores highest"
+    if set(numbers) == {"undecided"}:
+        where = claims[0]["rung"] if len(claims) == 1 else f"any of {len(claims)} rungs"
+        return f"{QUESTION} undecided: {words} do not differ clearly from random words in {where}{more}"
+    answer = "no" if not numbers["better"] else "yes" if numbers["better"] == len(claims) and not beaten else "partly"
+    amounts = {"better": "more than random words", "worse": "less than random words"}
+    return f"{QUESTION} {answer}: {words} matter {tally(claims, amounts)}{more}"
+
+
+def attention_claims(summary: dict[str, Any], quantity: str) -> list[dict[str, Any]]:
+    """The claim of each rung about its first score from attention."""
+    claims = {(one["rung"], one["score"]): one for one in summary["claims"] if one["quantity"] == quantity}
+    found = [[claims.get((rung["label"], name)) for name in ATTENTION] for rung in summary["rungs"]]
+    return [next(filter(None, of_rung)) for of_rung in found if any(of_rung)]
+
+
+def is_beaten(claim: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the interval of a score that is not from attention lies above that of the claim."""
+    return any(
+        (one["rung"], one["quantity"]) == (claim["rung"], claim["quantity"])
+        and one["score"] not in ATTENTION
+        and one["interval"][0] > claim["interval"][1]
+        for one in claims
+    )
+
+
+def tally(claims: Sequence[Mapping[str, Any]], shown: Mapping[str, str] | None = None) -> str:
+    """`better in 2 of 3 rungs, undecided in 1`, or `better in residual`. shown: verdict -> words for it."""
+    numbers = Counter(claim["verdict"] for claim in claims)
+    parts = [f"{(shown or {}).get(verdict, verdict)} in {numbers[verdict]}" for verdict in VERDICTS if numbers[verdict]]
+    if len(claims) == 1:
+        return f"{parts[0].removesuffix('1')}{claims[0]['rung']}"
+    return ", ".join([f"{parts[0]} of {len(claims)} rungs", *parts[1:]])
+
+
+def verdicts(summary: dict[str, Any]) -> str:
+    """The number of claims by verdict; "" without claims."""
+    numbers = Counter(claim["verdict"] for claim in summary["claims"])
+    parts = [f"{numbers[verdict]:,} {verdict}" for verdict in VERDICTS if numbers[verdict]]
+    total = numbers.total()
+    return f"Of {total:,} claim{'s' * (total > 1)} about scores, layers and heads: {', '.join(parts)}." if parts else ""
+
+
+def sentences(summary: dict[str, Any]) -> list[str]:
+    """The result of each test that was made, as `Name of the test: result`."""
+    return lines(
+        "sentences.txt.jinja",
+        summary,
+        of=lambda quantity: of_attention(summary, quantity),
+        by_rung=lambda test: [(rung["label"], rung[test], "") for rung in summary["rungs"] if rung[test]],
+        against_random=lambda quantity: against_random(summary, quantity),
+        name_of=name_of,
+        spread=spread,
+        best=best_scores(summary),
+        removable=removable(summary),
+        **texts_of(summary),
+    )
+
+
+def best_scores(summary: dict[str, Any]) -> str:
+    """Which score has the highest comprehensiveness, where scores other than attention and random have one."""
+    best = Counter[str]()
+    for rung in summary["rungs"]:
+        means = {name: found["mean"] for name, one in rung["scores"].items() if (found := one["comprehensiveness"])}
+        if set(means) - {*ATTENTION, "random"}:
+            best[SCORES[max(means, key=lambda name: means[name])][0]] += 1
+    if best.total() == 1:
+        return f"The highest comprehensiveness is that of {next(iter(best))}."
+    names = listed([f"{name} in {rungs}" for name, rungs in best.most_common()]) if best else ""
+    return names and f"The highest comprehensiveness is that of {names} of {best.total()} rungs."
+
+
+def removable(summary: dict[str, Any]) -> str:
+    """Which single layers and heads can be removed."""
+    claims = [
+        one for one in summary["claims"] if one["quantity"] == "ablation" and not one["unit"].startswith("all but")
+    ]
+    parts = []
+    for kind in ("layer", "head"):
+        units = [one for one in claims if ("head" in one["unit"]) == (kind == "head")]
+        named = [
+            f"{one['unit']} of {one['rung']} ({signed(one['difference'])}, {signed_interval(one['interval'])})"
+            for one in units
+            if one["verdict"] == "removable"
+        ]
+        text = f"{len(named) or 'none'} of {len(units)} {kind}{'s' * (len(units) > 1)} can be removed"
+        if named:
+            more = [f"{len(named) - NAMED} more"] * (len(named) > NAMED)
+            text += f": {listed([*named[:NAMED], *more])}"
+        numbers = Counter(one["verdict"] for one in units)
+        others = [f"{numbers[verdict]} {verdict}" for verdict in ("needed", "undecided") if numbers[verdict]]
+        parts += ["; ".join([text, *others])] if units else []
+    return ". At the same loss, ".join(parts)
+
+
+def of_attention(summary: dict[str, Any], quantity: str) -> list[tuple[str, dict[str, Any], str]]:
+    """(label, values, name of the score) of each rung's first score from attention that has the quantity."""
+    found = []
+    for rung in summary["rungs"]:
+        scores = {name: measured(rung["scores"][name], quantity) for name in ATTENTION if name in rung["scores"]}
+        found += [(rung["label"], values, name) for name, values in scores.items() if values][:1]
+    return found
+
+
+def name_of(found: Sequence[tuple[str, dict[str, Any], str]]) -> str:
+    names = {name for *_, name in found}
+    return SCORES[names.pop()][0] if len(names) == 1 else "attention"
+
+
+def spread(found: Sequence[tuple[str, dict[str, Any], str]]) -> str:
+    """`0.120 (0.100 to 0.140) in residual`; with several rungs, those of the lowest and of the highest mean."""
+    ordered = sorted(found, key=lambda one: one[1]["mean"])
+    low, high = (f"{with_interval(values)} in {label}" for label, values, _ in (ordered[0], ordered[-1]))
+    return low if len(found) == 1 else f"{low} up to {high}"
+
+
+def against_random(summary: dict[str, Any], quantity: str) -> str:
+    claims = attention_claims(summary, quantity)
+    return f"Against random words: {tally(claims)}." if claims else ""
+
+
+def texts_of(summary: dict[str, Any]) -> dict[str, str]:
+    margin, shares = summary["method"]["margin"], summary["method"]["shares"]
+    return {
+        "margin": f"{100 * margin:g} point{'s' * (margin != 0.01)}",
+        "shares": listed([f"{100 * share:g}%" for share in shares]),
+    }
+
+
+def notes(summary: dict[str, Any]) -> list[str]:
+    """How the numbers were computed: definitions, method, data, machines."""
+    return lines("notes.txt.jinja", summary, set_name=set_name(summary))
+
+
+def lines(template: str, summary: dict[str, Any], **values: Any) -> list[str]:
+    """The lines of a template of texts."""
+    text = render(TEMPLATES / template, **summary, **values)
+    return [" ".join(line.split()) for line in text.split("\n") if line.strip()]

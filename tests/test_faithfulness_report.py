@@ -1,0 +1,439 @@
+"""The tests of faithfulness become files and a page that say what the numbers say, whatever was not measured.
+
+The numbers here are made up, and are those of no model.
+"""
+
+import copy
+import json
+import random
+import re
+
+import pytest
+
+from imdbattn.faithfulness import report
+from imdbattn.faithfulness.figures import ATTENTION, SCORES, figures
+from tests.test_report import SVG, Page, markdown_tables, words
+
+SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]
+MEANS = {  # comprehensiveness
+    "rollout": 0.12,
+    "last_layer": 0.1,
+    "all_layers": 0.11,
+    "gradient": 0.16,
+    "integrated_gradients": 0.2,
+    "leave_one_out": 0.24,
+    "random": 0.03,
+}
+
+
+def made_up(names=("base", "residual"), seeds=(1, 2, 3), known=False, fingerprint="fc45bb824bf15091"):
+    """Results with numbers drawn from a fixed seed: everything was measured."""
+    draw = random.Random(0)
+
+    def mean_of(center, spread=0.01, **more):
+        values = [center + draw.gauss(0, spread / 2) for _ in seeds]
+        mean = sum(values) / len(values)
+        return {"mean": mean, "interval": [mean - spread, mean + spread], "values": values} | more
+
+    def score(name, place):
+        center = MEANS[name] * (1 + place / 5)
+        auprc = {"auprc": mean_of(0.15 + 3 * center), "precision": {"1": 0.9, "2": 0.8}}
+        return {
+            "comprehensiveness": mean_of(center, by_share=[center * factor for factor in (0.2, 0.6, 1, 1.4, 1.8)]),
+            "sufficiency": mean_of(
+                0.3 - center, by_share=[(0.3 - center) * factor for factor in (1.8, 1.4, 1, 0.6, 0.2)]
+            ),
+            "rationale": auprc if known else None,
+            "stability": {
+                "seeds": mean_of(0.5 + center, 0.04, pairs=3) if len(seeds) > 1 else None,
+                "epochs": mean_of(0.6 + center, 0.03),
+            },
+            "reviews_per_s": 12_345.6 * center,
+        }
+
+    def changes():
+        units = [f"layer {layer}" for layer in range(1, 4)]
+        units += [f"all but {unit}" for unit in units]
+        found = zip(units, (-0.002, -0.054, 0.001, -0.12, -0.01, -0.08), strict=True)
+        return [
+            {"unit": u, "accuracy": 0.86 + x, "change": x, "interval": [x - 0.004, x + 0.005], "removable": x > -0.006}
+            for u, x in found
+        ]
+
+    rungs, claims = [], []
+    for place, name in enumerate(names):
+        bins = [
+            {
+                "low": k / 5,
+                "high": (k + 1) / 5,
+                "reviews": 100,
+                "quartiles": [0.01 * k, 0.02 * k + 0.01, 0.04 * k + 0.02],
+            }
+            for k in range(5)
+        ]
+        rungs.append(
+            {
+                "label": name,
+                "model": name.split()[0],
+                "seeds": list(seeds),
+                "folders": [f"runs/{name}-s{seed}" for seed in seeds],
+                "accuracy": mean_of(0.86) | {"sd": 0.003 if len(seeds) > 1 else None},
+                "scores": {score_name: score(score_name, place) for score_name in SCORES},
+                "permutation": mean_of(0.05 + place / 50) | {"by_weight": bins},
+                "adversary": mean_of(0.5 + place / 50, reviews=100),
+                "ablation": changes(),
+            }
+        )
+        quantities = ("comprehensiveness", "sufficiency", *(["auprc"] if known else []))
+        for score_name in list(SCORES)[:-1]:
+            claims += [claim(name, MEANS[score_name] - 0.03, quantity, score_name) for quantity in quantities]
+        for one, verdict in zip(changes(), ("removable", "needed", "undecided"), strict=False):
+            changed = {"interval": one["interval"], "verdict": verdict}
+            claims.append(claim(name, one["change"], "ablation", unit=one["unit"]) | changed)
+    environment = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
+    return {
+        "split": "test",
+        "test_set": "packaged: every fifth block",
+        "fingerprint": fingerprint,
+        "reviews": 500,
+        "labels": ["neg", "pos"],
+        "known_rationales": known,
+        "method": {
+            "resamples": 10000,
+            "seed": 0,
+            "level": 0.95,
+            "shares": SHARES,
+            "permutations": 20,
+            "steps": 32,
+            "epsilon": 0.01,
+            "margin": 0.01,
+            "adversary_reviews": 100,
+            "epoch_reviews": 200,
+        },
+        "environments": [environment | {"torch": "2.13.0", "lightning": "2.6.6"}],
+        "folders": ["runs"],
+        "rungs": rungs,
+        "claims": claims,
+        "skipped": [{"folder": "runs/mean", "reason": "it has no attention"}],
+    }
+
+
+def claim(rung, difference, quantity, score=None, unit=None):
+    low, high = difference - 0.01, difference + 0.01
+    verdict = "better" if low > 0 else "worse" if high < 0 else "undecided"
+    p = 0.4 if verdict == "undecided" else 1e-5
+    return {"rung": rung, "score": score, "quantity": quantity, "unit": unit, "difference": difference} | {
+        "interval": [low, high],
+        "p": p,
+        "holm_p": min(1, 10 * p),
+        "verdict": verdict,
+    }
+
+
+def with_claims(differences):
+    """Results with one claim for each rung and score: differences[rung][score]."""
+    summary = made_up(tuple(differences))
+    summary["claims"] = [
+        claim(rung, value, "comprehensiveness", score)
+        for rung, scores in differences.items()
+        for score, value in scores.items()
+    ]
+    return summary
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures are not drawn, which takes seconds; all else is as it is."""
+    monkeypatch.setattr(report, "svg", lambda _: SVG)
+    monkeypatch.setattr(report, "png", lambda _: b"PNG")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Results in which everything was measured, and the folder into which they were written."""
+    summary = made_up(known=True)
+    page = report.write_all(summary, tmp_path_factory.mktemp("faithfulness") / "new" / "folder")
+    assert page.name == "faithfulness.html"
+    return summary, page.parent
+
+
+def page_of(summary) -> str:
+    known = report.cleaned(summary)
+    return words(report.page(known, dict.fromkeys(figures(known), SVG)))
+
+
+def test_everything_is_written_and_nothing_else(written):
+    drawn = ("erasure", "comprehensiveness", "sufficiency", "rationales", "permutation", "ablation")
+    drawn += ("stability_seeds", "stability_epochs")
+    found = {str(path.relative_to(written[1])) for path in written[1].rglob("*") if path.is_file()}
+    texts = {f"faithfulness.{extension}" for extension in ("json", "md", "html")}
+    assert found == texts | {f"figures/{name}.png" for name in drawn}
+    assert all((written[1] / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG") for name in drawn)
+
+
+def test_json_holds_the_numbers_as_they_are(written):
+    summary, folder = written
+    assert json.loads((folder / "faithfulness.json").read_text()) == summary
+
+
+def test_the_page_gives_the_answer_in_words_first(written):
+    text = words((written[1] / "faithfulness.html").read_text())
+    answer = report.headline(written[0])
+    tests = ("Erasure.", "Known rationales.", "Permutation.", "Adversary.", "Ablation.", "Stability.")
+    places = [text.index(part) for part in (answer, *(f" {test} " for test in tests), "Rungs", "Claims", "Method")]
+    assert places == sorted(places)
+    assert text.startswith(f"{answer} {answer} Of "), "the title, then the heading"
+    assert (written[1] / "faithfulness.md").read_text().replace("\\", "").startswith(f"# {answer}\n")
+
+
+@pytest.mark.parametrize(
+    ("differences", "answer"),
+    [
+        ({"a": {"rollout": 0.1}}, "yes: * matter more than random words in a"),
+        ({"a": {"rollout": -0.1}}, "no: * matter less than random words in a"),
+        ({"a": {"rollout": 0.001}}, "undecided: * do not differ clearly from random words in a"),
+        (
+            {"a": {"rollout": 0.0}, "b": {"rollout": 0.001}},
+            "undecided: * do not differ clearly from random words in any of 2 rungs",
+        ),
+        (
+            {"a": {"rollout": 0.1, "gradient": 0.2}},
+            "partly: * matter more than random words in a; another score finds words that matter more",
+        ),
+        (
+            {"a": {"rollout": 0.1, "gradient": 0.2}, "b": {"rollout": 0.1, "leave_one_out": 0.11}},
+            "partly: * matter more than random words in 2 of 2 rungs; in 1, another score finds words that matter more",
+        ),
+        ({"a": {"rollout": 0.1}, "b": {"rollout": 0.3}}, "yes: * matter more than random words in 2 of 2 rungs"),
+        (
+            {"a": {"rollout": 0.1}, "b": {"last_layer": -0.1}, "c": {"rollout": 0.0}},
+            "partly: * matter more than random words in 1 of 3 rungs, less than random words in 1, undecided in 1",
+        ),
+        (
+            {"a": {"rollout": -0.1}, "b": {"rollout": 0.0}},
+            "no: * matter less than random words in 1 of 2 rungs, undecided in 1",
+        ),
+        (
+            {"a": {"gradient": 0.1}},
+            "not tested: no rung has word scores from attention that could be compared with random words",
+        ),
+        ({"a": {"rollout": 0.1, "last_layer": -0.1}}, "yes: * matter more than random words in a"),
+    ],
+)
+def test_the_answer_follows_from_the_claims(differences, answer):
+    found = report.headline(with_claims(differences))
+    assert found == f"{report.QUESTION} " + answer.replace("*", "the words that attention scores highest")
+
+
+def test_the_sentences_have_the_numbers_with_their_intervals():
+    summary = made_up(("base",), known=True)
+    rung = summary["rungs"][0]
+    known = {"mean": 0.1234, "interval": [0.1, -0.0001], "values": [0.1234]}
+    rung["scores"]["rollout"] |= {"comprehensiveness": known | {"by_share": [0.1] * 5}, "sufficiency": known}
+    rung["scores"]["rollout"] |= {"rationale": {"auprc": known, "precision": {"1": 0.5}}}
+    rung["scores"]["rollout"]["stability"] = {"seeds": known, "epochs": known}
+    rung |= {"permutation": known | {"by_weight": []}, "adversary": known | {"reviews": 100}}
+    found = dict(one.split(": ", 1) for one in report.sentences(report.cleaned(summary)))
+    numbers = {name: text.count("0.123 (0.100 to 0.000) in base") for name, text in found.items()}
+    assert numbers == dict(zip(numbers, (2, 1, 1, 1, 0, 2), strict=True))
+    assert (
+        "1 of 3 layers can be removed: layer 1 of base (−0.2, −0.6 to +0.3); 1 needed; 1 undecided."
+        in found["Ablation"]
+    )
+    assert "The highest comprehensiveness is that of leave one out." in found["Erasure"]
+
+
+def test_of_several_rungs_the_lowest_and_the_highest_are_named():
+    summary = made_up(("a", "b", "c"))
+    for rung, mean in zip(summary["rungs"], (0.2, 0.3, 0.1), strict=True):
+        rung["adversary"] |= {"mean": mean, "interval": [mean, mean]}
+    text = next(one for one in report.sentences(summary) if one.startswith("Adversary: "))
+    assert "of 0.100 (0.100 to 0.100) in c up to 0.300 (0.300 to 0.300) in b." in text
+
+
+def test_layers_and_heads_are_counted_apart_and_few_are_named():
+    summary = made_up(("a",))
+    units = [f"layer 1, head {head}" for head in range(1, 6)] + ["layer 2", "all but layer 2"]
+    summary["claims"] = [claim("a", 0.0, "ablation", unit=unit) | {"verdict": "removable"} for unit in units]
+    text = report.sentences(summary)[-2]
+    assert "1 of 1 layer can be removed: layer 2 of a (+0.0, −1.0 to +1.0). At" in text
+    assert "5 of 5 heads can be removed: layer 1, head 1 of a" in text
+    assert "head 3 of a (+0.0, −1.0 to +1.0) and 2 more." in text
+    summary["claims"] = [claim("a", -0.2, "ablation", unit="layer 1") | {"verdict": "needed"}]
+    assert "none of 1 layer can be removed; 1 needed." in report.sentences(summary)[-2]
+
+
+def test_tables_show_numbers_and_verdicts(written):
+    summary, folder = written
+    tables = markdown_tables((folder / "faithfulness.md").read_text())
+    scores, claims, ablated = tables[1], tables[2], tables[4]
+    assert scores[0] == [
+        "rung",
+        "score",
+        "comprehensiveness",
+        "sufficiency",
+        "AUPRC",
+        "precision at 1",
+        "precision at 2",
+    ]
+    assert [row[1] for row in scores[2:9]] == [shown for shown, *_ in SCORES.values()]
+    assert claims[2] == [
+        *("`base`", "attention rollout", "comprehensiveness"),
+        *("+0.090", "+0.080 to +0.100", "better", "p \\< 0.001"),
+    ]
+    assert len(claims) - 2 == sum(one["quantity"] != "ablation" for one in summary["claims"])
+    assert ablated[3] == ["`base`", "layer 2", "80.6", "−5.4", "−5.8 to −4.9", "needed", "p \\< 0.001"]
+    page = Page((folder / "faithfulness.html").read_text())
+    assert {value for name, value in page.attributes if name == "class"} >= {"better", "removable", "needed"}
+
+
+HOSTILE = ("<u>one</u> $a_{$", "[red]two|`c`*d*", 'three" onclick="x"', "{{ 7 * 7 }}\nfour: {% raw %}")
+
+
+def test_names_stay_text_and_the_page_loads_nothing(tmp_path):
+    summary = made_up(HOSTILE)
+    summary["skipped"] = [{"folder": "runs/<u>", "reason": "<u>no</u> | attention"}]
+    folder = report.write_all(summary, tmp_path).parent
+    source = (folder / "faithfulness.html").read_text()
+    page = Page(source)
+    assert not {"u", "script", "link", "iframe"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert all(value.startswith("data:image/svg+xml") for name, value in page.attributes if name in ("src", "href"))
+    assert 0 < source.index("Content-Security-Policy") < source.index("<title>")
+    assert page.tags.count("li") == 5 + 1, "a test is one line, whatever the names, and one run was skipped"
+    for name in HOSTILE:
+        assert " ".join(name.split()) in words(source)
+    markdown = (folder / "faithfulness.md").read_text()
+    assert "<u>" not in re.sub(r"`[^`]*`", "", markdown).replace("\\<", "")
+    for table in markdown_tables(markdown):
+        assert len({len(line) for line in table}) == 1
+
+
+def without_attention(summary):
+    for rung in summary["rungs"]:
+        for name in ATTENTION:
+            del rung["scores"][name]
+    summary["claims"] = [one for one in summary["claims"] if one["score"] not in ATTENTION]
+
+
+def without_tests(summary):
+    for rung in summary["rungs"]:
+        rung |= {"scores": {}, "permutation": None, "adversary": None, "ablation": []}
+    summary["claims"] = []
+
+
+def with_nan(summary):
+    nan = float("nan")
+    rung = summary["rungs"][0]
+    rung["scores"]["rollout"]["comprehensiveness"]["mean"] = nan
+    rung["scores"]["gradient"]["comprehensiveness"]["by_share"][1] = nan
+    rung["scores"]["leave_one_out"]["stability"]["seeds"] = {"mean": nan, "interval": [nan, nan], "pairs": 3}
+    rung["accuracy"] = {"mean": nan, "sd": nan, "values": [nan]}
+    rung["permutation"]["by_weight"][0]["quartiles"] = [nan, nan, nan]
+    rung["adversary"]["interval"] = [nan, nan]
+    rung["ablation"][0]["change"] = nan
+    for one in summary["claims"][:3]:
+        one |= {"difference": nan, "interval": [nan, nan], "p": nan, "holm_p": nan, "verdict": "undecided"}
+
+
+def with_little(summary):
+    rung = summary["rungs"][0]
+    del rung["scores"]["leave_one_out"], rung["scores"]["random"]
+    rung["scores"]["gradient"] |= {"comprehensiveness": None, "sufficiency": None, "reviews_per_s": None}
+    rung |= {"permutation": None, "adversary": None, "ablation": []}
+
+
+@pytest.mark.parametrize("change", [without_attention, without_tests, with_nan, with_little, lambda summary: None])
+@pytest.mark.parametrize("names", [("base",), ("base", "residual")])
+def test_what_was_not_measured_is_left_out(change, names, undrawn, tmp_path, capsys):
+    summary = made_up(names, seeds=(1,), known=True)
+    change(summary)
+    source = words(report.write_all(summary, tmp_path).read_text())
+    json.loads((tmp_path / "faithfulness.json").read_text(), parse_constant=pytest.fail)
+    report.print_terminal(summary)
+    for text in (source, (tmp_path / "faithfulness.md").read_text(), capsys.readouterr().out):
+        assert not re.search(r"\bnan\b|None|undefined| \.|,,|\(\)", text)
+        assert report.QUESTION in text
+    assert "about that trained model, not about its architecture" in source
+
+
+def test_without_tests_there_are_no_sections_of_them():
+    summary = made_up()
+    without_tests(summary)
+    assert not figures(report.cleaned(summary))
+    assert report.sentences(summary) == []
+    text = page_of(summary)
+    assert not any(word in text for word in ("Erasure", "Counterfactual", "Ablation", "Stability", "Cost", "Holm"))
+
+
+def test_a_figure_of_earlier_results_does_not_stay_and_nothing_is_half_written(undrawn, tmp_path, monkeypatch):
+    report.write_all(made_up(), tmp_path)
+    summary = made_up()
+    for rung in summary["rungs"]:
+        rung["ablation"] = []
+    monkeypatch.setattr(report, "page", None)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(TypeError):
+        report.write_all(summary, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    monkeypatch.undo()
+    monkeypatch.setattr(report, "svg", lambda _: SVG)
+    monkeypatch.setattr(report, "png", lambda _: b"PNG")
+    report.write_all(summary, tmp_path)
+    assert before.keys() - set(tmp_path.rglob("*")) == {tmp_path / "figures" / "ablation.png"}
+
+
+def test_several_sets_have_a_folder_each_and_an_index(undrawn, tmp_path, capsys):
+    report.write_sets([made_up()], tmp_path)
+    summaries = [made_up(known=known, fingerprint=name) for known, name in ((False, "f1"), (True, "f2"))]
+    summaries[1]["test_set"] = "<large>"
+    page = report.write_sets(summaries, tmp_path)
+    expected = {"faithfulness.html", "faithfulness.md", "figures", "test-f1", "test-f2"}
+    assert {path.name for path in tmp_path.iterdir()} == expected
+    assert not list((tmp_path / "figures").iterdir()), "those of the single set would be taken for all"
+    links = [value for name, value in Page(page.read_text()).attributes if name == "href"]
+    assert links == ["test-f1/faithfulness.html", "test-f2/faithfulness.html"]
+    assert all((tmp_path / link).exists() for link in links)
+    assert words(page.read_text()).count(report.headline(summaries[0])) == 2
+    report.print_terminal(*summaries)
+    shown = capsys.readouterr().out
+    places = [
+        shown.index(text) for text in ("500 test reviews of packaged", "500 test reviews of <large>", "skipped: ")
+    ]
+    assert places == sorted(places)
+    assert shown.count("skipped: ") == 1
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_the_terminal_shows_whole_numbers(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    summary = made_up(("base", "residual_pe Dot width=64"))
+    report.print_terminal(summary)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= columns
+    assert report.headline(summary) in " ".join(shown.split())
+    for rung in summary["rungs"]:
+        for score in rung["scores"].values():
+            assert f"{score['comprehensiveness']['mean']:.3f}" in shown
+
+
+def test_figures_draw_the_numbers():
+    summary = made_up()
+    drawn = figures(summary)
+    for axes, rung in zip(drawn["erasure"].axes, summary["rungs"], strict=True):
+        for line, score in zip(axes.lines, rung["scores"].values(), strict=False):
+            assert list(line.get_xdata()) == pytest.approx([1, 5, 10, 20, 50])
+            assert list(line.get_ydata()) == pytest.approx(score["comprehensiveness"]["by_share"])
+    intervals = [list(line.get_xdata()) for line in drawn["sufficiency"].axes[0].lines]
+    for rung in summary["rungs"]:
+        for score in rung["scores"].values():
+            assert score["sufficiency"]["interval"] in intervals
+    shown = [text.get_text() for text in drawn["comprehensiveness"].legends[0].get_texts()]
+    assert shown == [text for text, *_ in SCORES.values()]
+
+
+def test_making_a_page_changes_no_number(undrawn, tmp_path):
+    summary = made_up(known=True)
+    before = copy.deepcopy(summary)
+    report.write_all(summary, tmp_path)
+    assert summary == before
