@@ -31,7 +31,6 @@ MAY_IMPORT = {
     "faithfulness": {"runs", "comparison", "tasks", "explain", "data", "nn", *BASE},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
     "search": {"sweep", "comparison", "data", *BASE},
-    "faithfulness": {"runs", "comparison", "tasks", "explain", "data", "nn", *BASE},
 }
 COMMANDS = {"train", "evaluate", "predict", "compare", "picture", "dashboard", "__main__"}  # may import anything
 PATH = ("train", "runs.fit", "tasks.reviews", "tasks.learner", "data.corpus", "data.ragged", "data.sampling")

@@ -52,7 +52,7 @@ def replaced(net: nn.Module, attend: Callable[[int, Tensor], Tensor]) -> Iterato
 
     try:
         for part in parts:
-            part.forward = forward  # type: ignore[assignment]
+            part.forward = forward
         yield
     finally:
         for part in parts:
@@ -117,7 +117,7 @@ def permute(
 
         with replaced(net, attend):
             distances.append(total_variation(original.probabilities_BC, probabilities(net, batch)))
-    skips = [layer.skip for layer in net.layers]  # type: ignore[union-attr]
+    skips = [layer.skip for layer in net.layers]
     share_BK = rollout([*original.weights, *original.pooling], skips)  # type: ignore[arg-type]
     largest_B = (share_BK * original.words_BK).amax(-1)
     return torch.stack(distances).quantile(0.5, 0), largest_B
