@@ -117,8 +117,8 @@ def permute(
 
         with replaced(net, attend):
             distances.append(total_variation(original.probabilities_BC, probabilities(net, batch)))
-    skips = [layer.skip for layer in net.layers]
-    share_BK = rollout([*original.weights, *original.pooling], skips)  # type: ignore[arg-type]
+    skips = [layer.skip for layer in net.layers]  # type: ignore[union-attr]
+    share_BK = rollout([*original.weights, *original.pooling], skips)
     largest_B = (share_BK * original.words_BK).amax(-1)
     return torch.stack(distances).quantile(0.5, 0), largest_B
 

@@ -86,9 +86,7 @@ def prepared(run: Run, out: Path, cfg: Faithfulness) -> Job:
     if run.metrics.get("cross_validation"):
         raise UserError("a fold of a cross-validation: its test reviews differ from those of the other folds")
     subject = Subject(run.folder, cfg)
-    attention_weights(
-        subject.net, next(subject.items(1, 1))[1]
-    )  # refuses a part that does not record them
+    attention_weights(subject.net, next(subject.items(1, 1))[1])  # refuses a part that does not record them
     return Job(run, subject, parts_of(subject, cfg), folder_of(subject, out))
 
 
