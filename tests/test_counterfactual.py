@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from imdbattn.explain.watch import watch
 from imdbattn.faithfulness.counterfactual import adversary, permute, replaced
+from imdbattn.faithfulness.interventions import take
 
 from .nets import batch, net
 
@@ -52,3 +54,28 @@ def test_a_network_without_attention_has_no_results(settings):
     model = net(settings, "mean")
     assert permute(model, batch(model, REVIEWS), 3, seeded()) is None
     assert adversary(model, batch(model, REVIEWS), 0.05, 3, 1, seeded()) is None
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.05])
+def test_the_adversary_finds_what_an_exhaustive_search_finds_on_three_words(settings, epsilon):
+    steps = range(201)
+    grid_GK = torch.tensor([(i, j, 200 - i - j) for i in steps for j in steps[: 201 - i]]) / 200
+    for seed in range(3):
+        model = net(settings, "learned_query", seed=seed, classes=2)
+        reviews = batch(model, [[3 + (seed * 37 + row * 7 + word * 11) % 60 for word in range(3)] for row in range(6)])
+        divergence_B, distance_B = adversary(model, reviews, epsilon, 60, 12, seeded())
+        assert (distance_B <= epsilon).all()
+        for row in range(len(divergence_B)):
+            same = take(reviews, torch.full((len(grid_GK),), row))
+            with torch.no_grad(), replaced(model, lambda number, value: grid_GK[:, None, None] @ value):
+                outputs_GC = model(same).double().softmax(1)
+            with torch.no_grad(), watch(model.pooling) as weights:
+                (output_C,) = model(take(reviews, torch.tensor([row]))).double().softmax(1)
+            feasible_G = (outputs_GC - output_C).abs().sum(1) / 2 <= epsilon
+            old_K = weights[0][0, 0, 0].double()
+            middle_GK = (old_K + grid_GK) / 2
+            # The entropy of the mean minus the mean of the entropies.
+            divergence_G = torch.special.entr(middle_GK).sum(1)
+            divergence_G -= (torch.special.entr(grid_GK).sum(1) + torch.special.entr(old_K).sum()) / 2
+            best = divergence_G[feasible_G].max().item() if feasible_G.any() else 0
+            assert best - 0.01 <= divergence_B[row].item() <= best + 0.02, (seed, row)  # the grid is coarser

@@ -11,8 +11,8 @@ import pytest
 
 from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS
 
-SMALL = ("reviews=24", "permutations=3", "steps=3", "resamples=200", "adversary.steps=5", "epoch_reviews=6")
-SMALL += ("adversary.reviews=4",)
+SMALL = ("reviews=24", "permutations=3", "steps=3", "resamples=200", "adversary.steps=5", "adversary.restarts=1")
+SMALL += ("adversary.reviews=4", "epoch_reviews=6")
 PROBE = ("data=order_probe", "data.probe.train=60", "data.probe.validation=10", "data.probe.test=30")
 
 

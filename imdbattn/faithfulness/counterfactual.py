@@ -21,7 +21,7 @@ from imdbattn.nn.ladder import Attention
 from imdbattn.nn.scores import padding_mask
 
 LEARNING_RATE = 0.3  # of the logits of the weights
-START = 4.0  # standard deviation of the logits of a random start
+PEAK = 6.0  # of the logit of one key, at the start of the search
 HALVINGS = 10  # of the interval between the original weights and those found
 
 
@@ -224,6 +224,7 @@ def bisect(
 
 
 def random_logits(original: Original, generators: Sequence[torch.Generator]) -> list[Tensor]:
+    """Logits of weights that are near 1 on a random key of each query: the divergence is largest at such weights."""
     starts = []
     for weights_BHQK in original.weights:
         start = torch.full_like(weights_BHQK, -1e4)
@@ -231,6 +232,8 @@ def random_logits(original: Original, generators: Sequence[torch.Generator]) -> 
         for row, (keys_K, generator) in enumerate(zip(original.keys_BK, generators, strict=True)):
             n = int(keys_K.sum())
             q = min(n, queries)
-            start[row, :, :q, :n] = START * torch.randn(heads, q, n, generator=generator)
+            logits_HQK = torch.randn(heads, q, n, generator=generator)
+            chosen_HQ1 = torch.randint(n, (heads, q, 1), generator=generator)
+            start[row, :, :q, :n] = logits_HQK.scatter_add(-1, chosen_HQ1, torch.full(chosen_HQ1.shape, PEAK))
         starts.append(start)
     return starts

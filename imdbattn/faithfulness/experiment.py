@@ -40,9 +40,7 @@ class Job:
             try:
                 table = pq.read_table(self.folder / part.file)
             except (OSError, pa.ArrowException) as error:
-                message = (
-                    f"{self.folder / part.file} cannot be read ({in_line(error)}): delete it and repeat the command"
-                )
+                message = f"{self.folder / part.file} cannot be read ({in_line(error)}): delete it and run again"
                 raise UserError(message) from error
             if len(table):
                 tables[part.name] = table

@@ -31,7 +31,6 @@ from imdbattn.settings.schema import Faithfulness
 VERSION = 1  # of the measurements; increment it when they change
 POSITIONS = 8_192  # of a batch
 WEIGHTS = 4_000_000  # attention weights of a batch in which they are searched
-RESTARTS = 2  # of that search
 
 Columns = dict[str, Any]  # name -> a value for each review of a batch
 LAST = "last-"  # prefix of the parts that measure the network at the end of training
@@ -72,7 +71,7 @@ def parts_of(subject: Subject, cfg: Faithfulness) -> list[Part]:
         parts.append(Part("permutation", common | {"permutations": cfg.permutations}, reviews, measure))
         search = cfg.adversary
         positions = WEIGHTS // (max(1, len(net.layers)) * int(subject.lengths_N.max()))
-        measure = partial(adversaries, search.epsilon, search.steps)
+        measure = partial(adversaries, search.epsilon, search.steps, search.restarts)
         parts.append(Part("adversary", common | search.model_dump(), search.reviews, measure, positions=positions))
     if units(net):
         parts.append(Part("ablation", common, reviews, ablations, mean_outputs))
@@ -159,9 +158,15 @@ def permutations(number: int, net: nn.Module, batch: Batch, rng: torch.Generator
 
 
 def adversaries(
-    epsilon: float, steps: int, net: nn.Module, batch: Batch, rng: torch.Generator, prepared: None
+    epsilon: float,
+    steps: int,
+    restarts: int,
+    net: nn.Module,
+    batch: Batch,
+    rng: torch.Generator,
+    prepared: None,
 ) -> Columns:
-    divergence_B, distance_B = adversary(net, batch, epsilon, steps, RESTARTS, rng)  # type: ignore[misc]
+    divergence_B, distance_B = adversary(net, batch, epsilon, steps, restarts, rng)  # type: ignore[misc]
     return {"divergence": divergence_B.tolist(), "distance": distance_B.tolist()}
 
 

@@ -622,6 +622,7 @@ class Adversary(Group):
     reviews: Natural
     epsilon: InnerShare
     steps: Count
+    restarts: Count
 
 
 class Faithfulness(Group):
