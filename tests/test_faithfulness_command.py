@@ -116,8 +116,10 @@ def test_a_damaged_measurement_is_named(measured, shell, tmp_path):
     assert done.stderr.splitlines()[-1].endswith("delete it and run again")
 
 
-def test_on_the_order_probe_the_true_words_are_known(trained, shell, tmp_path):
-    folder = trained("residual_pe", *PROBE, "data.path=null")[0]
+def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_path):
+    vectors = tmp_path / "glove.txt"
+    vectors.write_text((world / "glove.txt").read_text().replace("n't", "not"))
+    folder = trained("residual_pe", *PROBE, "data.path=null", f"data.glove.path={vectors}")[0]
     done = shell("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *SMALL)
     assert done.returncode == 0, done.stderr
     found = summary(tmp_path / "out")

@@ -56,7 +56,8 @@ class Subject:
     @property
     def negation(self) -> int | None:
         """The id of "not" in reviews whose deciding words are known, those of the order probe, else None."""
-        return self.corpus.glove.words.index("not") + FIRST_WORD if self.corpus.source == "order_probe" else None
+        words = self.corpus.glove.words if self.corpus.source == "order_probe" else []
+        return words.index("not") + FIRST_WORD if "not" in words else None
 
     def items(self, reviews: int, positions: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """The first `reviews` of the selected ones: their places among these, and batches of at most `positions`."""
