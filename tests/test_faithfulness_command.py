@@ -68,6 +68,12 @@ def test_its_numbers_are_means_of_the_tables(measured):
     assert tables[0]["right"].to_pylist() == [predicted[row] for row in rows[0]]
 
 
+def test_random_scores_differ_between_seeds(measured):
+    residual = summary(measured[0])["rungs"][2]["scores"]
+    assert abs(residual["random"]["stability"]["seeds"]["mean"]) < 0.3
+    assert residual["gradient"]["stability"]["seeds"]["pairs"] == 1
+
+
 def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval(measured):
     found = summary(measured[0])
     claims = found["claims"]

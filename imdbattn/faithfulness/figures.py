@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from imdbattn.comparison.figures import (
     BLUE,
@@ -136,15 +136,15 @@ def with_scores(
 
 def permutation(rungs: Sequence[dict[str, Any]]) -> Figure:
     """A panel for each rung: median change of the output over the largest weight, with a band between quartiles."""
-    figure, panels = small_multiples([rung["label"] for rung in rungs])
+    figure, panels = small_multiples([rung["label"] for rung in rungs], sharex=False)
     for axes, rung in zip(panels, rungs, strict=True):
         bins = rung["permutation"]["by_weight"]
         middle = [(one["low"] + one["high"]) / 2 for one in bins]
         low, median, high = np.array([one["quartiles"] for one in bins], dtype=float).T
         axes.fill_between(middle, low, high, color=BLUE, alpha=0.25, lw=0)
         axes.plot(middle, median, color=BLUE, marker="o", ms=3, lw=1.3)
-        axes.set_xlim(0, 1)
-        axes.set_xticks((0, 0.5, 1), ("0", "0.5", "1"))
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(3))
     panels[0].set_ylim(bottom=0)
     figure.supxlabel("largest attention weight of the review", fontsize=9)
     figure.supylabel("total variation distance", fontsize=9)

@@ -23,7 +23,6 @@ from imdbattn.faithfulness.counterfactual import adversary, permute
 from imdbattn.faithfulness.erasure import erase, ranks
 from imdbattn.faithfulness.rationales import SHOWN, average_precision, precision, true_words
 from imdbattn.faithfulness.subject import Subject
-from imdbattn.files import sha256_of
 from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.run_folder import write_table
 from imdbattn.settings.schema import Faithfulness
@@ -85,8 +84,7 @@ def parts_of(subject: Subject, cfg: Faithfulness) -> list[Part]:
 
 def folder_of(subject: Subject, out: Path) -> Path:
     """Where the files of a run are: a folder named by the run and by its checkpoint."""
-    run = subject.checkpoint.parents[1]
-    return out / "runs" / f"{run.name}-{sha256_of(subject.checkpoint)[:8]}"
+    return out / "runs" / f"{subject.checkpoint.parents[1].name}-{subject.key}"
 
 
 def measure(subject: Subject, parts: Sequence[Part], folder: Path, progress: Callable[[str, int], Any]) -> None:
@@ -105,7 +103,7 @@ def measure(subject: Subject, parts: Sequence[Part], folder: Path, progress: Cal
 
 def columns_of(subject: Subject, part: Part, net: Classifier, progress: Callable[[str, int], Any]) -> Columns:
     """The table of a part: a row for each review, in the order of `subject.selected_N`."""
-    rng = torch.Generator().manual_seed(zlib.crc32(f"{part.name} {part.options['seed']}".encode()))
+    rng = torch.Generator().manual_seed(zlib.crc32(f"{part.name} {part.options['seed']} {subject.key}".encode()))
     prepared = part.prepare(net, (batch for _, batch in subject.items(part.reviews, part.positions)))
     values: dict[int, Columns] = {}
     for places, batch in subject.items(part.reviews, part.positions):

@@ -13,6 +13,7 @@ from imdbattn.data.ragged import Batch
 from imdbattn.data.sampling import Batches, EvalBatches
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
+from imdbattn.files import sha256_of
 from imdbattn.nn.ladder import Classifier
 from imdbattn.run_folder import open_run
 from imdbattn.runs.score import check_fingerprint, with_changes
@@ -26,6 +27,7 @@ class Subject:
 
     def __init__(self, folder: Path, cfg: Faithfulness):
         settings, self.checkpoint = open_run(str(folder), cfg.trust)
+        self.key = sha256_of(self.checkpoint)[:8]  # identifies the weights
         self.settings = with_changes(settings, cfg.data.model_dump())
         self.corpus = prepare(self.settings.data)
         check_fingerprint(folder, cfg.split, self.corpus)
