@@ -63,9 +63,12 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
     arguments = [f"run={folder}" if argument.startswith("run=") else argument for argument in arguments]
     arguments = [re.sub(r"(my_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments]
     (tmp_path / "reviews.txt").write_text("a good film\n")
-    if name == "compare":  # there is one run here, and it belongs to other tests, too
+    if name in ("compare", "faithfulness"):  # there is one run here, and it belongs to other tests, too
         shutil.copytree(folder, tmp_path / "runs" / "one")
-        arguments = ["runs=runs", "out=comparison", "resamples=200"]
+        mine = [a for a in arguments if not a.startswith(("runs=", "out=", "reviews=", "against="))]
+        arguments = ["runs=runs", "out=page", "resamples=200", *mine]
+        if name == "faithfulness":
+            arguments += ["reviews=4", "epoch_reviews=0", "adversary.reviews=2", "adversary.steps=2"]
     if name == "dashboard" and "dry_run=true" not in arguments:
         done = shell(name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"})
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), "a user without an account gets one line"
