@@ -1,8 +1,12 @@
 """imdbattn.faithfulness on run folders: what it writes, resumes, refuses and claims."""
 
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS
+
+from .processes import ROOT, started, wait_for
 
 SMALL = ("reviews=24", "permutations=3", "steps=3", "resamples=200", "adversary.steps=5", "adversary.restarts=1")
 SMALL += ("adversary.reviews=4", "epoch_reviews=6")
@@ -102,6 +108,27 @@ def test_the_same_command_repeats_no_measurement(measured, shell):
             for score in rung["scores"].values():
                 del score["reviews_per_s"]
     assert after == before
+
+
+@pytest.mark.slow
+def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "imdbattn.faithfulness", f"runs={runs}", f"out={out}", *SMALL]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with started(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: len(list(out.rglob("*.parquet"))) > 3)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read().splitlines()[-1] == f"stopped; the same command continues what is in {out}"
+    files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
+    assert not list(out.rglob("*.tmp"))
+    assert shell("faithfulness", f"runs={runs}", f"out={out}", *SMALL).returncode == 0
+    assert all(file.stat().st_mtime_ns == time for file, time in files.items())
+    for one in (found := summary(out), whole := summary(measured[0])):
+        for rung in one["rungs"]:
+            for score in rung["scores"].values():
+                del score["reviews_per_s"]
+    assert found == whole
 
 
 def test_another_option_repeats_only_what_depends_on_it(measured, shell, tmp_path):
