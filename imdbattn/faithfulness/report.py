@@ -146,6 +146,8 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     console.print("", *sentences(summary), sep="\n")
     rows = score_table(summary, lambda values: number(values["mean"]))
     if rows[1:]:
+        wide = [head.startswith("precision") for head in rows[0]]  # more columns than a terminal has room for
+        rows = [[cell for cell, omitted in zip(row, wide, strict=True) if not omitted] for row in rows]
         console.print("", terminal_table(rows, names=2), sep="\n")
     console.print("", *notes(summary), sep="\n", style="dim")
 

@@ -26,6 +26,8 @@ Quantity = tuple[str, str]  # its name, and the score or the unit that it is abo
 BINS = 5  # of reviews, by their largest attention weight
 QUARTILES = (0.25, 0.5, 0.75)
 RANDOM = "random"
+LOG_2 = float(np.log(2))  # the largest Jensen-Shannon divergence
+LIMITS = {"auprc": (0, 1), "permutation": (0, 1)}  # of values; of the others they are -1 and 1
 SIGNS = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1}  # 1 if more is better
 REMOVABLE = {"better": "removable", "worse": "needed", "undecided": "undecided"}
 
@@ -38,7 +40,7 @@ def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Fai
     values = [(rung, quantity, value_NS) for rung in ladder for quantity, value_NS in rung.quantities()]
     drawn = Bootstrap.of([value_NS for *_, value_NS in values], cfg.resamples, cfg.seed, LEVEL)
     for number, (rung, quantity, value_NS) in enumerate(values):
-        rung.estimates[quantity] = estimate(value_NS, drawn.interval(number))
+        rung.estimates[quantity] = estimate(value_NS, drawn.interval(number), LIMITS.get(quantity[0], (-1, 1)))
     return {
         "split": cfg.split,
         "test_set": runs[0].metrics["test_set"],
@@ -59,8 +61,10 @@ def method(cfg: Faithfulness) -> dict[str, Any]:
     return values | {"epsilon": cfg.adversary.epsilon, "adversary_reviews": cfg.adversary.reviews, "level": LEVEL}
 
 
-def estimate(value_NS: np.ndarray, interval: Sequence[float]) -> dict[str, Any]:
-    return {"mean": float(value_NS.mean()), "interval": list(interval), "values": value_NS.mean(0).tolist()}
+def estimate(value_NS: np.ndarray, interval: Sequence[float], limits: tuple[float, float]) -> dict[str, Any]:
+    """limits: of possible values, which an interval over few seeds may exceed."""
+    low, high = np.clip(interval, *limits).tolist()
+    return {"mean": float(value_NS.mean()), "interval": [low, high], "values": value_NS.mean(0).tolist()}
 
 
 class Rung:
@@ -148,7 +152,7 @@ class Rung:
             return None
         value_NS = self.column("adversary", "divergence")
         drawn = Bootstrap.of([value_NS], self.cfg.resamples, self.cfg.seed, LEVEL)
-        return estimate(value_NS, drawn.interval(0)) | {"reviews": len(value_NS)}
+        return estimate(value_NS, drawn.interval(0), (0, LOG_2)) | {"reviews": len(value_NS)}
 
     def across_seeds(self, score: str) -> dict[str, Any] | None:
         """Rank correlation of the scores of a review's words between two seeds, mean over pairs of seeds."""
