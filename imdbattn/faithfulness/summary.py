@@ -17,6 +17,7 @@ import pyarrow as pa
 from imdbattn.comparison.compare import LEVEL, environments, folders_of, spread
 from imdbattn.comparison.runs import Run, Variant, variants
 from imdbattn.comparison.statistics import Bootstrap, holm, verdict
+from imdbattn.faithfulness.attributions import ATTRIBUTIONS
 from imdbattn.faithfulness.measure import LAST
 from imdbattn.faithfulness.rationales import SHOWN
 from imdbattn.settings.schema import Faithfulness
@@ -70,7 +71,7 @@ class Rung:
         self.variant, self.tables, self.cfg = variant, tables, cfg
         self.estimates: dict[Quantity, dict[str, Any]] = {}
         self.parts = [name for name in tables[0] if all(name in each for each in tables)]
-        self.scores = [name for name in cfg.scores if name in self.parts]
+        self.scores = [name for name in ATTRIBUTIONS if name in self.parts]
         columns = tables[0]["ablation"].column_names if "ablation" in self.parts else []
         self.units = [name for name in columns if name not in ("row", "model")]
 
