@@ -1,6 +1,7 @@
 """imdbattn.faithfulness: scores of words, erasure and known rationales have the right values."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from imdbattn.faithfulness.attributions import ATTRIBUTIONS, applicable, from_ve
 from imdbattn.faithfulness.erasure import erase, ranks
 from imdbattn.faithfulness.interventions import keep, log_odds, take, words_of
 from imdbattn.faithfulness.rationales import average_precision, precision, true_words
-from imdbattn.faithfulness.summary import spearman
+from imdbattn.faithfulness.summary import claims, spearman
 
 from . import nets
 
@@ -230,3 +231,21 @@ def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
         scores_BT = score(name, net, batch)
         assert (scores_BT == 0).all()
         assert all((lost_BS == 0).all() for lost_BS in erase(net, batch, ranks(scores_BT, batch, rng()), SHARES))
+
+
+@pytest.mark.parametrize(
+    ("reviews", "lost", "verdict"),
+    [(1, 0, "undecided"), (200, 0, "undecided"), (2000, 0, "removable"), (2000, 2, "removable"), (2000, 400, "needed")],
+)
+def test_few_reviews_do_not_show_that_a_unit_is_removable(reviews, lost, verdict):
+    change_N1 = -(np.arange(reviews) < lost).astype(float)[:, None]
+    mean = change_N1.mean()
+    rung = SimpleNamespace(variant=SimpleNamespace(label="a"))
+    rung.estimates = {("ablation", "layer 1"): {"mean": mean, "interval": [mean - 0.002, mean + 0.002]}}
+    rung.estimates["comprehensiveness gain", "rollout"] = {"mean": 0.3, "interval": [0.2, 0.4]}
+    gain_N1 = np.linspace(0.2, 0.4, reviews)[:, None]
+    values = [(rung, ("ablation", "layer 1"), change_N1), (rung, ("comprehensiveness gain", "rollout"), gain_N1)]
+    ablation, gain = claims(values, 0.01)
+    assert ablation["verdict"] == verdict
+    assert gain["verdict"] == ("better" if reviews > 1 else "undecided")
+    assert max(ablation["holm_p"], gain["holm_p"]) <= 1
