@@ -26,6 +26,28 @@ def test_permuting_equal_weights_changes_nothing(settings):
     torch.testing.assert_close(largest_B, torch.tensor([1 / 4, 1 / 2, 1, 1 / 6]))
 
 
+def test_two_words_have_their_weights_or_each_others(settings):
+    model = net(settings, "learned_query")
+    reviews = batch(model, [[3 + number, 40 + number] for number in range(20)])
+    with watch(model) as weights, torch.no_grad():
+        before_BC = model(reviews).double().softmax(1)
+    with replaced(model, lambda number, value: weights[0].flip(-1) @ value), torch.no_grad():
+        swapped_B = (model(reviews).double().softmax(1) - before_BC).abs().sum(1) / 2
+    distance_B, _ = permute(model, reviews, 9, seeded())
+    moved_B = distance_B > 1e-6
+    assert 0 < moved_B.sum() < 20
+    torch.testing.assert_close(distance_B[moved_B], swapped_B[moved_B], atol=1e-6, rtol=0)  # the median, not a mean
+
+
+def test_cls_keeps_its_weight(settings):
+    model = net(settings, "residual_pe_cls")
+    distance_B, largest_B = permute(model, batch(model, [[5], [7]]), 9, seeded())
+    assert distance_B.max() < 1e-6
+    with watch(model) as weights, torch.no_grad():
+        model(batch(model, [[5], [7]]))
+    torch.testing.assert_close(largest_B, rollout(weights, [True] * len(model.layers))[:, 1])
+
+
 @pytest.mark.parametrize("rung", ["learned_query", "residual_pe_cls"])
 def test_results_do_not_depend_on_the_batch(settings, rung):
     model = net(settings, rung).double()
