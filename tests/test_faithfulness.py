@@ -235,7 +235,14 @@ def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
 
 @pytest.mark.parametrize(
     ("reviews", "lost", "verdict"),
-    [(1, 0, "undecided"), (200, 0, "undecided"), (2000, 0, "removable"), (2000, 2, "removable"), (2000, 400, "needed")],
+    [
+        (1, 0, "undecided"),
+        (200, 0, "undecided"),
+        (2000, 0, "removable"),
+        (2000, 2, "removable"),
+        (2000, 20, "undecided"),
+        (2000, 400, "needed"),
+    ],
 )
 def test_few_reviews_do_not_show_that_a_unit_is_removable(reviews, lost, verdict):
     change_N1 = -(np.arange(reviews) < lost).astype(float)[:, None]
@@ -247,5 +254,6 @@ def test_few_reviews_do_not_show_that_a_unit_is_removable(reviews, lost, verdict
     values = [(rung, ("ablation", "layer 1"), change_N1), (rung, ("comprehensiveness gain", "rollout"), gain_N1)]
     ablation, gain = claims(values, 0.01)
     assert ablation["verdict"] == verdict
+    assert (ablation["p"] > 0.9) == (mean == -0.01 or reviews == 1)
     assert gain["verdict"] == ("better" if reviews > 1 else "undecided")
     assert max(ablation["holm_p"], gain["holm_p"]) <= 1
