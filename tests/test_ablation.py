@@ -18,7 +18,10 @@ def test_replacing_a_constant_output_changes_nothing(settings):
         logits = model(reviews)
         torch.testing.assert_close(ablate(model, reviews, "layer 2, head 2", means), logits)
         torch.testing.assert_close(ablate(model, reviews, "all but layer 2, head 1", means), logits)
-        assert (ablate(model, reviews, "all but layer 2", means) - logits).abs().max() > 1e-3
+        others = ablate(model, reviews, "all but layer 2", means)
+        torch.testing.assert_close(others, ablate(model, reviews, "layer 1", means))
+        assert (others - logits).abs().max() > 1e-3
+        assert (others - ablate(model, reviews, "layer 2", means)).abs().max() > 1e-3
         assert torch.equal(model(reviews), logits)
 
 

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
-from imdbattn.explain.watch import watch
+from imdbattn.explain.watch import rollout, watch
 from imdbattn.faithfulness.counterfactual import adversary, permute, replaced
 from imdbattn.faithfulness.interventions import take
+from imdbattn.nn import Attention, ResidualLayer, ScaledDot
+from imdbattn.nn.ladder import mean_weights
 
 from .nets import batch, net
 
@@ -22,6 +24,28 @@ def test_permuting_equal_weights_changes_nothing(settings):
     distance_B, largest_B = permute(model, batch(model, REVIEWS), 9, seeded())
     torch.testing.assert_close(distance_B, torch.zeros_like(distance_B), atol=1e-5, rtol=0)
     torch.testing.assert_close(largest_B, torch.tensor([1 / 4, 1 / 2, 1, 1 / 6]))
+
+
+def test_two_words_have_their_weights_or_each_others(settings):
+    model = net(settings, "learned_query")
+    reviews = batch(model, [[3 + number, 40 + number] for number in range(20)])
+    with watch(model) as weights, torch.no_grad():
+        before_BC = model(reviews).double().softmax(1)
+    with replaced(model, lambda number, value: weights[0].flip(-1) @ value), torch.no_grad():
+        swapped_B = (model(reviews).double().softmax(1) - before_BC).abs().sum(1) / 2
+    distance_B, _ = permute(model, reviews, 9, seeded())
+    moved_B = distance_B > 1e-6
+    assert 0 < moved_B.sum() < 20
+    torch.testing.assert_close(distance_B[moved_B], swapped_B[moved_B], atol=1e-6, rtol=0)  # the median, not a mean
+
+
+def test_cls_keeps_its_weight(settings):
+    model = net(settings, "residual_pe_cls")
+    distance_B, largest_B = permute(model, batch(model, [[5], [7]]), 9, seeded())
+    assert distance_B.max() < 1e-6
+    with watch(model) as weights, torch.no_grad():
+        model(batch(model, [[5], [7]]))
+    torch.testing.assert_close(largest_B, rollout(weights, [True] * len(model.layers))[:, 1])
 
 
 @pytest.mark.parametrize("rung", ["learned_query", "residual_pe_cls"])
@@ -79,3 +103,41 @@ def test_the_adversary_finds_what_an_exhaustive_search_finds_on_three_words(sett
             divergence_G -= (torch.special.entr(grid_GK).sum(1) + torch.special.entr(old_K).sum()) / 2
             best = divergence_G[feasible_G].max().item() if feasible_G.any() else 0
             assert best - 0.01 <= divergence_B[row].item() <= best + 0.02, (seed, row)  # the grid is coarser
+
+
+class Recording(ResidualLayer):
+    """A layer of a user: the mean of the words, whose weights it records itself."""
+
+    record = None
+
+    def forward(self, x_BTD, words):
+        weights_B1TT = mean_weights(x_BTD, words)[:, None].expand(-1, -1, x_BTD.shape[1], -1)
+        if self.record is not None:
+            self.record.append(weights_B1TT)
+        return x_BTD + weights_B1TT[:, 0] @ x_BTD
+
+
+class Keywords(ResidualLayer):
+    """A layer of a user, which calls its attention with keywords."""
+
+    def __init__(self, width: int):
+        super().__init__(width)
+        self.f = Attention(ScaledDot(width, width))
+
+    def forward(self, x_BTD, words):
+        x_B1TD = x_BTD[:, None]
+        return x_BTD + self.f(query=x_B1TD, key=x_B1TD, value=x_B1TD, mask=words.mask_BT[:, None, None])[:, 0]
+
+
+def test_layers_of_a_user_are_permuted_if_they_use_our_attention(settings):
+    model = net(settings, "residual_cls")
+    width = model.head.in_features
+    model.layers = torch.nn.ModuleList([Recording(width), Keywords(width)]).eval()
+    reviews = batch(model, REVIEWS)
+    distance_B, largest_B = permute(model, reviews, 9, seeded())
+    assert distance_B.max() > 1e-3
+    with watch(model) as weights, torch.no_grad():
+        model(reviews)
+    share_BK = rollout(weights, [True, True])
+    torch.testing.assert_close(largest_B[[0, 1, 3]], share_BK[[0, 1, 3], 1:].amax(1))
+    assert (adversary(model, reviews, 0.05, 3, 1, seeded())[1] <= 0.05).all()

@@ -1,6 +1,7 @@
 """imdbattn.faithfulness: scores of words, erasure and known rationales have the right values."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from imdbattn.faithfulness.attributions import ATTRIBUTIONS, applicable, from_ve
 from imdbattn.faithfulness.erasure import erase, ranks
 from imdbattn.faithfulness.interventions import keep, log_odds, take, words_of
 from imdbattn.faithfulness.rationales import average_precision, precision, true_words
-from imdbattn.faithfulness.summary import spearman
+from imdbattn.faithfulness.summary import claims, spearman
 
 from . import nets
 
@@ -153,18 +154,18 @@ def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(set
 
 def test_erasure_removes_the_share_of_the_words_rounded_up_but_not_all(settings):
     net = nets.net(settings, "learned_query")
-    batch = nets.batch(net, [[5], [6, 7], list(range(8, 48))])
-    ranks_BT = ranks(torch.arange(40.0).expand(3, 40) * words_of(batch), batch, rng())
+    batch = nets.batch(net, [[5], [6, 7], list(range(8, 53))])
+    ranks_BT = ranks(torch.arange(45.0).expand(3, 45) * words_of(batch), batch, rng())
 
     def probability(words: list[int], label: int) -> float:
         with torch.no_grad():
             return net(nets.batch(net, [words])).double().softmax(1)[0, label].item()
 
     label_B = predicted(net, batch).tolist()
-    comprehensiveness_BS, sufficiency_BS = erase(net, batch, ranks_BT, (0.01, 0.06, 0.9))
-    assert comprehensiveness_BS[0].tolist() == sufficiency_BS[0].tolist() == [0, 0, 0]
-    for column, number in enumerate((1, 3, 36)):  # of 40 words, the last ones
-        words = list(range(8, 48))
+    comprehensiveness_BS, sufficiency_BS = erase(net, batch, ranks_BT, (0.01, 0.06, 0.6, 0.9))
+    assert comprehensiveness_BS[0].tolist() == sufficiency_BS[0].tolist() == [0, 0, 0, 0]
+    for column, number in enumerate((1, 3, 27, 41)):  # of 45 words, the last ones
+        words = list(range(8, 53))
         whole, top, rest = (probability(some, label_B[2]) for some in (words, words[-number:], words[:-number]))
         assert comprehensiveness_BS[2, column].item() == pytest.approx(whole - rest, abs=1e-6)
         assert sufficiency_BS[2, column].item() == pytest.approx(whole - top, abs=1e-6)
@@ -220,3 +221,39 @@ def test_rank_correlations_are_those_of_scipy(first, random):
         assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic)
     else:
         assert np.isnan(spearman(first, second))
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
+    net = nets.net(settings, rung)
+    batch = nets.batch(net, [[], []])
+    for name in applicable(net):
+        scores_BT = score(name, net, batch)
+        assert (scores_BT == 0).all()
+        assert all((lost_BS == 0).all() for lost_BS in erase(net, batch, ranks(scores_BT, batch, rng()), SHARES))
+
+
+@pytest.mark.parametrize(
+    ("reviews", "lost", "verdict"),
+    [
+        (1, 0, "undecided"),
+        (200, 0, "undecided"),
+        (2000, 0, "removable"),
+        (2000, 2, "removable"),
+        (2000, 20, "undecided"),
+        (2000, 400, "needed"),
+    ],
+)
+def test_few_reviews_do_not_show_that_a_unit_is_removable(reviews, lost, verdict):
+    change_N1 = -(np.arange(reviews) < lost).astype(float)[:, None]
+    mean = change_N1.mean()
+    rung = SimpleNamespace(variant=SimpleNamespace(label="a"))
+    rung.estimates = {("ablation", "layer 1"): {"mean": mean, "interval": [mean - 0.002, mean + 0.002]}}
+    rung.estimates["comprehensiveness gain", "rollout"] = {"mean": 0.3, "interval": [0.2, 0.4]}
+    gain_N1 = np.linspace(0.2, 0.4, reviews)[:, None]
+    values = [(rung, ("ablation", "layer 1"), change_N1), (rung, ("comprehensiveness gain", "rollout"), gain_N1)]
+    ablation, gain = claims(values, 0.01)
+    assert ablation["verdict"] == verdict
+    assert (ablation["p"] > 0.9) == (mean == -0.01 or reviews == 1)
+    assert gain["verdict"] == ("better" if reviews > 1 else "undecided")
+    assert max(ablation["holm_p"], gain["holm_p"]) <= 1

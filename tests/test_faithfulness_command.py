@@ -78,6 +78,7 @@ def test_random_scores_differ_between_seeds(measured):
     residual = summary(measured[0])["rungs"][2]["scores"]
     assert abs(residual["random"]["stability"]["seeds"]["mean"]) < 0.3
     assert residual["gradient"]["stability"]["seeds"]["pairs"] == 1
+    assert residual["gradient"]["stability"]["epochs"]["mean"] < 0.999
 
 
 def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval(measured):
@@ -92,6 +93,11 @@ def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval
         decided = claim["holm_p"] < 0.05 and (low > 0 or high < 0)
         good, bad = ("removable", "needed") if claim["unit"] else ("better", "worse")
         assert claim["verdict"] == ((good if low > 0 else bad) if decided else "undecided")
+        if not claim["unit"]:
+            scores = next(rung["scores"] for rung in found["rungs"] if rung["label"] == claim["rung"])
+            own, drawn = (scores[name][claim["quantity"]]["mean"] for name in (claim["score"], "random"))
+            better_by = drawn - own if claim["quantity"] == "sufficiency" else own - drawn
+            assert claim["difference"] == pytest.approx(better_by)
 
 
 def test_the_same_command_repeats_no_measurement(measured, shell):

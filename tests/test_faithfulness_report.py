@@ -55,10 +55,7 @@ def made_up(names=("base", "residual"), seeds=(1, 2, 3), known=False, fingerprin
         units = [f"layer {layer}" for layer in range(1, 4)]
         units += [f"all but {unit}" for unit in units]
         found = zip(units, (-0.002, -0.054, 0.001, -0.12, -0.01, -0.08), strict=True)
-        return [
-            {"unit": u, "accuracy": 0.86 + x, "change": x, "interval": [x - 0.004, x + 0.005], "removable": x > -0.006}
-            for u, x in found
-        ]
+        return [{"unit": u, "accuracy": 0.86 + x, "change": x, "interval": [x - 0.004, x + 0.005]} for u, x in found]
 
     rungs, claims = [], []
     for place, name in enumerate(names):

@@ -1,6 +1,7 @@
-"""Mean ablation of attention heads: Michel et al., "Are Sixteen Heads Really Better than One?", NeurIPS 2019.
+"""Ablation of attention heads, after Michel et al., "Are Sixteen Heads Really Better than One?", NeurIPS 2019.
 
-The output of a head is replaced by its mean over the words of many reviews, not by zero, which no review causes.
+The output of a head is replaced by its mean over the words of many reviews. The paper replaces it by zero, an output
+that the next layer may never have received in training.
 
 Shape suffixes: B reviews, C classes, T positions; L layers, H heads, d width of one head.
 """

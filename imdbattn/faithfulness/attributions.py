@@ -139,9 +139,9 @@ ATTRIBUTIONS: dict[str, Attribution] = {
 
 
 def applicable(net: Classifier) -> list[str]:
-    """The names of the scores that a network has, without those of attention that equal others.
+    """The names of the scores that a network has.
 
-    Without layers, attention is that of the pooling alone; a mean has none.
+    With fewer than two layers it has only `rollout` of those of attention; a mean without layers has none.
     """
     attention = ("rollout", "last_layer", "all_layers")[: 1 + 2 * (len(net.layers) > 1)]
     if isinstance(net.pooling, MeanPooling) and not len(net.layers):

@@ -1,7 +1,7 @@
 """Other attention weights with the same output: Jain and Wallace, "Attention is not Explanation", NAACL 2019.
 
 A network is a Classifier in evaluation mode. Weights are those that its attentions compute for the unchanged review.
-An empty review is read as one <pad>, which gets weight 1 and cannot be changed.
+An empty review is read as one <pad>.
 
 Shape suffixes: B reviews, C classes, P permutations, T positions; H heads, Q queries, K keys: the T positions, after
 <cls> with ClsPooling.
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from imdbattn.data.ragged import Batch
 from imdbattn.explain.watch import rollout, watch
-from imdbattn.nn.ladder import Attention
+from imdbattn.faithfulness.attributions import attention_weights
+from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.nn.scores import padding_mask
 
 LEARNING_RATE = 0.3  # of the logits of the weights
@@ -30,7 +31,6 @@ class Original(NamedTuple):
 
     probabilities_BC: Tensor  # float64
     weights: list[Tensor]  # (B, H, Q, K) of each Attention, in order of use
-    pooling: list[Tensor]  # (B, 1, 1, K) of a pooling without Attention
     words_BK: Tensor  # bool, True on words
     keys_BK: Tensor  # bool, True on words and <cls>
 
@@ -47,7 +47,7 @@ def replaced(net: nn.Module, attend: Callable[[int, Tensor], Tensor]) -> Iterato
     """
     number, parts = count(), attentions(net)
 
-    def forward(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Tensor:
+    def forward(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
         return attend(next(number), value)
 
     try:
@@ -62,7 +62,7 @@ def replaced(net: nn.Module, attend: Callable[[int, Tensor], Tensor]) -> Iterato
 @torch.no_grad()
 def observe(net: nn.Module, batch: Batch) -> Original | None:
     """None for a network without Attention."""
-    with watch(net) as pooling, watch(attentions(net)) as weights:  # the second replaces the list of the attentions
+    with watch(attentions(net)) as weights:
         probabilities_BC = probabilities(net, batch)
     if not weights:
         return None
@@ -70,7 +70,7 @@ def observe(net: nn.Module, batch: Batch) -> Original | None:
     before = keys - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
     keys_BK = padding_mask(lengths_B + before, keys)
     words_BK = keys_BK & (torch.arange(keys, device=keys_BK.device) >= before)
-    return Original(probabilities_BC, weights, pooling, words_BK, keys_BK)
+    return Original(probabilities_BC, weights, words_BK, keys_BK)
 
 
 def probabilities(net: nn.Module, batch: Batch) -> Tensor:
@@ -91,7 +91,7 @@ def generators(batch: Batch, generator: torch.Generator) -> list[torch.Generator
 
 @torch.no_grad()
 def permute(
-    net: nn.Module, batch: Batch, permutations: int, generator: torch.Generator
+    net: Classifier, batch: Batch, permutations: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor] | None:
     """How much outputs change when the weights are permuted among the words of a review (section 4.2.1).
 
@@ -117,9 +117,7 @@ def permute(
 
         with replaced(net, attend):
             distances.append(total_variation(original.probabilities_BC, probabilities(net, batch)))
-    skips = [layer.skip for layer in net.layers]  # type: ignore[union-attr]
-    share_BK = rollout([*original.weights, *original.pooling], skips)
-    largest_B = (share_BK * original.words_BK).amax(-1)
+    largest_B = (rollout(*attention_weights(net, batch)) * original.words_BK).amax(-1)
     return torch.stack(distances).quantile(0.5, 0), largest_B
 
 

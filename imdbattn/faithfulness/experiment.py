@@ -58,7 +58,6 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     if "integrated_gradients" in cfg.scores:
         import_captum()
     runs, skipped = find_runs(folders)
-    make_folder(out, "choose another folder")
     jobs = []
     for run in runs:
         try:
@@ -67,6 +66,7 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
             skipped.append(skip(run.folder, error))
     if not jobs:
         raise UserError(f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
+    make_folder(out, "choose another folder")
     measure_all(jobs)
     sets: dict[str, list[Job]] = {}
     for job in jobs:

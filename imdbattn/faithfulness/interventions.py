@@ -22,7 +22,7 @@ def keep(batch: Batch, kept_BT: Tensor) -> Batch:
     """
     kept_BT = kept_BT & words_of(batch)
     lengths_B = kept_BT.sum(1)
-    size = max(1, int(lengths_B.max()))
+    size = max([1, *lengths_B.tolist()])
     order_BT = kept_BT.byte().argsort(dim=1, descending=True, stable=True)[:, :size]
     word_BT = padding_mask(lengths_B, size)
     before_BTW = batch.before_BTW.gather(1, order_BT[..., None].expand(-1, -1, batch.before_BTW.shape[2]))

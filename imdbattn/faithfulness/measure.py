@@ -150,7 +150,7 @@ def explanations(
     return columns
 
 
-def permutations(number: int, net: nn.Module, batch: Batch, rng: torch.Generator, prepared: None) -> Columns:
+def permutations(number: int, net: Classifier, batch: Batch, rng: torch.Generator, prepared: None) -> Columns:
     distance_B, largest_B = permute(net, batch, number, rng)  # type: ignore[misc]
     return {"distance": distance_B.tolist(), "weight": largest_B.tolist()}
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from imdbattn.comparison.compare import LEVEL, environments, folders_of, spread
 from imdbattn.comparison.runs import Run, Variant, variants
 from imdbattn.comparison.statistics import Bootstrap, holm, verdict
+from imdbattn.faithfulness.attributions import ATTRIBUTIONS
 from imdbattn.faithfulness.measure import LAST
 from imdbattn.faithfulness.rationales import SHOWN
 from imdbattn.settings.schema import Faithfulness
@@ -74,7 +75,7 @@ class Rung:
         self.variant, self.tables, self.cfg = variant, tables, cfg
         self.estimates: dict[Quantity, dict[str, Any]] = {}
         self.parts = [name for name in tables[0] if all(name in each for each in tables)]
-        self.scores = [name for name in cfg.scores if name in self.parts]
+        self.scores = [name for name in ATTRIBUTIONS if name in self.parts]
         columns = tables[0]["ablation"].column_names if "ablation" in self.parts else []
         self.units = [name for name in columns if name not in ("row", "model")]
 
@@ -114,7 +115,7 @@ class Rung:
             "adversary": self.adversary(),
             "ablation": [
                 {"unit": unit, "accuracy": float(self.column("ablation", unit).mean()), "change": found["mean"]}
-                | {"interval": found["interval"], "removable": found["interval"][0] > -self.cfg.margin}
+                | {"interval": found["interval"]}
                 for unit in self.units
                 for found in [self.estimates["ablation", unit]]
             ],
@@ -204,6 +205,11 @@ def claims(values: Sequence[tuple[Rung, Quantity, np.ndarray]], margin: float) -
             continue
         found = rung.estimates[name, about]
         removed = quantity == "ablation"
+        p = p_of_mean(value_NS.mean(1) + margin * removed)
+        if (
+            removed and found["mean"] > -margin
+        ):  # a loss of `margin` affects none of these reviews with this probability
+            p = max(p, (1 - margin) ** len(value_NS))
         made.append(
             {
                 "rung": rung.variant.label,
@@ -212,7 +218,7 @@ def claims(values: Sequence[tuple[Rung, Quantity, np.ndarray]], margin: float) -
                 "unit": about if removed else None,
                 "difference": found["mean"],
                 "interval": found["interval"],
-                "p": p_of_mean(value_NS.mean(1) + margin * removed),
+                "p": p,
             }
         )
     for claim, p in zip(made, holm([claim["p"] for claim in made]), strict=True):
@@ -223,9 +229,9 @@ def claims(values: Sequence[tuple[Rung, Quantity, np.ndarray]], margin: float) -
 
 
 def p_of_mean(value_N: np.ndarray) -> float:
-    """The two-sided p-value of a t-test that the mean is 0; 1 if all values are 0."""
+    """The two-sided p-value of a t-test that the mean is 0; 1 if all values are 0, or if there is only one."""
     from scipy import stats
 
     if not np.ptp(value_N):
-        return float(not value_N.any())
+        return float(len(value_N) == 1 or not value_N.any())
     return float(stats.ttest_1samp(value_N, 0).pvalue)

@@ -632,7 +632,7 @@ class Faithfulness(Group):
     reviews: Count
     scores: Annotated[
         list[ScoreName],
-        must_be("a list with random, to which the others are compared, and others", lambda names: "random" in names),
+        must_be("a list with random, with which the others are compared", lambda names: "random" in names),
     ]
     shares: Annotated[list[InnerShare], Field(min_length=1)]
     steps: Count
