@@ -141,9 +141,9 @@ ATTRIBUTIONS: dict[str, Attribution] = {
 def applicable(net: Classifier) -> list[str]:
     """The names of the scores that a network has.
 
-    With fewer than two layers it has only `rollout` of those of attention; a mean without layers has none.
+    Those of attention differ only if there are layers: `all_layers` needs two of them. A mean without layers has none.
     """
-    attention = ("rollout", "last_layer", "all_layers")[: 1 + 2 * (len(net.layers) > 1)]
+    attention = ("rollout", "last_layer", "all_layers")[: 1 + min(len(net.layers), 2)]
     if isinstance(net.pooling, MeanPooling) and not len(net.layers):
         attention = ()
     return [name for name in ATTRIBUTIONS if name in attention or name not in ("rollout", "last_layer", "all_layers")]

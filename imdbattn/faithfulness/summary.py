@@ -206,10 +206,8 @@ def claims(values: Sequence[tuple[Rung, Quantity, np.ndarray]], margin: float) -
         found = rung.estimates[name, about]
         removed = quantity == "ablation"
         p = p_of_mean(value_NS.mean(1) + margin * removed)
-        if (
-            removed and found["mean"] > -margin
-        ):  # a loss of `margin` affects none of these reviews with this probability
-            p = max(p, (1 - margin) ** len(value_NS))
+        if removed and found["mean"] > -margin:
+            p = max(p, (1 - margin) ** len(value_NS))  # the probability that a loss of `margin` affects none of them
         made.append(
             {
                 "rung": rung.variant.label,
