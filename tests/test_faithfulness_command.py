@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from filelock import FileLock
 
 from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS
 
@@ -23,19 +24,25 @@ PROBE = ("data=order_probe", "data.probe.train=60", "data.probe.validation=10", 
 
 
 @pytest.fixture(scope="module")
-def runs(trained, tmp_path_factory) -> Path:
-    """A folder with two seeds of residual, learned_query and mean."""
-    folder = tmp_path_factory.mktemp("runs")
-    for number, words in enumerate((("residual",), ("residual", "seed=2"), ("learned_query",), ("mean",))):
-        shutil.copytree(trained(*words)[0], folder / f"{number}-{words[0]}")
-    return folder
+def measured(trained, shared, shell):
+    """Output folder of the command for two seeds of residual, learned_query and mean, and what it printed.
+
+    Once for all workers; the runs are in the folder above.
+    """
+    folder = shared / "explained"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "printed.txt").exists():
+            for number, words in enumerate((("residual",), ("residual", "seed=2"), ("learned_query",), ("mean",))):
+                shutil.copytree(trained(*words)[0], folder / f"{number}-{words[0]}")
+            done = shell("faithfulness", f"runs={folder}", *SMALL)
+            assert done.returncode == 0, done.stderr
+            (folder / "printed.txt").write_text(done.stdout)
+    return folder / "faithfulness", (folder / "printed.txt").read_text()
 
 
-@pytest.fixture(scope="module")
-def measured(runs, shell):
-    done = shell("faithfulness", f"runs={runs}", *SMALL)
-    assert done.returncode == 0, done.stderr
-    return runs / "faithfulness", done
+@pytest.fixture
+def runs(measured) -> Path:
+    return measured[0].parent
 
 
 def summary(out: Path) -> dict:
@@ -43,8 +50,8 @@ def summary(out: Path) -> dict:
 
 
 def test_it_writes_a_page_and_a_table_for_each_measurement(measured):
-    out, done = measured
-    assert done.stdout.splitlines()[-1] == f"faithfulness: {out}/faithfulness.html"
+    out, printed = measured
+    assert printed.splitlines()[-1] == f"faithfulness: {out}/faithfulness.html"
     assert {"faithfulness.html", "faithfulness.md", "faithfulness.json", "figures"} <= {f.name for f in out.iterdir()}
     found = summary(out)
     assert [rung["label"] for rung in found["rungs"]] == ["mean", "learned_query", "residual"]
@@ -100,13 +107,13 @@ def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval
             assert claim["difference"] == pytest.approx(better_by)
 
 
-def test_the_same_command_repeats_no_measurement(measured, shell):
-    out, _ = measured
+def test_the_same_command_repeats_no_measurement(measured, shell, tmp_path):
+    out = shutil.copytree(measured[0], tmp_path / "out")
     files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
     before = summary(out)
     removed = min(files)
     removed.unlink()
-    done = shell("faithfulness", f"runs={out.parent}", *SMALL)
+    done = shell("faithfulness", f"runs={measured[0].parent}", f"out={out}", *SMALL)
     assert done.returncode == 0, done.stderr
     assert {f for f in out.rglob("*.parquet") if f.stat().st_mtime_ns != files[f]} == {removed}
     for one in (after := summary(out), before):
