@@ -89,16 +89,15 @@ def folder_of(subject: Subject, out: Path) -> Path:
 
 def measure(subject: Subject, parts: Sequence[Part], folder: Path, progress: Callable[[str, int], Any]) -> None:
     """Writes the files of all parts that do not exist. progress: called with a part's name and a number of reviews."""
-    last = None
     for part in parts:
-        if (folder / part.file).exists():
+        file = folder / part.file
+        if file.exists():
             progress(part.name, part.reviews)
             continue
-        if part.name.startswith(LAST) and (last := last or subject.last()) is None:
-            write_table(folder / part.file, {"row": []})
+        net = subject.last if part.name.startswith(LAST) else subject.net
+        if net is None:
             progress(part.name, part.reviews)
-            continue
-        write_table(folder / part.file, columns_of(subject, part, last or subject.net, progress))
+        write_table(file, {"row": []} if net is None else columns_of(subject, part, net, progress))
 
 
 def columns_of(subject: Subject, part: Part, net: Classifier, progress: Callable[[str, int], Any]) -> Columns:

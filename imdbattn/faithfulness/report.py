@@ -313,7 +313,8 @@ def headline(summary: dict[str, Any]) -> str:
         return f"{QUESTION} not tested: no rung has word scores from attention that could be compared with random words"
     numbers = Counter(claim["verdict"] for claim in claims)
     beaten = sum(is_beaten(claim, summary["claims"]) for claim in claims)
-    more = f"; {f'in {beaten}, ' * (len(claims) > 1)}another score finds words that matter more" if beaten else ""
+    where = "" if len(claims) == 1 else f"in all {beaten}, " if beaten == len(claims) else f"in {beaten}, "
+    more = f"; {where}another score finds words that matter more" if beaten else ""
     words = "the words that attention scores highest"
     if set(numbers) == {"undecided"}:
         where = claims[0]["rung"] if len(claims) == 1 else f"any of {len(claims)} rungs"

@@ -4,6 +4,7 @@ Shape suffix: N reviews.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ class Subject:
             raise UserError(f"its model is a {type(net).__name__}, not an imdbattn.nn.Classifier")
         return net.requires_grad_(False)
 
+    @cached_property
     def last(self) -> Classifier | None:
         """The network at the end of training; None if the run does not have it, or if it is also the best one."""
         file = self.checkpoint.with_name("last.ckpt")
