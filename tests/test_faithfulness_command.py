@@ -20,6 +20,7 @@ from .processes import ROOT, started, wait_for
 
 SMALL = ("reviews=24", "permutations=3", "steps=3", "resamples=200", "adversary.steps=5", "adversary.restarts=1")
 SMALL += ("adversary.reviews=4", "epoch_reviews=6")
+SCORES = {"rollout", "last_layer", "all_layers", "gradient", "integrated_gradients", "leave_one_out", "random"}
 PROBE = ("data=order_probe", "data.probe.train=60", "data.probe.validation=10", "data.probe.test=30")
 
 
@@ -57,8 +58,7 @@ def test_it_writes_a_page_and_a_table_for_each_measurement(measured):
     assert [rung["label"] for rung in found["rungs"]] == ["mean", "learned_query", "residual"]
     assert [rung["seeds"] for rung in found["rungs"]] == [[1], [1], [1, 2]]
     names = {re.sub("-[0-9a-f]{8}$", "", file.stem) for file in (out / "runs").glob("0-residual-*/*.parquet")}
-    scores = {"rollout", "last_layer", "all_layers", "gradient", "integrated_gradients", "leave_one_out", "random"}
-    assert names == scores | {f"last-{name}" for name in scores - {"random"}} | {"permutation", "adversary", "ablation"}
+    assert names == SCORES | {f"last-{name}" for name in SCORES - {"random"}} | {"permutation", "adversary", "ablation"}
     assert list(found["rungs"][0]["scores"]) == ["gradient", "integrated_gradients", "leave_one_out", "random"]
 
 
@@ -150,6 +150,17 @@ def test_another_option_repeats_only_what_depends_on_it(measured, shell, tmp_pat
     done = shell("faithfulness", f"runs={measured[0].parent}", f"out={out}", *SMALL, "permutations=2")
     assert done.returncode == 0, done.stderr
     assert {file.name.rpartition("-")[0] for file in set(out.rglob("*.parquet")) - files} == {"permutation"}
+
+
+def test_another_end_of_training_repeats_only_what_depends_on_it(measured, shell, tmp_path):
+    folder = shutil.copytree(measured[0].parent, tmp_path / "runs")
+    shutil.copy(*(folder / f"{n}-residual" / "checkpoints" / "last.ckpt" for n in (1, 0)))
+    files = set(folder.rglob("*.parquet"))
+    done = shell("faithfulness", f"runs={folder}", *SMALL)
+    assert done.returncode == 0, done.stderr
+    made = set(folder.rglob("*.parquet")) - files
+    assert {file.name.rpartition("-")[0] for file in made} == {f"last-{name}" for name in SCORES - {"random"}}
+    assert {file.parent.name.rpartition("-")[0] for file in made} == {"0-residual"}
 
 
 def test_a_damaged_measurement_is_named(measured, shell, tmp_path):

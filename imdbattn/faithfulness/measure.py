@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ class Part:
     """
 
     name: str
-    options: Mapping[str, Any]
+    options: dict[str, Any]
     reviews: int
     measure: Callable[[Classifier, Batch, torch.Generator, Any], Columns]
     prepare: Callable[[Classifier, Iterator[Batch]], Any] = lambda net, batches: None
@@ -75,7 +75,12 @@ def parts_of(subject: Subject, cfg: Faithfulness) -> list[Part]:
     if units(net):
         parts.append(Part("ablation", common, reviews, ablations, mean_outputs))
     last = [
-        replace(part, name=LAST + part.name, reviews=cfg.epoch_reviews)
+        replace(
+            part,
+            name=LAST + part.name,
+            options=part.options | {"last": subject.last_key},
+            reviews=cfg.epoch_reviews,
+        )
         for part in parts
         if part.name in scores and part.name != "random"
     ]

@@ -28,7 +28,9 @@ class Subject:
 
     def __init__(self, folder: Path, cfg: Faithfulness):
         settings, self.checkpoint = open_run(str(folder), cfg.trust)
+        self.last_checkpoint = self.checkpoint.with_name("last.ckpt")
         self.key = sha256_of(self.checkpoint)[:8]  # identifies the weights
+        self.last_key = sha256_of(self.last_checkpoint)[:8] if self.last_checkpoint.exists() else None
         self.settings = with_changes(settings, cfg.data.model_dump())
         self.corpus = prepare(self.settings.data)
         check_fingerprint(folder, cfg.split, self.corpus)
@@ -46,11 +48,11 @@ class Subject:
     @cached_property
     def last(self) -> Classifier | None:
         """The network at the end of training; None if the run does not have it, or if it is also the best one."""
-        file = self.checkpoint.with_name("last.ckpt")
-        if not file.exists():
+        if self.last_key is None:
             return None
-        ends = [read_checkpoint(each, "train again").get("global_step") for each in (file, self.checkpoint)]
-        return None if ends[0] == ends[1] else self.network(file)
+        both = (self.last_checkpoint, self.checkpoint)
+        last_step, best_step = (read_checkpoint(file, "train again").get("global_step") for file in both)
+        return None if last_step == best_step else self.network(self.last_checkpoint)
 
     @property
     def rows_N(self) -> np.ndarray:
