@@ -11,7 +11,8 @@ import re
 import pytest
 
 from imdbattn.faithfulness import report
-from imdbattn.faithfulness.figures import ATTENTION, SCORES, figures
+from imdbattn.faithfulness.attributions import ATTENTION
+from imdbattn.faithfulness.figures import SCORES, figures
 from tests.test_report import SVG, Page, markdown_tables, words
 
 SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, is_debug, read_curves
 from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS, WRITERS, variant
@@ -282,7 +282,7 @@ def read_run(folder: Path) -> Run:
 
 def skip(folder: Path, error: Exception) -> Skipped:
     reason = str(error) if isinstance(error, UserError) else f"unreadable: {error}"
-    return {"folder": display(folder), "reason": " ".join(reason.split())[:300].encode(errors="replace").decode()}
+    return {"folder": display(folder), "reason": in_line(reason, 300).encode(errors="replace").decode()}
 
 
 def display(folder: Path) -> str:

@@ -109,12 +109,13 @@ def import_captum() -> Any:
 
 def leave_one_out(net: Classifier, batch: Batch, generator: torch.Generator, steps: int) -> Tensor:
     """The decrease of the log-odds when a word is removed, as word dropout removes it."""
-    label_B = predicted(net, batch)
     review_R, word_R = words_of(batch).nonzero(as_tuple=True)
     scores_BT = torch.zeros(batch.tokens_BT.shape)
     place_T = torch.arange(batch.tokens_BT.shape[1])
     with torch.no_grad():
-        whole_B = log_odds(net(batch), label_B)
+        logits_BC = net(batch)
+        label_B = logits_BC.argmax(1)
+        whole_B = log_odds(logits_BC, label_B)
         size = max(1, BUDGET // batch.tokens_BT.shape[1])
         for reviews_R, words_R in zip(review_R.split(size), word_R.split(size), strict=True):
             without_R = net(keep(take(batch, reviews_R), place_T != words_R[:, None]))
@@ -138,12 +139,13 @@ ATTRIBUTIONS: dict[str, Attribution] = {
 }
 
 
+ATTENTION = ("rollout", "last_layer", "all_layers")  # the scores that are attention
+
+
 def applicable(net: Classifier) -> list[str]:
     """The names of the scores that a network has.
 
     Those of attention differ only if there are layers: `all_layers` needs two of them. A mean without layers has none.
     """
-    attention = ("rollout", "last_layer", "all_layers")[: 1 + min(len(net.layers), 2)]
-    if isinstance(net.pooling, MeanPooling) and not len(net.layers):
-        attention = ()
-    return [name for name in ATTRIBUTIONS if name in attention or name not in ("rollout", "last_layer", "all_layers")]
+    kept = 0 if isinstance(net.pooling, MeanPooling) and not len(net.layers) else 1 + min(len(net.layers), 2)
+    return [name for name in ATTRIBUTIONS if name not in ATTENTION[kept:]]

@@ -1,6 +1,5 @@
 """Measures all runs, and reads the measurements of each set of runs with the same reviews."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,6 @@ from imdbattn.faithfulness.summary import summarize
 from imdbattn.files import make_folder
 from imdbattn.runs.trainer import keep_memory, quiet, use_onednn
 from imdbattn.settings.schema import Faithfulness
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from imdbattn.comparison.figures import (
 )
 from imdbattn.pages import style
 
-ATTENTION = ("rollout", "last_layer", "all_layers")
 SCORES = {  # name -> how it is shown, in text and in figures
     "rollout": ("attention rollout", BLUE, "o"),
     "last_layer": ("attention, last layer", COLORS[6], "s"),

@@ -34,7 +34,8 @@ from imdbattn.comparison.report import (
     write_index,
     write_report,
 )
-from imdbattn.faithfulness.figures import ATTENTION, FIGURES, SCORES, UNITS, figures, measured, unit_verdicts
+from imdbattn.faithfulness.attributions import ATTENTION
+from imdbattn.faithfulness.figures import FIGURES, SCORES, UNITS, figures, measured, unit_verdicts
 from imdbattn.pages import png, render, svg, terminal
 
 TEMPLATES = Path(__file__).parent
