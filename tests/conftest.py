@@ -36,6 +36,7 @@ COMMANDS = {
     "export": schema.Export,
     "compare": schema.Compare,
     "faithfulness": schema.Faithfulness,
+    "explore": schema.Explore,
     "dashboard": schema.Dashboard,
     "search": schema.Search,
 }

@@ -26,7 +26,8 @@ def lightning() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "evaluate", "predict", "compare", "picture", "export", "dashboard", "search", "faithfulness"]
+    "command",
+    ["train", "evaluate", "predict", "compare", "picture", "export", "dashboard", "search", "faithfulness", "explore"],
 )
 def test_help_loads_nothing_slow(shell, command):
     done = shell(command, "--help", env=TIMED)

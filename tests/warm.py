@@ -18,7 +18,7 @@ import traceback
 from pathlib import Path
 
 COMMANDS = ("train", "evaluate", "predict", "compare", "picture", "dashboard")
-COMMANDS += tuple(f"{package}.__main__" for package in ("export", "search", "faithfulness"))
+COMMANDS += tuple(f"{package}.__main__" for package in ("export", "search", "faithfulness", "explore", "check"))
 # What the package imports inside functions.
 LAZY = (
     "datasets",

@@ -646,6 +646,14 @@ class Faithfulness(Group):
     data: LocalData
 
 
+class Explore(Group):
+    runs: Any
+    port: Annotated[Natural, Field(le=65535)]
+    open: bool
+    trust: Trust
+    data: LocalData
+
+
 class Search(Group):
     n_trials: Count
     n_jobs: Annotated[Count, Field(le=1024)]

@@ -1,0 +1,1 @@
+"""A checker for attention modules that students write."""

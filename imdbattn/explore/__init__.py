@@ -1,0 +1,1 @@
+"""An interactive page for the attention of finished runs."""
