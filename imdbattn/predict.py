@@ -1,7 +1,6 @@
 """Applies a finished run to new texts: `python -m imdbattn.predict run=<run folder> text="..."`."""
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,7 +12,7 @@ from tqdm import tqdm
 
 from imdbattn.data.text_files import Lines, open_lines
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
+from imdbattn.settings.cli import command, exit_without_reader, plain_dict, take_argument, without_gc
 from imdbattn.settings.safety import visible
 
 
@@ -78,9 +77,8 @@ def print_lines(results: Iterator[Any], total: int | None) -> None:
     try:
         for result in tqdm(results, total=total, unit=" texts", delay=1, disable=sys.stdout.isatty() or None):
             print(visible(result.line), flush=True)
-    except BrokenPipeError:  # for example from `| head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
-        sys.exit(128 + signal.SIGPIPE)
+    except BrokenPipeError:
+        exit_without_reader()
 
 
 def main() -> None:

@@ -1,5 +1,10 @@
 """Wrong settings end in one clear line and a non-zero exit; help is quick and says what there is to choose."""
 
+import os
+import signal
+import subprocess
+import sys
+
 from imdbattn.settings.keys import RUNGS
 
 
@@ -17,3 +22,12 @@ def test_help_lists_the_choices(shell):
     assert "== Configuration groups ==" not in done.stdout
     assert "run=<run folder>" in shell("predict", "--help").stdout
     assert "split=validation" in shell("evaluate", "--help").stdout
+
+
+def test_help_ends_quietly_when_its_reader_has_ended():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer) as stdout:
+        command = [sys.executable, "-m", "imdbattn.compare", "--help"]
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

@@ -104,6 +104,8 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
             except OSError as error:  # Hydra creates the folders and writes multirun.yaml
                 if begun:
                     raise
+                if isinstance(error, BrokenPipeError):
+                    exit_without_reader()
                 place = f"{error.filename or 'the sweep folder'} cannot be written ({error.strerror})"
                 print_error(f"{place}: free some space, or choose another hydra.run.dir or hydra.sweep.dir")
                 sys.exit(2)
@@ -111,6 +113,12 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
         return main
 
     return decorate
+
+
+def exit_without_reader() -> NoReturn:
+    """Exits like other commands when the reader of their output has ended, such as `| head -1`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def print_error(reason: object) -> None:
