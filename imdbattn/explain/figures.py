@@ -157,13 +157,13 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     shown = f"the first {words} of {count} words" if size < total else f"{count} words"
     figure.suptitle(f"Attention to {shown}")
     maps: list[Axes] = []
-    for layer, weights_HQK in enumerate(weights.layers, 1):
+    for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
-            axes = figure.add_subplot(grid[1, layer - 1] if beside else grid[layer, head - 1])
+            axes = figure.add_subplot(grid[1, row - 1] if beside else grid[row, head - 1])
             image = heat_map(axes, weights_QK[:size, :size], names, names)
             image.set_norm(PowerNorm(0.5, 0, 100))  # small weights stay visible
             axes.set_aspect("equal")
-            axes.tick_params(labelbottom=beside or layer == layers, labelleft=head == 1 and not (beside and maps))
+            axes.tick_params(labelbottom=beside or row == layers, labelleft=head == 1 and not (beside and maps))
             keys = math.exp(entropies[f"layer {layer}, head {head}"])
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
             maps.append(axes)

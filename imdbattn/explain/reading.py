@@ -18,20 +18,25 @@ class AttentionWeights:
     """Weights of each attention of a classifier to one review; each row sums to 1 over the keys.
 
     keys: the words that were read, after <cls> if the model has one. layers: (H, K, K) each, query by key.
-    pooling: (K,), or None if the pooling has no query of its own.
+    pooling: (K,), or None if the pooling has no query of its own. numbers: of the layers; empty counts from 1.
     """
 
     keys: list[str]
     layers: list[np.ndarray]
     pooling: np.ndarray | None = None
     cls: bool = False
+    numbers: Sequence[int] = ()
+
+    def numbered(self) -> list[tuple[int, np.ndarray]]:
+        """The number of each layer, and its weights."""
+        return list(zip(self.numbers or range(1, 1 + len(self.layers)), self.layers, strict=True))
 
     def received(self) -> dict[str, np.ndarray]:
         """Weight of each key (K,) by attention, averaged over heads: from <cls> if there is one, else over queries."""
         query = "<cls>" if self.cls else "mean query"
         rows = {
             f"layer {number}, {query}": (weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)).mean(0)
-            for number, weights_HQK in enumerate(self.layers, 1)
+            for number, weights_HQK in self.numbered()
         }
         return rows if self.pooling is None else rows | {"pooling": self.pooling}
 
@@ -42,7 +47,7 @@ class AttentionWeights:
         """
         rows = {
             f"layer {layer}, head {head}": float(entropy(weights_QK).mean())
-            for layer, weights_HQK in enumerate(self.layers, 1)
+            for layer, weights_HQK in self.numbered()
             for head, weights_QK in enumerate(weights_HQK, 1)
         }
         return rows if self.pooling is None else rows | {"pooling": float(entropy(self.pooling))}

@@ -46,11 +46,29 @@ def greedy(net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor) -> Decoded
     return Decoded(torch.cat(tokens, dim=1), total_B)
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Beams:
+    """The outputs in the beam of each source at the end of a search."""
+
+    tokens_BKT: Tensor  # as in Decoded
+    log_probability_BK: Tensor
+    score_BK: Tensor  # log probability / symbols ** length_penalty
+
+
 def beam_search(
     net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int, length_penalty: float = 1.0
 ) -> Decoded:
-    """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2), and returns the best.
+    """The best output of `search_beams`."""
+    found = search_beams(net, source_BS, lengths_B, beams, length_penalty)
+    best_B, first_B = found.score_BK.argmax(1), torch.arange(len(source_BS), device=source_BS.device)
+    return Decoded(found.tokens_BKT[first_B, best_B], found.log_probability_BK[first_B, best_B])
+
+
+@torch.no_grad()
+def search_beams(
+    net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int, length_penalty: float = 1.0
+) -> Beams:
+    """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2).
 
     They are ranked by log probability / symbols ** length_penalty (Wu et al. 2016, section 7, without their constant);
     an output that has ended stays in the beam until better ones replace it.
@@ -85,5 +103,4 @@ def beam_search(
         tokens_BKT = tokens_BKT.unflatten(0, (batch, beams))
         ended_BK = ended_BK | (chosen_BK == EOS) | (tokens_BKT.shape[2] >= limit_B1)
         token_N1 = chosen_BK.view(-1, 1)
-    best_B = (total_BK / size_BK**length_penalty).argmax(1)
-    return Decoded(tokens_BKT[first_B, best_B], total_BK[first_B, best_B])
+    return Beams(tokens_BKT, total_BK, total_BK / size_BK**length_penalty)

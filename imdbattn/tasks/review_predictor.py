@@ -14,7 +14,7 @@ from torch import Tensor
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, read_places
 from imdbattn.data.sampling import Batches, EvalBatches
-from imdbattn.data.tokens import Tokenizer
+from imdbattn.data.tokens import Tokenizer, Word
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.show import DETAILED
@@ -60,9 +60,18 @@ class ReviewPredictor(Predictor):
         return lines
 
     def batches(self, texts: Sequence[str], multiple: int = 1) -> Batches:
-        ids, offsets = map(torch.from_numpy, self.tokenizer.encode_flat(texts))
-        reviews = Ragged(ids, offsets, torch.zeros(len(texts), dtype=torch.int64), np.arange(len(texts)))
+        return self.batches_of(*self.tokenizer.encode_flat(texts), multiple)
+
+    def batches_of(self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1) -> Batches:
+        """Batches of texts that are ids already: text n is ids[offsets[n] : offsets[n + 1]]."""
+        labels_N = torch.zeros(len(offsets) - 1, dtype=torch.int64)
+        reviews = Ragged(torch.from_numpy(ids), torch.from_numpy(offsets), labels_N, np.arange(len(labels_N)))
         return Batches(reviews, **self.batch_options | {"multiple": multiple})
+
+    def words_read(self, text: str) -> list[Word]:
+        """The words that remain after truncation to data.max_tokens."""
+        words = self.tokenizer.words(text)
+        return [words[at] for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)]
 
     def probabilities(self, batch: Batch) -> Tensor:
         """(B, C)."""
@@ -81,31 +90,42 @@ class ReviewPredictor(Predictor):
         """Label and probability of each text."""
         return [self.result(*one) for one in zip(texts, self.classify(texts).tolist(), strict=True)]
 
-    @torch.no_grad()
     def explain(self, text: str, detailed: bool = True) -> LabelledReview:
         """Labels one text, with the share of each word; detailed: also with the weights of every attention.
 
         Raises UserError for a model with a custom part that does not record its attention.
         """
-        batch, net = self.batches([text])[0, np.arange(1)], self.module.net
+        batch = self.batches([text])[0, np.arange(1)]
+        places = [(word.start, word.end) for word in self.words_read(text)]
+        return self.explain_batch(batch, text, places, detailed)
+
+    @torch.no_grad()
+    def explain_batch(
+        self,
+        batch: Batch,
+        text: str,
+        places: Sequence[tuple[int, int]],
+        detailed: bool = True,
+        shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
+    ) -> LabelledReview:
+        """`explain` for a batch of one review. places: start and end of its words in `text`. shares: see `rollout`."""
+        net = self.module.net
         (probability_C,), weights, skips = watched(
             net, lambda: self.probabilities(batch), f"model={self.cfg.model.name}"
         )
-        (share_T,) = rollout(weights, skips)
+        (share_T,) = shares(weights, skips)
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
-        words = self.tokenizer.words(text)
-        read = [words[at] for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)]
         # Not strict: an empty review is read as one <pad>, which is not a word.
-        places = [(word.start, word.end, share) for word, share in zip(read, share_T[cls:].tolist(), strict=False)]
+        words = [(*place, share) for place, share in zip(places, share_T[cls:].tolist(), strict=False)]
         if not detailed:
-            return self.result(text, probability_C.tolist(), words=places)
+            return self.result(text, probability_C.tolist(), words=words)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
         has_query = not isinstance(
             getattr(net, "pooling", net), (MeanPooling, ClsPooling)
         )  # <cls> is a query of the layers
-        names = ["<cls>"] * cls + ([text[word.start : word.end] for word in read] or ["<pad>"])
+        names = ["<cls>"] * cls + ([text[start:end] for start, end in places] or ["<pad>"])
         attention = AttentionWeights(names, layers, pooled[0, 0] if has_query else None, bool(cls))
-        return self.result(text, probability_C.tolist(), words=places, attention=attention)
+        return self.result(text, probability_C.tolist(), words=words, attention=attention)
 
     def result(self, text: str, probabilities: list[float], **explanation: Any) -> LabelledReview:
         labels, probability = self.module.hparams["labels"], max(probabilities)
