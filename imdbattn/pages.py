@@ -69,12 +69,12 @@ def printed(show: Callable[[Console], None]) -> str:
 def render(template: Path, **values: Any) -> str:
     """The template filled with values; in HTML every value is escaped. Lone surrogates become question marks.
 
-    It may include the templates of its folder and those beside this module.
+    It may include the templates of its folder, those beside this module, and those of explanations.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader([template.parent, Path(__file__).parent]),
+        loader=FileSystemLoader([template.parent, Path(__file__).parent, Path(__file__).parent / "explain"]),
         autoescape=template.name.endswith(".html.jinja"),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "runs": {"tasks", "tracking", "explain", "export", *BASE},
     "api": {"runs", "export", "comparison", "tasks", "explain", "data", *BASE},
     "faithfulness": {"runs", "comparison", "tasks", "explain", "data", "nn", *BASE},
-    "explore": {"faithfulness", "runs", "comparison", "tasks", "explain", "data", "nn", *BASE},
+    "explore": {"api", "faithfulness", "runs", "comparison", "tasks", "explain", "data", "nn", *BASE},
     "check": {"nn", "errors"},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
     "search": {"sweep", "comparison", "data", *BASE},

@@ -1,13 +1,68 @@
 """Shows the attention of finished runs on an interactive page: `python -m imdbattn.explore runs=<folder>`."""
 
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from typing import Any
+
 from omegaconf import DictConfig
 
-from imdbattn.settings.cli import command
+from imdbattn.compare import listed
+from imdbattn.errors import UserError
+from imdbattn.settings.cli import command, plain_dict, without_gc
+
+HOST = "127.0.0.1"
 
 
 @command("explore", "runs", "data.glove.path", "data.cache_dir")
 def main(cfg: DictConfig) -> None:
     """Serves the page until it is stopped."""
+    from imdbattn.settings.schema import Explore, validate_as  # pydantic: `--help` does not wait for it
+
+    settings = validate_as(Explore, plain_dict(cfg))
+    folders = listed(settings.runs)
+    try:
+        import starlette  # noqa: F401
+        import uvicorn
+    except ImportError as error:
+        raise UserError(f"{error.name} is not installed: pip install -e '.[explore]'") from error
+    opened = open_port(settings.port)
+    with without_gc():
+        from imdbattn.explore.runs import Runs
+        from imdbattn.explore.server import make_app
+        from imdbattn.runs.trainer import quiet
+
+    quiet()
+    runs, token = Runs(folders, settings), secrets.token_urlsafe(16)
+    address = f"http://{HOST}:{opened.getsockname()[1]}/{token}/"
+    count = len(runs.by_id)
+    print(f"{count} run{'s' * (count != 1)} at {address} (Ctrl-C ends the page)", flush=True)
+    for skipped in runs.skipped:
+        print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
+    if settings.open:
+        threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+    config = uvicorn.Config(make_app(runs, token), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+    serve(uvicorn.Server(config), opened)
+
+
+def serve(server: Any, opened: socket.socket) -> None:
+    """Until Ctrl-C or SIGTERM."""
+    with opened:
+        server.run(sockets=[opened])
+
+
+def open_port(port: int) -> socket.socket:
+    """Raises UserError if the port is in use. port: 0 chooses one."""
+    opened = socket.socket()
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((HOST, port))
+    except OSError as error:
+        opened.close()
+        raise UserError(f"port={port} cannot be used ({error.strerror}): port=0 chooses a free one") from error
+    return opened
 
 
 if __name__ == "__main__":

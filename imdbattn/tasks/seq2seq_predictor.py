@@ -46,6 +46,10 @@ class Seq2SeqPredictor(Predictor):
             [f"{len(unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"] if unknown else []
         )
 
+    def symbols(self, text: str) -> list[str]:
+        """The symbols of a source."""
+        return split_text(text, self.cfg.data)
+
     def write(
         self,
         texts: Sequence[str],
@@ -59,7 +63,7 @@ class Seq2SeqPredictor(Predictor):
         weights: return attention weights, too. Raises UserError for an empty or a long text, whose line it counts from
         `first`.
         """
-        sources, results = [split_text(text, self.cfg.data) for text in texts], dict[int, WrittenSequence]()
+        sources, results = [self.symbols(text) for text in texts], dict[int, WrittenSequence]()
         for line, symbols in enumerate(sources, first + 1):
             if not symbols:
                 refuse_empty(line)

@@ -1,0 +1,115 @@
+"""The reviews of a test set, chosen by what the runs predict for them. N reviews."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from imdbattn.comparison.runs import Predictions, Run, display
+from imdbattn.errors import UserError, in_line
+from imdbattn.run_folder import FINGERPRINT
+
+CONFIDENT = 0.9  # probability of the label that the run gives
+LONG = 400  # words
+KEPT = 4  # test sets whose texts stay in memory
+
+
+class Filters(BaseModel):
+    """All that are set must hold. disagree: between the runs that are shown. contains: a word."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    wrong: bool = False
+    confident: bool = False
+    disagree: bool = False
+    long: bool = False
+    contains: Annotated[str, Field(max_length=200)] = ""
+
+
+class TestReviews:
+    """Reads texts and predictions of run folders, and keeps the texts of the last test sets."""
+
+    __test__ = False  # not a class of tests
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[str, list[str]] = OrderedDict()
+
+    def texts(self, run: Run) -> list[str]:
+        key = f"{run.folder} {run.metrics[FINGERPRINT['test']]}"
+        if key not in self.kept:
+            texts = run.texts("test")
+            if texts is None:
+                raise UserError(f"{display(run.folder)} has no texts of its test reviews: train it again")
+            self.kept[key] = texts
+        self.kept.move_to_end(key)
+        while len(self.kept) > KEPT:
+            self.kept.popitem(last=False)
+        return self.kept[key]
+
+    def next(
+        self, run: Run, others: Sequence[Run], filters: Filters, after: int | None, step: Literal[1, -1]
+    ) -> dict[str, Any]:
+        """The next review of the test set of `run` that fulfills the filters, after the row `after`; -1: the previous.
+
+        Raises UserError if there is none, or if the run folder has no predictions.
+        """
+        predictions, texts = predictions_of(run), self.texts(run)
+        if len(texts) != len(predictions.rows_N):
+            raise UserError(f"{display(run.folder)} has {len(texts)} texts but {len(predictions.rows_N)} predictions")
+        same = [other for other in others if other.metrics.get("test_fingerprint") == run.metrics["test_fingerprint"]]
+        chosen_N = matching(predictions, texts, [predictions_of(other) for other in same], filters)
+        places = np.flatnonzero(chosen_N)
+        if not len(places):
+            raise UserError(f"none of the {len(texts):,} test reviews fulfills these conditions: choose fewer")
+        rows = predictions.rows_N[places]
+        at = following(rows, after, step)
+        place = int(places[at])
+        return {
+            "row": int(rows[at]),
+            "text": texts[place],
+            "label": run.labels[int(predictions.labels_N[place])],
+            "place": at + 1,
+            "matching": len(places),
+            "of": len(texts),
+        }
+
+
+def predictions_of(run: Run) -> Predictions:
+    try:
+        return run.predictions("test")
+    except Exception as error:  # any exception of a file that is missing or broken
+        raise UserError(
+            f"{display(run.folder)} has no readable predictions of its test set: {in_line(error)}"
+        ) from error
+
+
+def matching(own: Predictions, texts: Sequence[str], others: Sequence[Predictions], filters: Filters) -> np.ndarray:
+    """(N,) bool."""
+    chosen_N = np.ones(len(texts), dtype=bool)
+    if filters.wrong:
+        chosen_N &= ~own.right_N
+    if filters.confident:
+        chosen_N &= own.confidence_N >= CONFIDENT
+    if filters.long:
+        chosen_N &= own.lengths_N >= LONG
+    if filters.disagree:
+        same: list[Any] = [each.predicted_N for each in (own, *others) if np.array_equal(each.rows_N, own.rows_N)]
+        chosen_N &= np.ptp(np.stack(same), axis=0) > 0
+    if word := filters.contains.strip():
+        pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+        chosen_N &= np.fromiter((pattern.search(text) is not None for text in texts), bool, len(texts))
+    return chosen_N
+
+
+def following(rows: np.ndarray, after: int | None, step: int) -> int:
+    """The index of the next or previous row, which wraps around."""
+    if after is None:
+        return 0 if step == 1 else len(rows) - 1
+    if step == 1:
+        later = np.flatnonzero(rows > after)
+        return int(later[0]) if len(later) else 0
+    earlier = np.flatnonzero(rows < after)
+    return int(earlier[-1]) if len(earlier) else len(rows) - 1

@@ -1,0 +1,136 @@
+"""Changes to a trained classifier and its input: heads, layers, words and positions that are disabled, words shuffled.
+
+Shape suffixes: B reviews, H heads, T positions, d width of one head.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from imdbattn.errors import UserError
+from imdbattn.explain.watch import rollout
+from imdbattn.faithfulness.ablation import self_attentions
+from imdbattn.nn.ladder import NoPositions, SelfAttention
+
+Number = Annotated[int, Field(ge=1)]
+
+
+class Changes(BaseModel):
+    """heads: pairs of layer and head; layers and heads count from 1. words: places among the words that are read.
+
+    A disabled head outputs zeros, a disabled layer is skipped, and a disabled word is removed; the others keep their
+    positions. positions: true removes positions and distances. shuffle: seed of a random order of the words.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    heads: list[tuple[Number, Number]] = []
+    layers: list[Number] = []
+    words: list[Annotated[int, Field(ge=0)]] = []
+    positions: bool = False
+    shuffle: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+
+    def __bool__(self) -> bool:
+        return self != Changes()
+
+    def heads_of(self, layer: int) -> list[int]:
+        return sorted({head for number, head in self.heads if number == layer})
+
+    def facts(self, words: Sequence[str]) -> list[str]:
+        """What is changed, in words. words: those that are read, in their order."""
+        lines = [f"without layer {number}" for number in sorted(set(self.layers))]
+        lines += [f"without head {head} of layer {layer}" for layer, head in sorted(set(self.heads))]
+        lines += ["without positions"] if self.positions else []
+        lines += [f"words shuffled (seed {self.shuffle})"] if self.shuffle is not None else []
+        removed = [words[place] for place in sorted(set(self.words)) if place < len(words)]
+        return lines + ([f"without the words {', '.join(removed)}"] if removed else [])
+
+
+def heads_by_layer(net: nn.Module) -> list[int]:
+    """The number of heads of each layer, 0 for a layer without exactly one SelfAttention."""
+    found = self_attentions(net)
+    return [found[number].heads if number in found else 0 for number in range(1, 1 + len(layers_of(net)))]
+
+
+def layers_of(net: nn.Module) -> list[Any]:
+    return list(getattr(net, "layers", ()))
+
+
+def has_positions(net: nn.Module) -> bool:
+    """Whether the order of the words matters to positions or distances; a convolution is neither."""
+    return not isinstance(getattr(net, "positions", NoPositions()), NoPositions) or bool(with_distances(net))
+
+
+def with_distances(net: nn.Module) -> list[SelfAttention]:
+    parts = [part for part in net.modules() if isinstance(part, SelfAttention)]
+    return [part for part in parts if part.distances is not None]
+
+
+def check(net: nn.Module, changes: Changes, words: int) -> None:
+    """Raises UserError for a layer, head or word that does not exist. words: number of words that are read."""
+    heads = heads_by_layer(net)
+    for layer in changes.layers:
+        if layer > len(heads):
+            raise UserError(f"there is no layer {layer}: the model has {len(heads)}")
+    for layer, head in changes.heads:
+        if layer > len(heads) or head > heads[layer - 1]:
+            raise UserError(f"there is no head {head} in layer {layer}: reset the changes")
+    for place in changes.words:
+        if place >= words:
+            raise UserError(f"there is no word {place}: {words} words are read, counted from 0")
+
+
+@contextmanager
+def changed(net: Any, changes: Changes) -> Iterator[None]:
+    """Applies the changes of heads, layers and positions to a net; at the end it is as before."""
+    attentions = self_attentions(net)
+    with ExitStack() as stack:
+        for layer in sorted({layer for layer, _ in changes.heads}):
+            hook = partial(zero_heads, [head - 1 for head in changes.heads_of(layer)])
+            stack.enter_context(attentions[layer].attention.register_forward_hook(hook))
+        if changes.positions:
+            for part in with_distances(net):
+                stack.enter_context(replaced(part, "distances", None))
+            if hasattr(net, "positions"):
+                stack.enter_context(replaced(net, "positions", NoPositions()))
+        if changes.layers:
+            kept = [layer for number, layer in enumerate(layers_of(net), 1) if number not in changes.layers]
+            stack.enter_context(replaced(net, "layers", nn.ModuleList(kept)))
+        yield
+
+
+def zero_heads(heads: list[int], module: nn.Module, inputs: Any, output_BHTd: Tensor) -> Tensor:
+    """A forward hook of nn.ladder.Attention."""
+    output_BHTd = output_BHTd.clone()
+    output_BHTd[:, heads] = 0
+    return output_BHTd
+
+
+@contextmanager
+def replaced(owner: nn.Module, name: str, value: Any) -> Iterator[None]:
+    old = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, old)
+
+
+def shares(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
+    """`rollout` through the enabled heads. A layer without any passes only what its skip connection carries."""
+    *layers, pooling = weights
+    numbers = [n for n in range(1, 1 + len(layers) + len(set(changes.layers))) if n not in changes.layers]
+    enabled = []
+    for number, weights_BHTT, skip in zip(numbers, layers, skips, strict=True):
+        off = changes.heads_of(number)
+        kept = [head for head in range(weights_BHTT.shape[1]) if head + 1 not in off]
+        if kept:
+            enabled.append(weights_BHTT[:, kept])
+        else:
+            enabled.append(torch.eye(weights_BHTT.shape[-1])[None, None].to(weights_BHTT) * float(skip))
+    return rollout([*enabled, pooling], skips)

@@ -1,0 +1,163 @@
+"""What one classifier makes of one text, with changes: the label, the share of each word, and all attention weights.
+
+Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read.
+"""
+
+import json
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from imdbattn.api.model import Model
+from imdbattn.data.tokens import Word
+from imdbattn.errors import UserError
+from imdbattn.explain.reading import LabelledReview, entropy
+from imdbattn.explore.changes import Changes, changed, check, has_positions, heads_by_layer, layers_of, shares
+from imdbattn.faithfulness.interventions import keep
+from imdbattn.tasks.review_predictor import ReviewPredictor
+
+MAPS = 1024  # words for which weights are sent: their number grows with the square
+LONGEST = 20_000  # words that a model may read
+
+
+@dataclass(frozen=True)
+class View:
+    """A text as a model reads it. order: the place of each word of `text`; kept: whether it is read."""
+
+    reading: LabelledReview
+    words: Sequence[Word]  # of the original text
+    order: np.ndarray
+    kept: np.ndarray
+    places: list[tuple[int, int]]  # of all words in reading.text, in `order`
+    note: str | None = None  # why there are no weights
+
+    @property
+    def names(self) -> list[str]:
+        return [word.text for word in self.words]
+
+
+def read(model: Model, text: str, changes: Changes) -> View:
+    """Raises UserError for changes that are not possible, and for a text that is too long."""
+    predictor, net = model.predictor, model.net
+    if not isinstance(predictor, ReviewPredictor):
+        raise UserError(f"{predictor.cfg.model.name} is no classifier: write a sequence with it")
+    words = predictor.words_read(text)
+    if len(words) > LONGEST:
+        raise UserError(f"{predictor.cfg.model.name} would read {len(words):,} words: cut the text to {LONGEST:,}")
+    check(net, changes, len(words))
+    count = len(words)
+    order = np.arange(count) if changes.shuffle is None else np.random.default_rng(changes.shuffle).permutation(count)
+    shown, places = (text, [(word.start, word.end) for word in words])
+    if changes.shuffle is not None:
+        shown, places = joined([text[words[place].start : words[place].end] for place in order])
+    kept = ~np.isin(order, changes.words)
+    batch = batch_of(predictor, text, words, order, changes)
+    if not kept.all():
+        batch = keep(batch, torch.from_numpy(kept)[None])
+    read_places = [place for place, is_kept in zip(places, kept, strict=True) if is_kept]
+    view = partial(View, words=words, order=order, kept=kept, places=places)
+    with changed(net, changes), torch.no_grad():
+        try:
+            if len(read_places) > MAPS:
+                raise UserError(f"{len(read_places):,} words: attention is shown for up to {MAPS:,}")
+            reading = predictor.explain_batch(batch, shown, read_places, True, partial(shares, changes))
+        except UserError as error:
+            (probability_C,) = predictor.probabilities(batch).tolist()
+            return view(predictor.result(shown, probability_C), note=str(error))
+    assert reading.attention is not None
+    numbers = [n for n in range(1, 1 + len(layers_of(net))) if n not in changes.layers]
+    return view(replace(reading, attention=replace(reading.attention, numbers=numbers)))
+
+
+def batch_of(predictor: ReviewPredictor, text: str, words: Sequence[Word], order: np.ndarray, changes: Changes) -> Any:
+    """The batch with the words in `order`; without it, as `predictor.explain` makes it."""
+    if changes.shuffle is None:
+        return predictor.batches([text])[0, np.arange(1)]
+    ids = np.array([words[place].id for place in order], dtype=np.int32)
+    return predictor.batches_of(ids, np.array([0, len(ids)]))[0, np.arange(1)]
+
+
+def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """The words with spaces between them, and the place of each."""
+    places, at = [], 0
+    for word in words:
+        places.append((at, at + len(word)))
+        at += len(word) + 1
+    return " ".join(words), places
+
+
+def answer(model: Model, text: str, changes: Changes) -> bytes:
+    """A view as the page receives it: the length of the JSON (uint32), the JSON, and float32 weights, little-endian."""
+    started = time.perf_counter()
+    view = read(model, text, changes)
+    facts, weights = described(model, view, changes)
+    if changes:
+        before = model.predictor.label([text])[0]
+        facts["before"] = {"label": before.output, "probability": before.probability}
+    facts["milliseconds"] = round(1000 * (time.perf_counter() - started), 2)
+    return framed(facts, weights)
+
+
+def framed(facts: dict[str, Any], arrays: Sequence[np.ndarray]) -> bytes:
+    """JSON padded with spaces so that the numbers after it begin at a multiple of four bytes."""
+    header = json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
+    header += b" " * (-len(header) % 4)
+    return b"".join([struct.pack("<I", len(header)), header, *(array.astype("<f4").tobytes() for array in arrays)])
+
+
+def described(model: Model, view: View, changes: Changes) -> tuple[dict[str, Any], list[np.ndarray]]:
+    reading, net = view.reading, model.net
+    total = len(model.predictor.tokenizer.words(reading.text)) if changes.shuffle is None else len(view.words)
+    share_of = iter(reading.words)
+    words, removed = [], []
+    for place, (start, end), is_kept in zip(view.order.tolist(), view.places, view.kept.tolist(), strict=True):
+        word = {"start": start, "end": end, "place": place}
+        if not is_kept:
+            removed.append(word)
+        else:
+            words.append(word | {"share": next(share_of)[2] if reading.words else None})
+    attentions, weights = attentions_of(net, reading, changes)
+    return {
+        "label": reading.output,
+        "probability": reading.probability,
+        "probabilities": reading.probabilities,
+        "text": reading.text,
+        "words": words,
+        "removed": removed,
+        "unread": total - len(view.words),
+        "keys": reading.attention.keys if reading.attention else [],
+        "cls": bool(reading.attention and reading.attention.cls),
+        "attentions": attentions,
+        "heads": heads_by_layer(net),
+        "has_positions": has_positions(net),
+        "note": view.note,
+    }, weights
+
+
+def attentions_of(net: Any, reading: LabelledReview, changes: Changes) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
+    """Each layer and the pooling, and the weights of those that are not skipped, (H, Q, K) each."""
+    if reading.attention is None:
+        return [], []
+    found, arrays = dict(reading.attention.numbered()), []
+    attentions: list[dict[str, Any]] = []
+    for number in range(1, 1 + len(layers_of(net))):
+        facts = {"name": f"layer {number}", "layer": number, "skipped": number not in found, "heads": 0}
+        if number in found:
+            arrays.append(found[number])
+            facts |= shape_of(found[number]) | {"disabled": changes.heads_of(number)}
+        attentions.append(facts)
+    if reading.attention.pooling is not None:
+        arrays.append(reading.attention.pooling[None, None])
+        attentions.append({"name": "pooling", "layer": None, "skipped": False, "disabled": []} | shape_of(arrays[-1]))
+    return attentions, arrays
+
+
+def shape_of(weights_HQK: np.ndarray) -> dict[str, Any]:
+    entropies = entropy(weights_HQK).mean(1).tolist()
+    return {"heads": weights_HQK.shape[0], "queries": weights_HQK.shape[1], "entropies": entropies}

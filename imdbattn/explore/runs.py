@@ -1,0 +1,95 @@
+"""The finished runs that the page shows, and their models, of which the last used ones stay in memory."""
+
+import hashlib
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from imdbattn.api.model import Model, load
+from imdbattn.comparison.runs import REVIEWS, Run, display, find_runs, variants
+from imdbattn.errors import UserError
+from imdbattn.run_folder import SPLIT_FILES
+from imdbattn.settings.schema import Explore
+
+LOADED = 12  # models in memory
+SHOWN = 4  # classifiers that are selected when the page is opened
+
+
+class Runs:
+    """The finished runs in `folders`. Raises UserError if there is none."""
+
+    def __init__(self, folders: Sequence[str], cfg: Explore):
+        found, self.skipped = find_runs(folders)
+        self.cfg, self.variants = cfg, variants(found)
+        self.by_id: dict[str, Run] = {}
+        self.labels: dict[str, str] = {}
+        for variant in self.variants:
+            for run in variant.runs:
+                name = id_of(run)
+                self.by_id[name], self.labels[name] = run, variant.label
+        self.loaded: OrderedDict[tuple[Any, ...], Model] = OrderedDict()
+        self.lock = threading.Lock()  # of the models: an explanation changes a model for a moment
+
+    def run(self, name: str) -> Run:
+        if name not in self.by_id:
+            raise UserError(f"there is no run {name[:100]}: start imdbattn.explore with the folder that contains it")
+        return self.by_id[name]
+
+    def model(self, name: str) -> Model:
+        """The model of a run, loaded again if its checkpoint has changed. Call it while holding `lock`.
+
+        Raises UserError if the run has been deleted or damaged.
+        """
+        run = self.run(name)
+        try:
+            state = (run.folder / "checkpoints" / "best.ckpt").stat()
+        except OSError:
+            raise UserError(f"{display(run.folder)} is no longer a finished run: train it again, or hide it") from None
+        key = (name, state.st_mtime_ns, state.st_size)
+        if key not in self.loaded:
+            data = self.cfg.data.model_dump()
+            self.loaded[key] = load(run.folder, self.cfg.trust, **data)
+            for other in [other for other in self.loaded if other[0] == name and other != key]:
+                del self.loaded[other]
+        self.loaded.move_to_end(key)
+        while len(self.loaded) > LOADED:
+            self.loaded.popitem(last=False)
+        return self.loaded[key]
+
+    def listed(self) -> dict[str, Any]:
+        """Everything that the page shows about the runs."""
+        first = [id_of(variant.runs[0]) for variant in self.variants]
+        classifiers = [name for name in first if is_classifier(self.by_id[name])]
+        writers = [name for name in first if name not in classifiers]
+        runs = [self.facts(name) for name in self.by_id]
+        return {"runs": runs, "skipped": self.skipped, "selected": classifiers[:SHOWN] + writers[:1]}
+
+    def facts(self, name: str) -> dict[str, Any]:
+        run = self.by_id[name]
+        accuracy = run.metrics.get("test_accuracy")
+        return {
+            "id": name,
+            "label": self.labels[name],
+            "seed": run.metrics["seed"],
+            "folder": display(run.folder),
+            "kind": "classifier" if is_classifier(run) else "encoder-decoder",
+            "accuracy": run.metrics["val_accuracy"] if accuracy is None else accuracy,
+            "split": "validation" if accuracy is None else "test",
+            "labels": run.metrics.get("labels") or [],
+            "test_set": run.metrics["test_set"],
+            "browsable": is_classifier(run) and all((run.folder / file).exists() for file in SPLIT_FILES["test"]),
+            "source": run.settings.get("data", {}).get("source"),
+        }
+
+
+def is_classifier(run: Run) -> bool:
+    return run.items == REVIEWS
+
+
+def id_of(run: Run) -> str:
+    """The same for the same folder, so that the address of a page can be used again."""
+    digest = hashlib.sha256(str(Path(run.folder).resolve()).encode("utf-8", "replace")).hexdigest()[:6]
+    return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', run.model)}-s{run.metrics['seed']}-{digest}"

@@ -1,0 +1,74 @@
+"""What an encoder-decoder writes for one source: the output step by step, its attention, and all beams.
+
+Shape suffixes: S source symbols, T output symbols, V vocabulary, K beams.
+"""
+
+from typing import Any
+
+import torch
+
+from imdbattn.api.model import Model
+from imdbattn.data.vocabulary import EOS, MARKERS, PAD
+from imdbattn.errors import UserError
+from imdbattn.explain.reading import WrittenSequence
+from imdbattn.nn.search import NEVER, search_beams
+from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
+
+LONGEST = 200  # symbols of a source
+ALTERNATIVES = 5
+
+
+def write(model: Model, text: str, beams: int, length_penalty: float) -> WrittenSequence:
+    """Raises UserError for an empty or a long source."""
+    predictor = model.predictor
+    if not isinstance(predictor, Seq2SeqPredictor):
+        raise UserError(f"{predictor.cfg.model.name} is no encoder-decoder: read a review with it")
+    if len(text) > 20 * LONGEST or len(predictor.symbols(text)) > LONGEST:
+        raise UserError(f"the source is too long for this page: cut it to {LONGEST} symbols")
+    if not predictor.symbols(text):
+        raise UserError("the source is empty: type one")
+    (written,) = predictor.write([text], beams, length_penalty)
+    predictor.warnings()  # kept for commands that print them at the end
+    return written
+
+
+@torch.no_grad()
+def answer(model: Model, text: str, beams: int, length_penalty: float) -> dict[str, Any]:
+    """Everything that the page shows about the output."""
+    written, predictor = write(model, text, beams, length_penalty), model.predictor
+    net, (source_vocabulary, vocabulary) = predictor.module.net, predictor.module.vocabularies()
+    source_1S = torch.tensor([source_vocabulary.encode(written.source)], device=predictor.module.device)
+    lengths_1 = torch.tensor([source_1S.shape[1]], device=source_1S.device)
+    found = search_beams(net, source_1S, lengths_1, beams, length_penalty)
+    # With one beam, `write` decodes greedily, and the beam is that output.
+    best_first = found.score_BK[0].argsort(descending=True).tolist()
+    tokens_T = found.tokens_BKT[0, best_first[0]]
+    tokens_T = tokens_T[tokens_T != PAD]
+    log_TV = net(source_1S, lengths_1, tokens_T[None])[0].float()
+    log_TV[:, NEVER] = -torch.inf
+    probability_TV = log_TV.double().softmax(-1)
+    names = [MARKERS[number] if number == EOS else vocabulary.symbols[number] for number in range(len(vocabulary))]
+    steps = []
+    for token, probability_V in zip(tokens_T.tolist(), probability_TV, strict=True):
+        largest = probability_V.topk(min(ALTERNATIVES, len(names) - EOS))
+        alternatives = list(zip((names[n] for n in largest.indices.tolist()), largest.values.tolist(), strict=True))
+        steps.append({"symbol": names[token], "probability": probability_V[token].item(), "alternatives": alternatives})
+    return {
+        "output": written.output,
+        "source": written.source,
+        "written": written.written,
+        "probability": written.probability,
+        "unknown": list(written.unknown),
+        "weights": None if written.weights_TS is None else written.weights_TS.tolist(),
+        "steps": steps,
+        "beams": [
+            {
+                "output": predictor.joiner.join(vocabulary.decode(found.tokens_BKT[0, k].tolist())),
+                "log_probability": found.log_probability_BK[0, k].item(),
+                "score": found.score_BK[0, k].item(),
+                "ended": bool((found.tokens_BKT[0, k] == EOS).any()),
+            }
+            for k in best_first
+            if found.log_probability_BK[0, k].isfinite()
+        ],
+    }
