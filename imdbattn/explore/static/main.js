@@ -1,0 +1,262 @@
+// The page: keeps the state, asks the server, and passes answers to the panels.
+
+import * as api from "./api.js";
+import { Panel } from "./panel.js";
+import { Sequence } from "./sequence.js";
+import { changesOf, fromFragment, isChanged, toFragment } from "./state.js";
+import { count, delayed, el, percent } from "./tools.js";
+
+const by = (id) => document.getElementById(id);
+const panels = new Map(); // id of a run -> Panel or Sequence
+let known = []; // the runs, as the server lists them
+let selected = [];
+let state;
+let row = null; // of the test review that is shown
+
+// --- the state -------------------------------------------------------------------------------------------------------
+
+/** Applies a change of the state. entry: whether "back" returns to the state before. */
+function change(values, entry = true) {
+  Object.assign(state, values);
+  const address = `#${toFragment(state)}`;
+  if (address !== location.hash) history[entry ? "pushState" : "replaceState"](null, "", address);
+  update();
+}
+
+/** Another text, whose words are all read. */
+function setText(text, entry = true) {
+  change({ text, words: [] }, entry);
+}
+
+function toggle(run, part) {
+  const parts = state.off[run] ?? [];
+  const others = parts.includes(part) ? parts.filter((one) => one !== part) : [...parts, part];
+  change({ off: { ...state.off, [run]: others } });
+}
+
+function toggleWord(place) {
+  const words = state.words.includes(place) ? state.words.filter((one) => one !== place) : [...state.words, place];
+  change({ words });
+}
+
+function restore() {
+  state = fromFragment(location.hash, known.map((run) => run.id), selected);
+  update();
+}
+
+// --- what is shown ---------------------------------------------------------------------------------------------------
+
+function update() {
+  const shown = known.filter((run) => state.runs.includes(run.id));
+  const classifiers = shown.filter((run) => run.kind === "classifier");
+  const writers = shown.filter((run) => run.kind !== "classifier");
+  place(by("panels"), classifiers, (run) => new Panel(run, { toggle, toggleWord, rescale }));
+  place(by("written"), writers, (run) => new Sequence(run));
+  by("classifiers").hidden = !classifiers.length;
+  by("writers").hidden = !writers.length;
+  showControls(classifiers);
+  for (const run of classifiers) panels.get(run.id).update(state.text, changesOf(state, run.id)).then(answered, failed);
+  if (state.source) for (const run of writers) panels.get(run.id).update(state.source, state.beams, state.penalty).then(answered, failed);
+}
+
+/** Keeps the panels of these runs in a place, in their order. */
+function place(where, runs, make) {
+  for (const node of [...where.children]) {
+    const { run } = node.dataset;
+    if (runs.some((one) => one.id === run)) continue;
+    api.cancel(`read ${run}`);
+    node.remove();
+    panels.delete(run);
+  }
+  for (const run of runs) {
+    if (!panels.has(run.id)) panels.set(run.id, make(run));
+    const { element } = panels.get(run.id);
+    const at = runs.indexOf(run);
+    if (where.children[at] !== element) where.insertBefore(element, where.children[at] ?? null);
+  }
+}
+
+function showControls(classifiers) {
+  for (const box of by("runs").querySelectorAll("input")) box.checked = state.runs.includes(box.value);
+  if (by("text").value !== state.text) by("text").value = state.text;
+  if (by("source").value !== state.source) by("source").value = state.source;
+  by("positions").checked = state.positions;
+  by("scale").value = state.scale;
+  by("beams").value = state.beams;
+  by("penalty").value = state.penalty;
+  by("reset").disabled = !isChanged(state);
+  const parts = Object.values(state.off).flat().length;
+  const facts = [
+    parts && `${parts} layers or heads disabled`,
+    state.words.length && `${count(state.words.length, "word")} removed`,
+    state.shuffle !== null && `words shuffled, seed ${state.shuffle}`,
+  ];
+  by("changes").textContent = facts.filter(Boolean).join("; ");
+  const browsable = classifiers.filter((run) => run.browsable);
+  const chosen = by("browsed").value;
+  by("browsed").replaceChildren(...browsable.map((run) => el("option", { value: run.id, text: `${run.label}, seed ${run.seed}` })));
+  if (browsable.some((run) => run.id === chosen)) by("browsed").value = chosen;
+  by("browser").hidden = !browsable.length;
+}
+
+/** One color scale for all maps, or each its own. */
+function rescale() {
+  const shown = [...panels.values()].filter((panel) => panel.maps);
+  const largest = new Map(shown.flatMap((panel) => panel.maps.map((map) => [map, map.largest()])));
+  const most = Math.max(0, ...largest.values());
+  for (const [map, own] of largest) {
+    const full = state.scale === "own" ? own : most;
+    map.draw(full);
+    map.caption.textContent = `; full color: ${percent(full)}, square-root scale`;
+  }
+}
+
+function answered() {
+  alertWith("");
+}
+
+function failed(error) {
+  if (error instanceof api.ServerError) return; // shown in its panel
+  if (error instanceof TypeError && /fetch|network|load/i.test(error.message)) {
+    const start = "start it again with python -m imdbattn.explore and open its new address; the part after # can be kept";
+    alertWith(`The server does not answer: ${start}.`);
+  } else {
+    alertWith(`A bug of this page: ${error.message}`);
+    throw error;
+  }
+}
+
+function alertWith(message) {
+  by("alert").textContent = message;
+  by("alert").hidden = !message;
+}
+
+// --- test reviews, order probe, saving -------------------------------------------------------------------------------
+
+async function browse(step) {
+  const inputs = [...by("browser").querySelectorAll("input")];
+  const filters = Object.fromEntries(inputs.map((input) => [input.name, input.type === "checkbox" ? input.checked : input.value]));
+  const values = { run: by("browsed").value, runs: state.runs.filter((run) => panels.get(run) instanceof Panel), filters, after: row, step };
+  try {
+    const found = await api.json("next", values);
+    row = found.row;
+    by("found").textContent = `Label: ${found.label}. Review ${found.place} of ${found.matching.toLocaleString("en")} that match, of ${found.of.toLocaleString("en")}; row ${found.row}.`;
+    setText(found.text);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    by("found").textContent = error.message;
+    failed(error);
+  }
+}
+
+async function makePair() {
+  try {
+    const { neg, pos } = await api.json("probe", {});
+    const runs = state.runs.filter((run) => panels.get(run) instanceof Panel);
+    const sentences = await Promise.all([["neg", neg], ["pos", pos]].map(async ([label, text]) => {
+      const read = runs.map((run) => api.binary("read", { run, text, changes: changesOf({ ...state, words: [] }, run) }, `probe ${label} ${run}`));
+      const settled = await Promise.allSettled(read);
+      const lines = settled.map((one, at) => {
+        const { label: name } = known.find((run) => run.id === runs[at]);
+        const value = one.status === "fulfilled" ? `${one.value[0].label} ${percent(one.value[0].probability)}` : one.reason.message;
+        return el("tr", {}, el("th", { scope: "row", text: name }), el("td", { text: value }));
+      });
+      const button = el("button", { type: "button", class: "sentence", text, on: { click: () => setText(text) } });
+      return el("div", {}, el("h4", { text: `Label: ${label}` }), button, el("table", {}, el("tbody", {}, ...lines)));
+    }));
+    by("pairs").replaceChildren(...sentences);
+  } catch (error) {
+    if (error.name !== "AbortError") failed(error);
+  }
+}
+
+async function save() {
+  const shown = state.runs.map((run) => [run, panels.get(run)]).filter(([, panel]) => panel && panel.error.hidden);
+  const readings = shown.filter(([, panel]) => panel instanceof Panel).map(([run]) => ({ run, text: state.text, changes: changesOf(state, run) }));
+  const sources = shown.filter(([, panel]) => panel instanceof Sequence && state.source);
+  const written = sources.map(([run]) => ({ run, text: state.source, beams: state.beams, length_penalty: state.penalty }));
+  say("Drawing the page …");
+  try {
+    const [blob, name] = await api.file("save", { readings, written });
+    const link = el("a", { href: URL.createObjectURL(blob), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    say(`Saved ${name}`);
+  } catch (error) {
+    if (error instanceof api.ServerError) alertWith(error.message);
+    else failed(error);
+  }
+}
+
+function say(message) {
+  by("status").textContent = message;
+  by("save").title = message;
+}
+
+async function copy() {
+  history.replaceState(null, "", `#${toFragment(state)}`);
+  try {
+    await navigator.clipboard.writeText(location.href);
+    by("copy").textContent = "Copied";
+  } catch {
+    by("copy").textContent = "Copy it from the address bar";
+  }
+  setTimeout(() => (by("copy").textContent = "Copy link"), 2000);
+}
+
+// --- start -----------------------------------------------------------------------------------------------------------
+
+function listen() {
+  const typed = delayed(() => setText(by("text").value, false), 150);
+  by("text").addEventListener("input", () => {
+    row = null;
+    typed();
+  });
+  const write = () => change({
+    source: by("source").value,
+    beams: Math.min(20, Math.max(1, Math.round(Number(by("beams").value)) || 1)),
+    penalty: Math.min(10, Math.max(0, Number(by("penalty").value) || 0)),
+  }, false);
+  for (const id of ["source", "beams", "penalty"]) by(id).addEventListener("input", delayed(write, 150));
+  by("positions").addEventListener("change", () => change({ positions: by("positions").checked }));
+  by("shuffle").addEventListener("click", () => change({ shuffle: state.shuffle === null ? 1 : state.shuffle + 1 }));
+  by("reset").addEventListener("click", () => change({ off: {}, words: [], positions: false, shuffle: null }));
+  by("scale").addEventListener("change", () => {
+    state.scale = by("scale").value;
+    history.replaceState(null, "", `#${toFragment(state)}`);
+    rescale();
+  });
+  by("next").addEventListener("click", () => browse(1));
+  by("previous").addEventListener("click", () => browse(-1));
+  by("pair").addEventListener("click", makePair);
+  by("save").addEventListener("click", save);
+  by("copy").addEventListener("click", copy);
+  addEventListener("popstate", restore);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", rescale);
+}
+
+function showRuns(skipped) {
+  const boxes = known.map((run) => {
+    const flip = () => change({ runs: known.map((one) => one.id).filter((id) => (id === run.id) !== state.runs.includes(id)) });
+    const input = el("input", { type: "checkbox", value: run.id, on: { change: flip } });
+    return el("label", { title: run.folder }, input, ` ${run.label}, seed ${run.seed}`);
+  });
+  by("runs").replaceChildren(...boxes);
+  by("summary").textContent = `${count(known.length, "run")}${skipped.length ? `, ${skipped.length} skipped` : ""}`;
+  by("summary").title = skipped.map((one) => `${one.folder}: ${one.reason}`).join("\n");
+}
+
+async function start() {
+  try {
+    const listed = await api.runs();
+    known = listed.runs;
+    selected = listed.selected;
+    showRuns(listed.skipped);
+    listen();
+    restore();
+  } catch (error) {
+    failed(error);
+  }
+}
+
+start();

@@ -1,0 +1,229 @@
+// One classifier: its label for the review, the words shaded by their share, and a map for each head.
+
+import { binary } from "./api.js";
+import { Matrix, largestOf } from "./matrix.js";
+import { Positions } from "./positions.js";
+import { bar, count, el, percent, quoted } from "./tools.js";
+
+const SHADED = 2000; // words that are elements of their own; a longer text is shown without shades
+const MAPS = 16; // maps that are open at once; the layers of a larger model are closed at first
+
+export class Panel {
+  /** page: {toggle(run, part), toggleWord(place), rescale()} */
+  constructor(run, page) {
+    Object.assign(this, { run, page, maps: [], facts: null });
+    this.outcome = el("div", { class: "outcome", "aria-live": "polite" });
+    this.note = el("p", { class: "quiet" });
+    this.shading = el("p", { class: "quiet" });
+    this.review = el("div", { class: "review", role: "group", "aria-label": `Words that ${run.label} reads` });
+    this.attentions = el("div");
+    this.table = el("div");
+    const accuracy = `seed ${run.seed}, ${percent(run.accuracy)} of ${run.split} reviews`;
+    const title = el("header", {}, el("h3", { text: run.label }), el("span", { class: "quiet", text: accuracy }));
+    this.positions = new Positions(run);
+    this.body = el("div", {}, this.outcome, this.note, this.review, this.shading, this.attentions, this.table);
+    this.error = el("p", { class: "error", role: "alert", hidden: true });
+    const parts = [title, this.error, this.body, this.positions.element];
+    this.element = el("article", { class: "panel", data: { run: run.id }, "aria-label": run.label }, ...parts);
+    this.review.addEventListener("keydown", (event) => this.press(event));
+  }
+
+  async update(text, changes) {
+    const started = performance.now();
+    try {
+      const [facts, weights] = await binary("read", { run: this.run.id, text, changes }, `read ${this.run.id}`);
+      this.show(facts, weights, changes);
+      this.element.dataset.milliseconds = (performance.now() - started).toFixed(1);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.fail(error);
+      throw error;
+    }
+  }
+
+  fail(error) {
+    this.facts = null;
+    this.maps = [];
+    this.error.textContent = error.message;
+    this.error.hidden = false;
+    this.body.hidden = this.positions.element.hidden = true;
+  }
+
+  show(facts, weights, changes) {
+    this.error.hidden = true;
+    this.body.hidden = false;
+    Object.assign(this, { facts, query: null });
+    this.showOutcome(facts);
+    const unread = facts.unread ? `${count(facts.unread, "word")} in the middle of the review are not read.` : "";
+    this.note.textContent = [facts.note, unread].filter(Boolean).join(" ");
+    this.note.hidden = !this.note.textContent;
+    this.showReview(facts);
+    this.showAttentions(facts, weights, changes);
+    this.shadeBy(null);
+    this.positions.element.hidden = !facts.has_positions;
+    this.element.dataset.probability = facts.probability;
+    this.element.dataset.label = facts.label;
+  }
+
+  showOutcome(facts) {
+    const rows = Object.entries(facts.probabilities).flatMap(([label, share]) => {
+      const name = label === facts.label ? el("strong", { text: label }) : el("span", { text: label });
+      return [name, el("span", { text: percent(share), data: { label, value: share } }), bar(share)];
+    });
+    this.outcome.replaceChildren(...rows);
+    if (!facts.before) return;
+    const { label, probability } = facts.before;
+    const change = facts.probabilities[label] - probability;
+    const moved = `${change < 0 ? "−" : "+"}${Math.abs(100 * change).toFixed(1)} points`;
+    const text = `without changes: ${label} ${percent(probability)} (now ${moved})`;
+    const line = el("span", { class: "quiet", text });
+    line.style.setProperty("grid-column", "1 / -1");
+    this.outcome.append(line);
+  }
+
+  /** The text as the model reads it; server positions count code points. */
+  showReview(facts) {
+    const letters = Array.from(facts.text);
+    const all = [...facts.words, ...facts.removed.map((word) => ({ ...word, removed: true }))];
+    all.sort((a, b) => a.start - b.start);
+    this.words = new Map();
+    if (all.length > SHADED) {
+      this.review.replaceChildren(el("span", { text: letters.slice(0, 5000).join("") + (letters.length > 5000 ? " …" : "") }));
+      return;
+    }
+    const pieces = document.createDocumentFragment();
+    const outside = (from, to) => from < to && pieces.append(el("span", { class: "unread", text: letters.slice(from, Math.min(to, from + 5000)).join("") }));
+    let at = 0;
+    for (const word of all) {
+      outside(at, word.start);
+      const name = letters.slice(Math.max(at, word.start), word.end).join("");
+      const node = el("span", { class: word.removed ? "word removed" : "word", role: "button", tabindex: -1, text: name });
+      node.setAttribute("aria-pressed", String(Boolean(word.removed)));
+      node.dataset.place = word.place;
+      if (!word.removed) node.dataset.share = word.share;
+      node.addEventListener("click", () => this.page.toggleWord(word.place));
+      node.addEventListener("pointerenter", () => this.point(word));
+      node.addEventListener("focus", () => this.point(word));
+      pieces.append(node);
+      this.words.set(word.place, node);
+      at = Math.max(at, word.end);
+    }
+    outside(at, letters.length);
+    const focused = document.activeElement?.closest?.(".review") === this.review ? document.activeElement.dataset.place : null;
+    this.review.replaceChildren(pieces);
+    this.review.onpointerleave = () => this.point(null);
+    const first = this.words.get(Number(focused ?? NaN)) ?? this.words.values().next().value;
+    if (first) first.tabIndex = 0;
+    if (focused !== null) first?.focus({ preventScroll: true });
+  }
+
+  /** Arrow keys move between words, Enter removes or restores one. */
+  press(event) {
+    const nodes = [...this.words.values()];
+    const at = nodes.indexOf(event.target);
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (at < 0) return;
+    if (step) {
+      const next = nodes[Math.min(nodes.length - 1, Math.max(0, at + step))];
+      event.target.tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    } else if (event.key === "Enter" || event.key === " ") this.page.toggleWord(Number(event.target.dataset.place));
+    else return;
+    event.preventDefault();
+  }
+
+  /** Marks a word as the query in all maps, or none. */
+  point(word) {
+    const index = word && !word.removed ? this.facts.words.findIndex((one) => one.place === word.place) : -1;
+    const row = index < 0 ? null : index + Number(this.facts.cls);
+    for (const map of this.maps) if (map.rows.length > 1) map.move(row === null ? null : [row, null]);
+  }
+
+  showAttentions(facts, weights, changes) {
+    let at = 0;
+    const open = new Map([...this.attentions.querySelectorAll("details")].map((part) => [part.dataset.name, part.open]));
+    const former = new Map(this.maps.map((map) => [map.title, map]));
+    const many = facts.attentions.reduce((sum, one) => sum + one.heads, 0) > MAPS;
+    this.maps = [];
+    const sections = facts.attentions.map((attention) => {
+      const figures = [];
+      for (let head = 0; head < attention.heads; head++) {
+        const size = attention.queries * facts.keys.length;
+        figures.push(this.figure(attention, head, weights.subarray(at, at + size), former));
+        at += size;
+      }
+      const layer = attention.layer && this.box(attention.name, String(attention.layer), !attention.skipped);
+      const title = el("h4", {}, layer || attention.name, el("span", { class: "quiet", text: attention.skipped ? "skipped" : "" }));
+      const section = el("section", { class: "attention" }, title);
+      if (figures.length < 2) section.append(...figures);
+      else {
+        const name = attention.name;
+        const summary = el("summary", { text: count(attention.heads, "head") });
+        section.append(el("details", { data: { name }, open: open.get(name) ?? !many }, summary, ...figures));
+        section.querySelector("details").addEventListener("toggle", () => this.maps.forEach((map) => map.draw()));
+      }
+      return section;
+    });
+    const focus = document.activeElement?.dataset?.part;
+    this.attentions.replaceChildren(...sections);
+    if (focus) this.attentions.querySelector(`[data-part="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+    this.page.rescale();
+  }
+
+  /** A checkbox that disables a layer or a head. */
+  box(name, part, enabled) {
+    const change = () => this.page.toggle(this.run.id, part);
+    const input = el("input", { type: "checkbox", data: { part }, on: { change } });
+    input.checked = enabled;
+    return el("label", {}, input, ` ${name}`);
+  }
+
+  figure(attention, head, weights, former) {
+    const { keys } = this.facts;
+    const several = attention.heads > 1 || attention.layer;
+    const title = several ? `${attention.name}, head ${head + 1}` : attention.name;
+    const map = former.get(title) ?? new Matrix({ title, onRow: (row) => this.shadeBy(row === null ? null : map, row) });
+    map.onRow = (row) => this.shadeBy(row === null ? null : map, row);
+    map.show(attention.queries === 1 ? [attention.name] : keys, keys, weights);
+    this.maps.push(map);
+    const nats = attention.entropies[head];
+    const numbers = `entropy ${nats.toFixed(2)} of at most ${Math.log(keys.length).toFixed(2)} nats, ${Math.exp(nats).toFixed(1)} of ${count(keys.length, "key")}`;
+    const disabled = attention.disabled.includes(head + 1);
+    const name = attention.layer ? this.box(`head ${head + 1}`, `${attention.layer}.${head + 1}`, !disabled) : null;
+    map.caption = el("span", { class: "quiet" });
+    const caption = el("figcaption", {}, name, name ? ": " : "", numbers, map.caption);
+    return el("figure", { class: disabled ? "off" : "" }, caption, map.element);
+  }
+
+  /** Shades the words by one row of a map, or by their shares, and lists the largest values. */
+  shadeBy(map, row) {
+    const { words, cls } = this.facts;
+    const values = map ? words.map((_, index) => map.value(row, index + Number(cls))) : words.map((word) => word.share ?? 0);
+    const most = Math.max(1e-12, ...values);
+    words.forEach((word, index) => {
+      this.words.get(word.place)?.style.setProperty("--s", (values[index] / most).toFixed(3));
+    });
+    const what = map ? `attention of ${quoted(map.rows[row])} in ${map.title}` : "share in the pooled vector, by attention rollout";
+    const shown = words.length && this.words.size && (map || words[0].share !== null);
+    this.shading.textContent = shown ? `Shade: ${what}; darkest: ${percent(most)}` : "";
+    const node = map && this.words.get(words[row - Number(cls)]?.place);
+    this.review.querySelector(".query")?.classList.remove("query");
+    node?.classList.add("query");
+    this.list(map, row, values, what);
+  }
+
+  list(map, row, values, what) {
+    const letters = Array.from(this.facts.text);
+    const rows = largestOf(values, 8).map((index) => {
+      const word = this.facts.words[index];
+      const name = letters.slice(word.start, word.end).join("");
+      return el("tr", {}, el("th", { scope: "row", text: name }), el("td", { class: "number", text: percent(values[index]) }));
+    });
+    const opened = this.table.querySelector("details")?.open;
+    const table = el("table", {}, el("caption", { class: "hidden", text: what }), el("tbody", {}, ...rows));
+    const summary = el("summary", { class: "quiet", text: "Words with the largest values" });
+    this.table.replaceChildren(el("details", { open: opened }, summary, table));
+    this.table.hidden = !rows.length;
+  }
+}

@@ -1,0 +1,75 @@
+// The positions of a model: products of their vectors, their mean by distance, and what distances add to scores.
+
+import { binary } from "./api.js";
+import { Matrix } from "./matrix.js";
+import { el } from "./tools.js";
+
+const LENGTH = 128; // positions
+
+export class Positions {
+  constructor(run) {
+    this.run = run;
+    this.body = el("div");
+    this.element = el("details", { hidden: true }, el("summary", { text: "Positions" }), this.body);
+    this.element.addEventListener("toggle", () => this.element.open && !this.loaded && this.load());
+  }
+
+  async load() {
+    this.loaded = true;
+    try {
+      const [facts, values] = await binary("positions", { run: this.run.id, length: LENGTH }, `positions ${this.run.id}`);
+      this.show(facts, values);
+    } catch (error) {
+      this.loaded = false;
+      this.body.replaceChildren(el("p", { class: "error", text: error.message }));
+    }
+  }
+
+  show(facts, values) {
+    this.body.replaceChildren();
+    let at = 0;
+    for (const table of facts.tables) {
+      const names = Array.from({ length: table.size }, (_, position) => String(position));
+      const number = (value) => value.toFixed(2);
+      const map = new Matrix({ title: `Products of ${table.name}`, signed: true, format: number, names: ["position", "position"] });
+      map.show(names, names, values.subarray(at, at + table.size ** 2));
+      at += table.size ** 2;
+      this.body.append(el("h4", { text: `pe·pe of ${table.name}` }), map.element);
+      map.draw(table.largest);
+      this.body.append(chart([{ name: "", values: table.by_distance }], 0, "mean of pe_i · pe_j by distance j − i"));
+    }
+    for (const layer of facts.distances) {
+      const curves = layer.added.map((values, head) => ({ name: `head ${head + 1}`, values }));
+      const reach = (layer.added[0].length - 1) / 2;
+      this.body.append(el("h4", { text: `Added to the scores, ${layer.name}` }));
+      for (const curve of curves) this.body.append(chart([curve], -reach, `${curve.name}, by distance j − i`));
+    }
+  }
+}
+
+/** Curves over whole numbers from `first`, as SVG. */
+function chart(curves, first, title) {
+  const [width, height, left, below] = [340, 130, 40, 30];
+  const all = curves.flatMap((curve) => curve.values);
+  const [low, high] = [Math.min(0, ...all), Math.max(0, ...all)];
+  const last = first + curves[0].values.length - 1;
+  const x = (place) => left + (place / Math.max(1, curves[0].values.length - 1)) * (width - left - 8);
+  const y = (value) => 8 + ((high - value) / (high - low || 1)) * (height - below - 8);
+  const make = (tag, values, text) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(values)) node.setAttribute(name, value);
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": title });
+  svg.append(make("line", { class: "axis", x1: left, x2: width - 8, y1: y(0), y2: y(0) }));
+  for (const { values } of curves) {
+    svg.append(make("polyline", { class: "curve", points: values.map((value, place) => `${x(place)},${y(value)}`).join(" ") }));
+  }
+  svg.append(make("text", { x: left - 4, y: y(high) + 4, "text-anchor": "end" }, high.toFixed(1)));
+  svg.append(make("text", { x: left - 4, y: y(low) + 4, "text-anchor": "end" }, low.toFixed(1)));
+  svg.append(make("text", { x: left, y: height - 8 }, String(first)));
+  svg.append(make("text", { x: width - 8, y: height - 8, "text-anchor": "end" }, String(last)));
+  svg.append(make("text", { x: width / 2, y: height - 8, "text-anchor": "middle" }, title));
+  return svg;
+}

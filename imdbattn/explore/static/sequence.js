@@ -1,0 +1,102 @@
+// One encoder-decoder: its output step by step, the alternatives of each step, the map, and all beams.
+
+import { json } from "./api.js";
+import { Matrix } from "./matrix.js";
+import { bar, count, el, percent } from "./tools.js";
+
+export class Sequence {
+  constructor(run) {
+    this.run = run;
+    this.step = 0;
+    const accuracy = `seed ${run.seed}, ${percent(run.accuracy)} of ${run.split} outputs are correct`;
+    const title = el("header", {}, el("h3", { text: run.label }), el("span", { class: "quiet", text: accuracy }));
+    this.error = el("p", { class: "error", role: "alert", hidden: true });
+    this.body = el("div");
+    this.element = el("article", { class: "panel", data: { run: run.id }, "aria-label": run.label }, title, this.error, this.body);
+  }
+
+  async update(text, beams, penalty) {
+    try {
+      const values = { run: this.run.id, text, beams, length_penalty: penalty };
+      this.show(await json("write", values, `write ${this.run.id}`));
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.error.textContent = error.message;
+      this.error.hidden = false;
+      this.body.hidden = true;
+      throw error;
+    }
+  }
+
+  show(facts) {
+    this.error.hidden = true;
+    this.body.hidden = false;
+    this.facts = facts;
+    this.step = Math.min(this.step, facts.steps.length - 1);
+    this.element.dataset.output = facts.output;
+    this.element.dataset.probability = facts.probability;
+    const unknown = facts.unknown.length ? `Not in the vocabulary, read as <unk>: ${facts.unknown.join(", ")}.` : "";
+    this.steps = el("div", { class: "steps", role: "group", "aria-label": "Steps of the output" });
+    this.alternatives = el("div");
+    const outcome = el("p", {}, el("strong", { text: facts.output || "(nothing)" }), ` ${percent(facts.probability)}`);
+    const parts = [outcome, unknown && el("p", { class: "quiet", text: unknown }), this.steps, this.alternatives];
+    this.map = null;
+    if (facts.weights) {
+      const rows = facts.steps.slice(0, facts.weights.length).map((step) => step.symbol);
+      const names = ["output", "source symbol"];
+      this.map = new Matrix({ title: "Attention to the source", names, onRow: (row, pinned) => pinned && row !== null && this.choose(row) });
+      this.map.show(rows, facts.source, Float32Array.from(facts.weights.flat()));
+      parts.push(el("h4", { text: "Attention: output (rows) to source (columns)" }), el("figure", {}, this.map.element));
+    } else parts.push(el("p", { class: "quiet", text: "No attention: the decoder uses a single vector of the source." }));
+    parts.push(el("h4", { text: count(facts.beams.length, "beam") }), beamTable(facts.beams));
+    this.body.replaceChildren(...parts.filter(Boolean));
+    this.choose(this.step);
+  }
+
+  /** Shows one step of the output. */
+  choose(step) {
+    this.step = step;
+    const move = (by) => () => this.choose(Math.min(this.facts.steps.length - 1, Math.max(0, this.step + by)));
+    const focus = document.activeElement?.dataset?.step;
+    const buttons = this.facts.steps.map((one, number) =>
+      el("button", {
+        type: "button",
+        class: "step",
+        text: one.symbol,
+        data: { step: number },
+        "aria-pressed": String(number === step),
+        on: { click: () => this.choose(number) },
+      }),
+    );
+    const previous = el("button", { type: "button", text: "Previous step", data: { step: "previous" }, on: { click: move(-1) } });
+    const next = el("button", { type: "button", text: "Next step", data: { step: "next" }, on: { click: move(1) } });
+    this.steps.replaceChildren(previous, ...buttons, next);
+    if (focus !== undefined) this.steps.querySelector(`[data-step="${CSS.escape(focus)}"]`)?.focus();
+    const rows = this.facts.steps[step].alternatives.flatMap(([symbol, share]) => [
+      el("span", { text: symbol }),
+      el("span", { text: percent(share), data: { value: share } }),
+      bar(share),
+    ]);
+    const title = el("p", { class: "quiet", text: `Step ${step + 1} of ${this.facts.steps.length}: the most probable symbols` });
+    this.alternatives.replaceChildren(title, el("div", { class: "outcome" }, ...rows));
+    if (this.map) {
+      this.map.pinned = step < this.map.rows.length ? step : null;
+      this.map.draw(this.map.largest());
+      this.map.tell();
+    }
+  }
+}
+
+function beamTable(beams) {
+  const head = ["output", "log probability", "score"].map((name, at) => el("th", { scope: "col", class: at ? "number" : null, text: name }));
+  const rows = beams.map((beam) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row", text: (beam.output || "(nothing)") + (beam.ended ? "" : " (not ended)") }),
+      el("td", { class: "number", text: beam.log_probability.toFixed(3) }),
+      el("td", { class: "number", text: beam.score.toFixed(3) }),
+    ),
+  );
+  return el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
+}

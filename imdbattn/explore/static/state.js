@@ -1,0 +1,76 @@
+// What is shown, as it is kept in the part of the address after #, which is never sent to the server.
+
+const LONGEST = 20000; // characters of a text that an address holds
+
+export function initial() {
+  return {
+    text: "I did not expect to love it, but I did.",
+    runs: [], // ids
+    off: {}, // id of a run -> ["2", "1.3"]: layers, and heads of layers
+    words: [], // places of removed words
+    positions: false, // true: without positions
+    shuffle: null, // seed
+    scale: "all",
+    source: "",
+    beams: 3,
+    penalty: 1,
+  };
+}
+
+/** The address's part after #, without values that are the initial ones. The text of a long review is omitted. */
+export function toFragment(state) {
+  const values = new URLSearchParams();
+  const first = initial();
+  if (state.text !== first.text && state.text.length <= LONGEST) values.set("text", state.text);
+  values.set("runs", state.runs.join(","));
+  const off = Object.entries(state.off).filter(([, parts]) => parts.length);
+  if (off.length) values.set("off", off.map(([run, parts]) => `${run}:${parts.join(",")}`).join(";"));
+  if (state.words.length) values.set("words", state.words.join(","));
+  if (state.positions) values.set("positions", "off");
+  if (state.shuffle !== null) values.set("shuffle", state.shuffle);
+  for (const name of ["scale", "source", "beams", "penalty"]) {
+    if (state[name] !== first[name]) values.set(name, state[name]);
+  }
+  return values.toString();
+}
+
+/** The state of an address; what is wrong in it is ignored. known: ids of the runs. selected: shown by default. */
+export function fromFragment(fragment, known, selected) {
+  const state = initial();
+  const values = new URLSearchParams(fragment.replace(/^#/, ""));
+  const whole = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : null);
+  state.text = values.get("text") ?? state.text;
+  const wanted = (values.get("runs") ?? "").split(",").filter((run) => known.includes(run));
+  state.runs = wanted.length || values.get("runs") === "" ? wanted : [...selected];
+  for (const part of (values.get("off") ?? "").split(";")) {
+    const [run, parts] = part.split(":");
+    if (known.includes(run) && parts) state.off[run] = parts.split(",").filter((one) => /^\d+(\.\d+)?$/.test(one));
+  }
+  state.words = (values.get("words") ?? "").split(",").map(whole).filter((place) => place !== null);
+  state.positions = values.get("positions") === "off";
+  state.shuffle = whole(values.get("shuffle"));
+  state.scale = values.get("scale") === "own" ? "own" : "all";
+  state.source = values.get("source") ?? state.source;
+  state.beams = Math.min(20, Math.max(1, whole(values.get("beams")) ?? state.beams));
+  const penalty = parseFloat(values.get("penalty"));
+  state.penalty = penalty >= 0 && penalty <= 10 ? penalty : state.penalty;
+  return state;
+}
+
+/** The changes of a run as the server takes them. */
+export function changesOf(state, run) {
+  const parts = state.off[run] ?? [];
+  return {
+    layers: parts.filter((part) => !part.includes(".")).map(Number),
+    heads: parts.filter((part) => part.includes(".")).map((part) => part.split(".").map(Number)),
+    words: state.words,
+    positions: state.positions,
+    shuffle: state.shuffle,
+  };
+}
+
+/** Whether anything is disabled or shuffled. */
+export function isChanged(state) {
+  const off = Object.values(state.off).some((parts) => parts.length);
+  return off || state.words.length > 0 || state.positions || state.shuffle !== null;
+}

@@ -1,0 +1,58 @@
+// Elements, numbers as text, and delays.
+
+/** An element. options: attributes; `text`, `on` (event -> function) and `data` are special. */
+export function el(tag, options = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(options)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "text") node.textContent = value;
+    else if (name === "on") for (const [event, run] of Object.entries(value)) node.addEventListener(event, run);
+    else if (name === "data") Object.assign(node.dataset, value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** A share from 0 to 1 as a percentage with one decimal. */
+export function percent(share) {
+  return share > 0 && share < 0.0005 ? "under 0.1 %" : `${(100 * share).toFixed(1)} %`;
+}
+
+/** A word in quotes, shortened. */
+export function quoted(word) {
+  const letters = Array.from(word);
+  return `“${letters.length > 24 ? letters.slice(0, 23).join("") + "…" : word}”`;
+}
+
+/** The number of things, such as "3 words". */
+export function count(number, thing) {
+  return `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
+}
+
+/** A function that runs once no call has come for some milliseconds. */
+export function delayed(run, milliseconds) {
+  let timer = 0;
+  return (...values) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => run(...values), milliseconds);
+  };
+}
+
+/** A custom property of the page's style, such as --ink. */
+export function color(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** [red, green, blue] of #rgb or #rrggbb. */
+export function channels(hex) {
+  const digits = hex.length === 4 ? [...hex.slice(1)].map((digit) => digit + digit).join("") : hex.slice(1);
+  return [0, 2, 4].map((at) => parseInt(digits.slice(at, at + 2), 16));
+}
+
+/** A horizontal bar for a share; the number stands beside it as text. */
+export function bar(share) {
+  const filled = el("i");
+  filled.style.setProperty("--p", share);
+  return el("div", { class: "bar", "aria-hidden": "true" }, filled);
+}
