@@ -59,6 +59,7 @@ def open_port(port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((HOST, port))
+        opened.listen()  # requests wait until the server accepts them
     except OSError as error:
         opened.close()
         raise UserError(f"port={port} cannot be used ({error.strerror}): port=0 chooses a free one") from error

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from imdbattn.api.model import Model, load
 from imdbattn.comparison.runs import REVIEWS, Run, display, find_runs, variants
 from imdbattn.errors import UserError
@@ -15,7 +17,7 @@ from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.schema import Explore
 
 LOADED = 12  # models in memory
-SHOWN = 4  # classifiers that are selected when the page is opened
+SHOWN = 3  # classifiers that are selected when the page is opened: the first, the middle and the last rung
 
 
 class Runs:
@@ -65,7 +67,14 @@ class Runs:
         classifiers = [name for name in first if is_classifier(self.by_id[name])]
         writers = [name for name in first if name not in classifiers]
         runs = [self.facts(name) for name in self.by_id]
-        return {"runs": runs, "skipped": self.skipped, "selected": classifiers[:SHOWN] + writers[:1]}
+        places = np.linspace(0, max(0, len(classifiers) - 1), min(SHOWN, len(classifiers))).round().astype(int)
+        selected = [classifiers[place] for place in places] + writers[:1]
+        return {"runs": runs, "skipped": self.skipped, "selected": selected, "source": self.example(writers)}
+
+    def example(self, writers: Sequence[str]) -> str:
+        """A source of the test set of an encoder-decoder."""
+        texts = self.by_id[writers[0]].texts("test") if writers else None
+        return texts[0] if texts else ""
 
     def facts(self, name: str) -> dict[str, Any]:
         run = self.by_id[name]

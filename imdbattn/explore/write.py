@@ -44,9 +44,8 @@ def answer(model: Model, text: str, beams: int, length_penalty: float) -> dict[s
     best_first = found.score_BK[0].argsort(descending=True).tolist()
     tokens_T = found.tokens_BKT[0, best_first[0]]
     tokens_T = tokens_T[tokens_T != PAD]
-    log_TV = net(source_1S, lengths_1, tokens_T[None])[0].float()
-    log_TV[:, NEVER] = -torch.inf
-    probability_TV = log_TV.double().softmax(-1)
+    probability_TV = net(source_1S, lengths_1, tokens_T[None])[0].double().softmax(-1)
+    probability_TV[:, NEVER] = 0
     names = [MARKERS[number] if number == EOS else vocabulary.symbols[number] for number in range(len(vocabulary))]
     steps = []
     for token, probability_V in zip(tokens_T.tolist(), probability_TV, strict=True):

@@ -28,7 +28,7 @@ async function post(name, values, key) {
     const response = await fetch(`api/${name}`, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(values),
+      body: JSON.stringify(values, (_, value) => value?.toWellFormed?.() ?? value), // the server refuses lone surrogates
       signal: control.signal,
     });
     return await answerOf(response);

@@ -9,7 +9,7 @@ import { count, delayed, el, percent } from "./tools.js";
 const by = (id) => document.getElementById(id);
 const panels = new Map(); // id of a run -> Panel or Sequence
 let known = []; // the runs, as the server lists them
-let selected = [];
+let defaults; // ids of the runs that are shown at first, and the source
 let state;
 let row = null; // of the test review that is shown
 
@@ -18,7 +18,7 @@ let row = null; // of the test review that is shown
 /** Applies a change of the state. entry: whether "back" returns to the state before. */
 function change(values, entry = true) {
   Object.assign(state, values);
-  const address = `#${toFragment(state)}`;
+  const address = `#${toFragment(state, defaults.source)}`;
   if (address !== location.hash) history[entry ? "pushState" : "replaceState"](null, "", address);
   update();
 }
@@ -40,7 +40,7 @@ function toggleWord(place) {
 }
 
 function restore() {
-  state = fromFragment(location.hash, known.map((run) => run.id), selected);
+  state = fromFragment(location.hash, known.map((run) => run.id), defaults.selected, defaults.source);
   update();
 }
 
@@ -107,12 +107,15 @@ function rescale() {
   for (const [map, own] of largest) {
     const full = state.scale === "own" ? own : most;
     map.draw(full);
-    map.caption.textContent = `; full color: ${percent(full)}, square-root scale`;
+    map.caption.textContent = state.scale === "own" ? `; full color: ${percent(full)}` : "";
   }
+  by("full").textContent = most ? `square root of the weight${state.scale === "own" ? "" : `; full color: ${percent(most)}`}` : "";
 }
 
 function answered() {
   alertWith("");
+  const slowest = Math.max(...[...panels.values()].map((panel) => panel.element.dataset.milliseconds ?? 0));
+  by("slowest").textContent = slowest ? `slowest answer: ${slowest.toFixed(0)} ms` : "";
 }
 
 function failed(error) {
@@ -194,7 +197,7 @@ function say(message) {
 }
 
 async function copy() {
-  history.replaceState(null, "", `#${toFragment(state)}`);
+  history.replaceState(null, "", `#${toFragment(state, defaults.source)}`);
   try {
     await navigator.clipboard.writeText(location.href);
     by("copy").textContent = "Copied";
@@ -223,7 +226,7 @@ function listen() {
   by("reset").addEventListener("click", () => change({ off: {}, words: [], positions: false, shuffle: null }));
   by("scale").addEventListener("change", () => {
     state.scale = by("scale").value;
-    history.replaceState(null, "", `#${toFragment(state)}`);
+    history.replaceState(null, "", `#${toFragment(state, defaults.source)}`);
     rescale();
   });
   by("next").addEventListener("click", () => browse(1));
@@ -250,7 +253,7 @@ async function start() {
   try {
     const listed = await api.runs();
     known = listed.runs;
-    selected = listed.selected;
+    defaults = listed;
     showRuns(listed.skipped);
     listen();
     restore();

@@ -3,8 +3,9 @@
 
 import { channels, color, el, percent, quoted } from "./tools.js";
 
-const CELL = 13; // pixels of a cell
+const CELLS = [13, 26]; // smallest and largest side of a cell in pixels
 const SHOWN = 22; // rows and columns with names
+const ROOM = 290; // pixels that the cells of a row fill, if they are large enough
 const SIDE = 240; // pixels of the overview
 const LABEL = 74; // pixels of a name
 const FONT = "11px system-ui, sans-serif";
@@ -32,6 +33,7 @@ export class Matrix {
   /** values: Float32Array, row by row. */
   show(rows, columns, values) {
     Object.assign(this, { rows, columns, values });
+    this.cell = Math.min(CELLS[1], Math.max(CELLS[0], Math.floor(ROOM / columns.length)));
     this.height = Math.min(rows.length, SHOWN);
     this.width = Math.min(columns.length, SHOWN);
     this.large = rows.length > SHOWN || columns.length > SHOWN;
@@ -71,15 +73,16 @@ export class Matrix {
   }
 
   drawDetail(scale) {
+    const { cell } = this;
     const [left, above] = [this.room(this.rows, this.top, this.height), this.room(this.columns, this.left, this.width)];
-    const pen = prepared(this.detail, left + this.width * CELL + 2, above + this.height * CELL + 2);
+    const pen = prepared(this.detail, left + this.width * cell + 2, above + this.height * cell + 2);
     this.origin = [left, above];
     pen.font = FONT;
     pen.textBaseline = "middle";
     for (let row = 0; row < this.height; row++) {
       for (let column = 0; column < this.width; column++) {
         pen.fillStyle = `rgb(${this.shade(this.value(this.top + row, this.left + column), scale)})`;
-        pen.fillRect(left + column * CELL, above + row * CELL, CELL - 1, CELL - 1);
+        pen.fillRect(left + column * cell, above + row * cell, cell - 1, cell - 1);
       }
     }
     const ink = color("--ink");
@@ -87,11 +90,11 @@ export class Matrix {
     for (let row = 0; row < this.height; row++) {
       pen.fillStyle = this.top + row === atRow ? color("--focus") : ink;
       pen.textAlign = "right";
-      pen.fillText(fitted(pen, this.rows[this.top + row], left - 6), left - 4, above + (row + 0.5) * CELL);
+      pen.fillText(fitted(pen, this.rows[this.top + row], left - 6), left - 4, above + (row + 0.5) * cell);
     }
     for (let column = 0; column < this.width; column++) {
       pen.save();
-      pen.translate(left + (column + 0.5) * CELL, above - 4);
+      pen.translate(left + (column + 0.5) * cell, above - 4);
       pen.rotate(-Math.PI / 2);
       pen.textAlign = "left";
       pen.fillStyle = this.left + column === atColumn ? color("--focus") : ink;
@@ -101,10 +104,10 @@ export class Matrix {
     pen.strokeStyle = color("--focus");
     pen.lineWidth = 1.5;
     if (atRow !== null && atRow >= this.top && atRow < this.top + this.height) {
-      pen.strokeRect(left - 1, above + (atRow - this.top) * CELL - 1, this.width * CELL + 1, CELL + 1);
+      pen.strokeRect(left - 1, above + (atRow - this.top) * cell - 1, this.width * cell + 1, cell + 1);
     }
     if (atColumn !== null && atColumn >= this.left && atColumn < this.left + this.width) {
-      pen.strokeRect(left + (atColumn - this.left) * CELL - 1, above - 1, CELL + 1, this.height * CELL + 1);
+      pen.strokeRect(left + (atColumn - this.left) * cell - 1, above - 1, cell + 1, this.height * cell + 1);
     }
   }
 
@@ -141,9 +144,9 @@ export class Matrix {
 
   listen() {
     const canvas = this.detail;
-    canvas.addEventListener("pointermove", (event) => this.move(this.cell(event)));
+    canvas.addEventListener("pointermove", (event) => this.move(this.cellAt(event)));
     canvas.addEventListener("pointerleave", () => this.move(null));
-    canvas.addEventListener("click", (event) => this.pin(this.cell(event)?.[0] ?? null));
+    canvas.addEventListener("click", (event) => this.pin(this.cellAt(event)?.[0] ?? null));
     canvas.addEventListener("blur", () => this.move(null));
     canvas.addEventListener("keydown", (event) => this.press(event));
     const drag = (event) => {
@@ -160,9 +163,9 @@ export class Matrix {
     this.overview.addEventListener("pointermove", drag);
   }
 
-  cell(event) {
-    const column = Math.floor((event.offsetX - this.origin[0]) / CELL);
-    const row = Math.floor((event.offsetY - this.origin[1]) / CELL);
+  cellAt(event) {
+    const column = Math.floor((event.offsetX - this.origin[0]) / this.cell);
+    const row = Math.floor((event.offsetY - this.origin[1]) / this.cell);
     const inside = row >= 0 && row < this.height && column < this.width;
     return inside ? [this.top + row, column < 0 ? null : this.left + column] : null;
   }
@@ -209,7 +212,7 @@ export class Matrix {
   tell() {
     const [row, column] = this.at ?? [this.pinned, null];
     if (row === null) {
-      this.line.textContent = `Point at a ${this.names[0]} to read its values.`;
+      this.line.textContent = `Point at a cell to read its value.`;
       return;
     }
     const own = column === null ? "" : ` → ${quoted(this.columns[column])} ${this.format(this.value(row, column))};`;

@@ -16,7 +16,7 @@ export class Panel {
     this.note = el("p", { class: "quiet" });
     this.shading = el("p", { class: "quiet" });
     this.review = el("div", { class: "review", role: "group", "aria-label": `Words that ${run.label} reads` });
-    this.attentions = el("div");
+    this.attentions = el("div", { class: "attentions" });
     this.table = el("div");
     const accuracy = `seed ${run.seed}, ${percent(run.accuracy)} of ${run.split} reviews`;
     const title = el("header", {}, el("h3", { text: run.label }), el("span", { class: "quiet", text: accuracy }));
@@ -188,7 +188,7 @@ export class Panel {
     map.show(attention.queries === 1 ? [attention.name] : keys, keys, weights);
     this.maps.push(map);
     const nats = attention.entropies[head];
-    const numbers = `entropy ${nats.toFixed(2)} of at most ${Math.log(keys.length).toFixed(2)} nats, ${Math.exp(nats).toFixed(1)} of ${count(keys.length, "key")}`;
+    const numbers = `entropy ${nats.toFixed(2)} of at most ${Math.log(keys.length).toFixed(2)} nats`;
     const disabled = attention.disabled.includes(head + 1);
     const name = attention.layer ? this.box(`head ${head + 1}`, `${attention.layer}.${head + 1}`, !disabled) : null;
     map.caption = el("span", { class: "quiet" });

@@ -2,7 +2,8 @@
 
 const LONGEST = 20000; // characters of a text that an address holds
 
-export function initial() {
+/** source: what an encoder-decoder reads at first. */
+export function initial(source) {
   return {
     text: "I did not expect to love it, but I did.",
     runs: [], // ids
@@ -11,16 +12,16 @@ export function initial() {
     positions: false, // true: without positions
     shuffle: null, // seed
     scale: "all",
-    source: "",
+    source,
     beams: 3,
     penalty: 1,
   };
 }
 
 /** The address's part after #, without values that are the initial ones. The text of a long review is omitted. */
-export function toFragment(state) {
+export function toFragment(state, source) {
   const values = new URLSearchParams();
-  const first = initial();
+  const first = initial(source);
   if (state.text !== first.text && state.text.length <= LONGEST) values.set("text", state.text);
   values.set("runs", state.runs.join(","));
   const off = Object.entries(state.off).filter(([, parts]) => parts.length);
@@ -34,9 +35,9 @@ export function toFragment(state) {
   return values.toString();
 }
 
-/** The state of an address; what is wrong in it is ignored. known: ids of the runs. selected: shown by default. */
-export function fromFragment(fragment, known, selected) {
-  const state = initial();
+/** The state of an address; what is wrong in it is ignored. known: ids of the runs. selected, source: the defaults. */
+export function fromFragment(fragment, known, selected, source) {
+  const state = initial(source);
   const values = new URLSearchParams(fragment.replace(/^#/, ""));
   const whole = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : null);
   state.text = values.get("text") ?? state.text;

@@ -1,0 +1,637 @@
+"""The server of the interactive page: its numbers are the models', changes are what they say and are undone, and it
+answers only its own page.
+
+Shape suffixes: B reviews, T positions, H heads, D width, C classes, S source symbols.
+"""
+
+import copy
+import gc
+import html
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+import imdbattn
+from imdbattn.explore.runs import LOADED, Runs
+from imdbattn.explore.server import HEADERS, make_app
+from imdbattn.nn import Words, padding_mask, sinusoids
+from imdbattn.settings.schema import Explore
+
+from .processes import ROOT, started
+
+TOKEN = "secret"
+TEXT = "I do not like the dull story, but the great actor was lovely ."
+CLASSIFIERS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned", "convolved", "bigrams")
+WRITER = ("seq2seq_attention", "task=seq2seq", "data=reverse", "model.hidden=16", "model.width=8")
+WRITER += ("data.letters=6", "data.lengths=[1,6]", "data.train=200", "data.validation=40", "data.test=60")
+WRITER += ("optim.lr=0.01", "trainer.max_epochs=3")
+
+
+class Page:
+    """What a browser does: requests, below the token, to a server of these runs."""
+
+    def __init__(self, cfg: Explore):
+        self.runs = Runs(cfg.runs, cfg)
+        self.client = TestClient(make_app(self.runs, TOKEN), f"http://127.0.0.1:8765/{TOKEN}/")
+
+    def run(self, label: str) -> str:
+        """The id of a run."""
+        return next(name for name, found in self.runs.labels.items() if found == label)
+
+    def ask(self, kind: str, expected: int = 200, **values: Any) -> Any:
+        answer = self.client.post(f"api/{kind}", json=values)
+        assert answer.status_code == expected, answer.text
+        if expected != 200:
+            return answer.json()["error"]
+        return answer.json() if "json" in answer.headers["content-type"] else answer.content
+
+    def read(self, label: str, text: str = TEXT, **changes: Any) -> SimpleNamespace:
+        """The facts, and `weights`: an array (H, Q, K) of each attention that is not skipped."""
+        return opened(self.ask("read", run=self.run(label), text=text, changes=changes))
+
+    def net(self, label: str) -> Any:
+        return self.runs.model(self.run(label)).net
+
+
+def opened(content: bytes) -> SimpleNamespace:
+    (size,) = struct.unpack_from("<I", content)
+    facts = json.loads(content[4 : 4 + size])
+    numbers, weights = np.frombuffer(content, "<f4", offset=4 + size), []
+    for one in facts.get("attentions", []):
+        if one["heads"]:
+            shape = one["heads"], one["queries"], len(facts["keys"])
+            weights.append(numbers[: math.prod(shape)].reshape(shape))
+            numbers = numbers[math.prod(shape) :]
+    return SimpleNamespace(**facts, weights=weights, rest=numbers)
+
+
+@pytest.fixture(scope="module")
+def folder_of(trained, small, settings, tmp_path_factory) -> Callable[[str], Path]:
+    """folder_of("residual_pe") or folder_of("seq2seq_attention"): the folder of a run."""
+    written: list[Path] = []
+
+    def get(rung: str) -> Path:
+        if rung != WRITER[0]:
+            return trained(rung, "model.layer.heads=2")[0] if rung == "residual_pe" else trained(rung)[0]
+        if not written:
+            from imdbattn.runs.fit import fit
+
+            written.append(tmp_path_factory.mktemp("writer"))
+            own = [word for word in small if not word.startswith("data.")]
+            fit(settings(*own, f"model={WRITER[0]}", *WRITER[1:]), written[0])
+        return written[0]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def page_of(settings) -> Callable[..., Page]:
+    """page_of(folders...): a page of the runs in these folders."""
+    return lambda *folders: Page(settings(f"runs=[{','.join(map(str, folders))}]", config="explore"))
+
+
+@pytest.fixture(scope="module")
+def page(folder_of, page_of) -> Page:
+    """A page of a run of each rung in CLASSIFIERS and of an encoder-decoder; residual_pe has two heads."""
+    return page_of(*map(folder_of, (*CLASSIFIERS, WRITER[0])))
+
+
+@pytest.fixture
+def labels(page) -> dict[str, str]:
+    """The label of each model's run, by its name."""
+    return {run.model: page.runs.labels[name] for name, run in page.runs.by_id.items()}
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rung", CLASSIFIERS)
+def test_numbers_are_those_of_explain(page, labels, folder_of, rung):
+    found, expected = page.read(labels[rung]), imdbattn.load(folder_of(rung)).explain(TEXT)
+    assert found.label == expected.label
+    assert found.probability == expected.probability
+    assert found.probabilities == dict(expected.reading.probabilities)
+    assert [(word["start"], word["end"], word["share"]) for word in found.words] == [*expected.reading.words]
+    assert [TEXT[word["start"] : word["end"]].lower() for word in found.words][:3] == ["i", "do", "not"]
+    own = expected.attention.numbered()
+    assert [one["name"] for one in found.attentions if one["layer"]] == [f"layer {number}" for number, _ in own]
+    layers = [weights for one, weights in zip(found.attentions, found.weights, strict=True) if one["layer"]]
+    for weights, (_, expected_HTT) in zip(layers, own, strict=True):
+        np.testing.assert_allclose(weights, expected_HTT, atol=1e-7)
+        np.testing.assert_allclose(weights.sum(2), 1, atol=1e-5)
+    has_pooling = expected.attention.pooling is not None  # not the mean
+    assert [one["name"] for one in found.attentions if not one["layer"]] == ["pooling"] * has_pooling
+    if has_pooling:
+        np.testing.assert_allclose(found.weights[-1][0, 0], expected.attention.pooling, atol=1e-7)
+    assert len(found.rest) == 0
+    for one, weights in zip(found.attentions, found.weights, strict=True):
+        logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+        np.testing.assert_allclose(one["entropies"], -(weights * logs).sum(2).mean(1), atol=1e-4)
+
+
+def logits(net: Any, batch: Any, kept_T: torch.Tensor | None = None) -> list[float]:
+    """Probabilities of a net that is put together here, from the parts of nn/ladder: removed words are masked."""
+    mask_BT = padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
+    if kept_T is not None:
+        mask_BT = mask_BT & kept_T
+    words = Words(mask_BT, batch.positions_BT)
+    x_BTD = net.positions(net.embedding(batch.tokens_BT), words)
+    x_BTD, words = net.pooling.prepend(x_BTD, words)
+    for layer in net.layers:
+        x_BTD = layer(x_BTD, words)
+    return net.head(net.pooling(x_BTD, words)).double().softmax(1)[0].tolist()
+
+
+@pytest.fixture
+def changed(page, labels) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
+    """changed(rung, changes...): what the page shows, a copy of its net, and the batch of TEXT."""
+
+    def get(rung: str, **changes: Any) -> tuple[SimpleNamespace, Any, Any]:
+        model = page.runs.model(page.run(labels[rung]))
+        batch = model.predictor.batches([TEXT])[0, np.arange(1)]
+        return page.read(labels[rung], **changes), copy.deepcopy(model.net), batch
+
+    return get
+
+
+@torch.no_grad()
+def test_a_disabled_head_outputs_zeros(changed):
+    found, net, batch = changed("residual_pe", heads=[[2, 1]])
+    value = net.layers[1].f.value
+    value.weight[: len(value.weight) // 2] = 0
+    value.bias[: len(value.bias) // 2] = 0
+    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
+    assert found.attentions[1]["disabled"] == [1]
+    before = changed("residual_pe")[0]
+    assert found.probability != pytest.approx(before.probability, abs=1e-6)
+    assert found.before == {"label": before.label, "probability": pytest.approx(before.probability, abs=1e-6)}
+
+
+@torch.no_grad()
+def test_a_disabled_layer_is_skipped(changed):
+    found, net, batch = changed("residual_pe", layers=[2])
+    del net.layers[1]
+    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
+    assert [one["skipped"] for one in found.attentions] == [False, True, False]
+    assert [one["heads"] for one in found.attentions] == [2, 0, 2]
+    found, net, batch = changed("base", layers=[1, 2, 3])
+    del net.layers[:]
+    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
+    assert found.attentions == [{"name": f"layer {n}", "layer": n, "skipped": True, "heads": 0} for n in (1, 2, 3)]
+
+
+@torch.no_grad()
+def test_removed_words_get_no_attention_and_the_others_keep_their_positions(changed):
+    removed = [2, 6, 9]
+    for rung in ("residual_pe", "residual_cls", "base", "mean"):
+        found, net, batch = changed(rung, words=removed)
+        kept_T = torch.ones(int(batch.lengths_B), dtype=torch.bool)
+        kept_T[removed] = False
+        expected = logits(net, batch, kept_T)
+        assert [*found.probabilities.values()] == pytest.approx(expected, abs=1e-6)
+        assert {word["place"] for word in found.removed} == set(removed)
+        assert len(found.words) + len(found.removed) == int(batch.lengths_B)
+        assert len(found.keys) == len(found.words) + found.cls
+
+
+@torch.no_grad()
+def test_without_positions_the_position_vectors_and_distances_are_zero(changed):
+    found, net, batch = changed("residual_pe", positions=True)
+    net.positions.pe_TD.zero_()
+    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
+    found, net, batch = changed("tuned", positions=True)
+    for layer in net.layers:
+        layer.f.distances.cos_HM.zero_()
+        layer.f.distances.sin_HM.zero_()
+    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
+    for rung in ("residual_pe", "tuned"):
+        assert changed(rung)[0].has_positions
+    assert not changed("base")[0].has_positions
+
+
+def test_shuffled_words_change_only_models_that_know_positions(page, labels):
+    for rung in ("mean", "learned_query", "base", "residual_cls"):
+        plain, shuffled = page.read(labels[rung]), page.read(labels[rung], shuffle=3)
+        assert shuffled.probability == pytest.approx(plain.probability, abs=1e-6)
+        shares = {word["place"]: word["share"] for word in plain.words}
+        assert {word["place"]: word["share"] for word in shuffled.words} == pytest.approx(shares, abs=1e-6)
+    plain, shuffled = page.read(labels["residual_pe"]), page.read(labels["residual_pe"], shuffle=3)
+    assert shuffled.probability != pytest.approx(plain.probability, abs=1e-6)
+    places = [word["place"] for word in shuffled.words]
+    assert places != sorted(places) == [*range(len(plain.words))]
+    text_of = {word["place"]: TEXT[word["start"] : word["end"]] for word in plain.words}
+    assert shuffled.text == " ".join(text_of[place] for place in places)
+    assert page.read(labels["residual_pe"], shuffle=3).words == shuffled.words
+    assert page.read(labels["residual_pe"], shuffle=4).words != shuffled.words
+    again = page.read(labels["residual_pe"], shuffled.text)
+    assert again.probability == pytest.approx(shuffled.probability, abs=1e-6)
+    without = page.read(labels["residual_pe"], shuffle=3, positions=True)
+    assert without.probability == pytest.approx(page.read(labels["residual_pe"], positions=True).probability, abs=1e-6)
+
+
+def test_a_removed_word_is_the_same_word_after_shuffling(page, labels):
+    removed = page.read(labels["base"], words=[2])
+    both = page.read(labels["base"], words=[2], shuffle=5)
+    assert both.probability == pytest.approx(removed.probability, abs=1e-6)
+    (word,) = both.removed
+    assert (word["place"], both.text[word["start"] : word["end"]]) == (2, "not")
+
+
+def test_changes_are_undone(page, labels):
+    combined = {"heads": [[1, 2]], "layers": [3], "words": [0], "positions": True, "shuffle": 1}
+    for rung in ("residual_pe", "tuned"):
+        net = page.net(labels[rung])
+        state = copy.deepcopy(net.state_dict())
+        plain, parts = page.read(labels[rung]), [*net.modules()]
+        assert page.read(labels[rung], **combined).probability != plain.probability
+        page.ask("read", 400, run=page.run(labels[rung]), text=TEXT, changes={"heads": [[1, 99]]})
+        assert vars(page.read(labels[rung])).keys() == vars(plain).keys()
+        after = page.read(labels[rung])
+        assert (after.probabilities, after.words) == (plain.probabilities, plain.words)
+        for weights, expected in zip(after.weights, plain.weights, strict=True):
+            np.testing.assert_array_equal(weights, expected)
+        assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
+        assert [*net.modules()] == parts
+        assert not any(part._forward_hooks for part in net.modules())
+
+
+@pytest.mark.parametrize(
+    ("rung", "changes", "message"),
+    [
+        ("residual_pe", {"layers": [4]}, "there is no layer 4: the model has 3"),
+        ("residual_pe", {"layers": [0]}, "changes.layers.0: Input should be greater than or equal to 1"),
+        ("residual_pe", {"heads": [[1, 3]]}, "there is no head 3 in layer 1"),
+        ("mean", {"heads": [[1, 1]]}, "there is no head 1 in layer 1"),
+        ("mean", {"words": [99]}, "there is no word 99: 15 words are read"),
+        ("mean", {"shuffle": -1}, "changes.shuffle: Input should be greater than or equal to 0"),
+        ("mean", {"foo": 1}, "changes.foo: Extra inputs are not permitted"),
+    ],
+)
+def test_impossible_changes_are_refused_in_one_line(page, labels, rung, changes, message):
+    error = page.ask("read", 400, run=page.run(labels[rung]), text=TEXT, changes=changes)
+    assert error.startswith(message)
+    assert "\n" not in error
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", " \n ", "<script>alert(1)</script> & great", "\ufffd \0 🎬 great \u202e film"])
+def test_any_text_is_read(page, labels, text):
+    for rung in CLASSIFIERS:
+        found = page.read(labels[rung], text)
+        assert sum(found.probabilities.values()) == pytest.approx(1)
+        assert found.text == text
+
+
+def test_long_texts_are_read_as_explain_reads_them(page, labels, folder_of):
+    long = "the great film was dull . " * 20_000
+    found = page.read(labels["residual_pe"], long)
+    expected = imdbattn.load(folder_of("residual_pe")).predict([long])[0]
+    assert found.probability == pytest.approx(expected.probability, abs=1e-6)
+    assert (len(found.words), found.unread) == (512, 120_000 - 512)
+
+
+def test_maps_are_omitted_where_their_number_would_grow_with_the_square(page, labels, monkeypatch):
+    monkeypatch.setattr("imdbattn.explore.read.MAPS", 10)
+    found = page.read(labels["residual_pe"])
+    assert (found.attentions, found.weights) == ([], [])
+    assert found.note == "15 words: attention is shown for up to 10"
+    assert found.probability == page.runs.model(page.run(labels["residual_pe"])).predict([TEXT])[0].probability
+    monkeypatch.setattr("imdbattn.explore.read.LONGEST", 12)
+    error = page.ask("read", 400, run=page.run(labels["base"]), text=TEXT)
+    assert error == "base would read 15 words: cut the text to 12"
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_in_the_order_of_the_ladder(page):
+    listed = page.client.get("api/runs").json()
+    assert [run["label"].split()[0] for run in listed["runs"]] == [*CLASSIFIERS, WRITER[0]]
+    assert [run["kind"] for run in listed["runs"]] == ["classifier"] * len(CLASSIFIERS) + ["encoder-decoder"]
+    metrics = {name: run.metrics for name, run in page.runs.by_id.items()}
+    assert all(run["accuracy"] == metrics[run["id"]]["test_accuracy"] for run in listed["runs"])
+    chosen = [page.runs.by_id[name].model for name in listed["selected"]]
+    assert chosen == ["mean", "residual_cls", "bigrams", WRITER[0]]
+    assert re.fullmatch("[A-F]( [A-F]){0,5}", listed["source"])
+
+
+def test_a_deleted_run_is_named_and_a_retrained_one_is_loaded_again(trained, page_of, tmp_path):
+    for rung in ("mean", "base"):
+        shutil.copytree(trained(rung)[0], tmp_path / rung)
+    page = page_of(tmp_path)
+    first = page.read("mean")
+    shutil.copy(trained("mean", "seed=2")[0] / "checkpoints" / "best.ckpt", tmp_path / "mean" / "checkpoints")
+    expected = imdbattn.load(trained("mean", "seed=2")[0]).predict([TEXT])[0]
+    assert page.read("mean").probability == pytest.approx(expected.probability, abs=1e-6)
+    assert page.read("mean").probability != pytest.approx(first.probability, abs=1e-6)
+    shutil.rmtree(tmp_path / "mean")
+    error = page.ask("read", 400, run=page.run("mean"), text=TEXT)
+    assert re.fullmatch(r".*mean is no longer a finished run: train it again, or hide it", error)
+    (tmp_path / "base" / "checkpoints" / "best.ckpt").write_bytes(b"broken")
+    assert "best.ckpt" in page.ask("read", 400, run=page.run("base"), text=TEXT)
+    assert page.ask("read", 400, run="foo", text=TEXT).startswith("there is no run foo")
+
+
+def test_only_the_last_used_models_stay_in_memory(trained, page_of, monkeypatch):
+    monkeypatch.setattr("imdbattn.explore.runs.LOADED", 2)
+    rungs = ("mean", "base", "residual_cls")
+    page = page_of(*(trained(rung)[0] for rung in rungs))
+    for rung in (*rungs, *rungs):
+        page.read(rung)
+        assert len(page.runs.loaded) <= 2 < LOADED
+    assert {key[0] for key in page.runs.loaded} == {page.run("base"), page.run("residual_cls")}
+
+
+# --- test reviews and the order probe ---------------------------------------------------------------------------------
+
+
+def test_the_next_review_fulfills_the_filters(page, labels):
+    run, other = page.run(labels["mean"]), page.run(labels["base"])
+    tables = {}
+    for name in (run, other):
+        tables[name] = pq.read_table(page.runs.by_id[name].folder / "predictions.parquet").to_pydict()
+    own = tables[run]
+    texts = page.runs.by_id[run].texts("test")
+    values = np.array(own["predicted"]), np.array(own["label"]), np.array(tables[other]["predicted"])
+    confidence = (
+        np.array(own["confidence"]) if "confidence" in own else page.runs.by_id[run].predictions("test").confidence_N
+    )
+    cases = {
+        "wrong": values[0] != values[1],
+        "confident": confidence >= 0.9,
+        "disagree": values[0] != values[2],
+        "contains": np.array([re.search(r"\bstory\b", text) is not None for text in texts]),
+    }
+    chosen: list[tuple[str, ...]] = [(), *((name,) for name in cases), ("contains", "disagree")]
+    for names in chosen:
+        matching = np.all([cases[name] for name in names] or [np.ones(len(texts), bool)], axis=0)
+        filters = {name: "Story " if name == "contains" else True for name in names}
+        expected = [own["row"][place] for place in np.flatnonzero(matching)]
+        if not expected:
+            assert "none of the" in page.ask("next", 400, run=run, runs=[other], filters=filters)
+            continue
+        found, after = [], None
+        for _ in range(len(expected) + 1):
+            one = page.ask("next", run=run, runs=[other], filters=filters, after=after)
+            assert (one["text"], one["matching"]) == (texts[own["row"].index(one["row"])], len(expected))
+            found.append(after := one["row"])
+        assert found == [*expected, expected[0]]  # after the last one comes the first
+        back = page.ask("next", run=run, runs=[other], filters=filters, after=expected[0], step=-1)
+        assert (back["row"], back["place"]) == (expected[-1], len(expected))
+    assert any(cases["disagree"])
+    assert any(cases["wrong"])
+
+
+def test_a_run_without_predictions_is_named(trained, page_of, tmp_path):
+    shutil.copytree(trained("mean")[0], tmp_path / "mean")
+    page = page_of(tmp_path)
+    (tmp_path / "mean" / "predictions.parquet").unlink()
+    assert "has no readable predictions of its test set" in page.ask("next", 400, run=page.run("mean"))
+
+
+def test_the_order_probe_gives_pairs_of_the_same_words(page):
+    pairs = [page.ask("probe", number=number) for number in range(20)]
+    for pair in pairs:
+        neg, pos = (re.findall(r"\w+", pair[label].lower()) for label in ("neg", "pos"))
+        assert neg != pos
+        assert sorted(neg) == sorted(pos)
+    assert len({pair["neg"] for pair in pairs}) > 10
+    assert "number" in page.ask("probe")
+
+
+# --- positions and encoder-decoder ------------------------------------------------------------------------------------
+
+
+def test_positions_are_the_products_of_the_position_vectors(page, labels):
+    found = opened(page.ask("positions", run=page.run(labels["residual_pe"]), length=40))
+    table = page.net(labels["residual_pe"]).positions.pe_TD[:40].double()
+    scale = float(table[0, 1])  # cos(0) = 1
+    expected = scale**2 * (sinusoids(40, table.shape[1]).double() @ sinusoids(40, table.shape[1]).double().T).numpy()
+    np.testing.assert_allclose(found.rest.reshape(40, 40), expected, atol=1e-4)
+    (facts,) = found.tables
+    assert facts["by_distance"] == pytest.approx([np.diagonal(expected, d).mean() for d in range(20)], abs=1e-4)
+    tuned = opened(page.ask("positions", run=page.run(labels["tuned"])))
+    layer = page.net(labels["tuned"]).layers[0].f.distances
+    query_BHTW, key_B1TW = layer(torch.arange(9)[None])
+    added_HTT = (query_BHTW @ key_B1TW.transpose(2, 3))[0]
+    added = np.array(tuned.distances[0]["added"])
+    middle = added.shape[1] // 2
+    for apart in (-3, 0, 4):
+        expected_H = added_HTT[:, 4, 4 + apart].tolist()
+        assert added[:, middle + apart].tolist() == pytest.approx(expected_H, abs=1e-4)
+    error = page.ask("positions", 400, run=page.run(labels["base"]))
+    assert error == "base has no positions: residual_pe, residual_learned and tuned have"
+
+
+def test_the_encoder_decoder_writes_what_predict_writes(page, labels):
+    run = page.run(labels[WRITER[0]])
+    model = page.runs.model(run)
+    for beams, source in itertools.product((1, 4), ("ABC", "FEDC", "A")):
+        found = page.ask("write", run=run, text=source, beams=beams)
+        expected = model.predict([source], beams=beams)[0]
+        assert (found["output"], found["probability"]) == (expected.output, pytest.approx(expected.probability))
+        steps = [step["probability"] for step in found["steps"]]
+        assert math.prod(steps) == pytest.approx(found["probability"], rel=1e-4)
+        assert math.log(math.prod(steps)) == pytest.approx(found["beams"][0]["log_probability"], abs=1e-4)
+        for step in found["steps"]:
+            probabilities = [share for _, share in step["alternatives"]]
+            assert probabilities == sorted(probabilities, reverse=True)
+        assert len(found["beams"]) <= beams
+        scores = [beam["score"] for beam in found["beams"]]
+        assert scores == sorted(scores, reverse=True)
+        explained = model.predictor.write([source], beams)[0]
+        np.testing.assert_allclose(found["weights"], explained.weights_TS, atol=1e-6)
+    assert len(page.ask("write", run=run, text="ABC", beams=4)["beams"]) == 4
+
+
+def test_sources_and_kinds_of_runs_that_do_not_fit_are_refused(page, labels):
+    writer = page.run(labels[WRITER[0]])
+    assert page.ask("write", 400, run=writer, text=" ") == "the source is empty: type one"
+    assert page.ask("write", 400, run=writer, text="A" * 201).startswith("the source is too long")
+    assert page.ask("write", run=writer, text="XYZ")["unknown"] == ["X", "Y", "Z"]
+    assert "is no classifier" in page.ask("read", 400, run=writer, text="ABC")
+    assert "is no encoder-decoder" in page.ask("write", 400, run=page.run(labels["base"]), text="ABC")
+    assert page.ask("write", 400, run=writer, text="A", beams=21).startswith("beams: Input should be less than")
+
+
+# --- the saved page ---------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page, labels):
+    text = "A <script>alert(1)</script> great & lovely film ."
+    changes = {"words": [1], "layers": [2]}
+    readings = [{"run": page.run(labels[rung]), "text": text, "changes": changes} for rung in ("base", "residual_pe")]
+    written = [{"run": page.run(labels[WRITER[0]]), "text": "ABC", "beams": 2}]
+    answer = page.client.post("api/save", json={"readings": readings, "written": written})
+    assert re.fullmatch(r'attachment; filename="attention-\w+\.html"', answer.headers["content-disposition"])
+    saved = answer.text
+    assert "default-src 'none'" in html.unescape(saved)
+    assert "<script>" not in saved
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in saved
+    assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", saved)
+    assert "without layer 2; without the words &lt;" in saved
+    for rung in ("base", "residual_pe"):
+        found = page.read(labels[rung], text, **changes)
+        assert f"{found.label}, {100 * found.probability:.1f} %" in saved
+    assert saved.count("<img") == 3
+    assert page.ask("save", 400) == "there is nothing to save: type a text"
+
+
+# --- security and load ------------------------------------------------------------------------------------------------
+
+
+def test_only_requests_with_the_token_and_for_this_machine_are_answered(page):
+    client = page.client
+    for url in ("/", "/wrong/", f"/{TOKEN}x/", "/wrong/api/runs", "/%2e%2e/", f"//{TOKEN}/", "/\u00fc/"):
+        answer = client.get(f"http://127.0.0.1:8765{url}")
+        assert answer.status_code == 403, url
+        assert TOKEN not in answer.text
+    for host in ("evil.example:8765", "evil.example", "127.0.0.1.evil.example:80", "", "[::1]:8765"):
+        answer = client.get("api/runs", headers={"Host": host})
+        assert answer.status_code == 403, host
+    for host in ("127.0.0.1:8765", "localhost:8765"):
+        assert client.get("api/runs", headers={"Host": host}).status_code == 200
+    for path in ("../server.py", "%2e%2e/server.py", "..%2f..%2fpyproject.toml", "/etc/passwd", "api/foo"):
+        assert client.get(f"http://127.0.0.1:8765/{TOKEN}/{path}").status_code in (403, 404), path
+
+
+def test_every_answer_forbids_foreign_scripts_and_frames(page):
+    client = page.client
+    answers = [client.get(path) for path in ("", "main.js", "explore.css", "api/runs", "missing")]
+    answers += [client.get("http://127.0.0.1:8765/"), client.post("api/read", json={}), client.post("api/runs")]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 404, 403, 400, 405]
+    for answer in answers:
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value
+    policy = HEADERS["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "<script>" not in answers[0].text
+    assert "style=" not in answers[0].text
+
+
+def test_requests_that_are_not_the_pages_are_refused(page, monkeypatch):
+    client = page.client
+    plain = client.post("api/read", content=b"{}", headers={"Content-Type": "text/plain"})  # what a form could send
+    assert (plain.status_code, plain.json()["error"]) == (415, "requests are JSON")
+    headers = {"Content-Type": "application/json"}
+    for content in (b"", b"{", b"[]", b"null", b'{"run": 3, "text": ""}', b"\xff", b"[" * 100_000):
+        answer = client.post("api/read", content=content, headers=headers)
+        assert answer.status_code == 400, content[:10]
+        assert "\n" not in answer.json()["error"]
+    large = client.post("api/read", content=b'{"text": "' + b"a" * (5 << 20), headers=headers)
+    assert (large.status_code, large.json()["error"]) == (413, "the text has more than 4 MB: cut it")
+    assert client.get("api/read").status_code == 404
+
+
+def test_ten_clients_at_once_get_their_own_answers(page, labels):
+    texts = [f"{TEXT} {'great ' * number}" for number in range(10)]
+    cases = [("residual_pe", text, words) for text in texts for words in ([], [1, 3])]
+    expected = [page.read(labels[rung], text, words=words).probability for rung, text, words in cases]
+    assert len(set(expected)) == len(cases)
+
+    def ask(case: tuple[str, str, list[int]]) -> float:
+        rung, text, words = case
+        return page.read(labels[rung], text, words=words).probability
+
+    with ThreadPoolExecutor(10) as threads:
+        assert [*threads.map(ask, cases * 3)] == expected * 3
+
+
+def test_memory_stays_flat_over_a_thousand_requests(page, labels):
+    rungs = ("base", "residual_pe", "residual_cls", "tuned")
+
+    def ask(count: int) -> int:
+        for number in range(count):
+            text = f"{TEXT} {'film ' * (number % 50)} word{number}"
+            page.read(labels[rungs[number % 4]], text, words=[number % 5], layers=[1], shuffle=number)
+            if number % 10 == 0:
+                page.ask("write", run=page.run(labels[WRITER[0]]), text="ABC", beams=3)
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    first = ask(300)
+    assert ask(1000) - first < 10 << 20
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def get(address: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
+
+
+def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):
+    arguments = [f"runs={folder_of('residual_pe')}", "port=0", "open=false"]
+    command = [sys.executable, "-m", "imdbattn.explore", *arguments]
+    with started(command, cwd=tmp_path, stdout=-1, stderr=-1, text=True, env=os.environ) as process:
+        line = process.stdout.readline()
+        assert line.startswith("1 run at http://127.0.0.1:"), line + process.stderr.read()
+        address = line.split()[3]
+        status, index = get(address)
+        assert (status, "<title>Attention explorer</title>" in index) == (200, True)
+        assert json.loads(get(f"{address}api/runs")[1])["runs"][0]["label"].startswith("residual_pe")
+        assert get(address.rsplit("/", 2)[0] + "/")[0] == 403
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+        assert (output, errors) == ("", "")
+        assert process.returncode in (0, 130)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_wrong_input_ends_in_one_line(shell, folder_of, tmp_path):
+    run = f"runs={folder_of('residual_pe')}"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        cases = {
+            ("runs=null", "port=0"): "runs",
+            (f"runs={tmp_path}", "port=0"): "no finished run",
+            (run, f"port={port}"): f"port={port} cannot be used",
+            (run, "port=99999"): "port=99999",
+            (run, "open=maybe"): "open=maybe",
+        }
+        for arguments, message in cases.items():
+            done = (
+                shell("explore", "open=false", *arguments)
+                if "open=maybe" not in arguments
+                else shell("explore", *arguments)
+            )
+            assert (done.returncode, done.stdout) == (2, ""), done.stderr
+            assert message in done.stderr
+            assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_missing_extra_is_named(shell, folder_of, tmp_path):
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(\"No module named 'uvicorn'\", name='uvicorn')\n")
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = shell("explore", f"runs={folder_of('mean')}", "open=false", env=env)
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("uvicorn is not installed: pip install -e '.[explore]'")
