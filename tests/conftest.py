@@ -216,3 +216,32 @@ def trained(small, settings, shared, data_cache, tmp_path_factory):
         return copies[original], json.loads((original / "metrics.json").read_text())
 
     return get
+
+
+@pytest.fixture(scope="session")
+def folder_of(trained, small, settings, shared):
+    """folder_of("residual"): the folder of a run for the interactive page; residual_pe has two heads.
+
+    folder_of("seq2seq_attention"): of an encoder-decoder, once for all workers.
+    """
+    from imdbattn.runs.fit import fit
+    from tests.explorer import WRITER
+
+    def get(rung: str) -> Path:
+        if rung != WRITER[0]:
+            return trained(rung, *(["model.layer.heads=2"] if rung == "residual_pe" else []))[0]
+        with FileLock(f"{shared / 'writer'}.lock"):
+            if not (shared / "writer" / "metrics.json").exists():
+                own = [word for word in small if not word.startswith("data.")]
+                fit(settings(*own, f"model={WRITER[0]}", *WRITER[1:]), shared / "writer")
+        return shared / "writer"
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def page_of(settings):
+    """page_of(folders...): a tests.explorer.Page of the runs in these folders."""
+    from tests.explorer import Page
+
+    return lambda *folders: Page(settings(f"runs=[{','.join(map(str, folders))}]", config="explore"))

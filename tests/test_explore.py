@@ -15,11 +15,10 @@ import re
 import shutil
 import signal
 import socket
-import struct
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,91 +28,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from starlette.testclient import TestClient
 
 import imdbattn
-from imdbattn.explore.runs import LOADED, Runs
-from imdbattn.explore.server import HEADERS, make_app
+from imdbattn.explore.runs import LOADED
+from imdbattn.explore.server import HEADERS
 from imdbattn.nn import Words, padding_mask, sinusoids
-from imdbattn.settings.schema import Explore
 
+from .explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
 from .processes import ROOT, started
 
-TOKEN = "secret"
-TEXT = "I do not like the dull story, but the great actor was lovely ."
-CLASSIFIERS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned", "convolved", "bigrams")
-WRITER = ("seq2seq_attention", "task=seq2seq", "data=reverse", "model.hidden=16", "model.width=8")
-WRITER += ("data.letters=6", "data.lengths=[1,6]", "data.train=200", "data.validation=40", "data.test=60")
-WRITER += ("optim.lr=0.01", "trainer.max_epochs=3")
-
-
-class Page:
-    """What a browser does: requests, below the token, to a server of these runs."""
-
-    def __init__(self, cfg: Explore):
-        self.runs = Runs(cfg.runs, cfg)
-        self.client = TestClient(make_app(self.runs, TOKEN), f"http://127.0.0.1:8765/{TOKEN}/")
-
-    def run(self, label: str) -> str:
-        """The id of a run."""
-        return next(name for name, found in self.runs.labels.items() if found == label)
-
-    def ask(self, kind: str, expected: int = 200, **values: Any) -> Any:
-        answer = self.client.post(f"api/{kind}", json=values)
-        assert answer.status_code == expected, answer.text
-        if expected != 200:
-            return answer.json()["error"]
-        return answer.json() if "json" in answer.headers["content-type"] else answer.content
-
-    def read(self, label: str, text: str = TEXT, **changes: Any) -> SimpleNamespace:
-        """The facts, and `weights`: an array (H, Q, K) of each attention that is not skipped."""
-        return opened(self.ask("read", run=self.run(label), text=text, changes=changes))
-
-    def net(self, label: str) -> Any:
-        return self.runs.model(self.run(label)).net
-
-
-def opened(content: bytes) -> SimpleNamespace:
-    (size,) = struct.unpack_from("<I", content)
-    facts = json.loads(content[4 : 4 + size])
-    numbers, weights = np.frombuffer(content, "<f4", offset=4 + size), []
-    for one in facts.get("attentions", []):
-        if one["heads"]:
-            shape = one["heads"], one["queries"], len(facts["keys"])
-            weights.append(numbers[: math.prod(shape)].reshape(shape))
-            numbers = numbers[math.prod(shape) :]
-    return SimpleNamespace(**facts, weights=weights, rest=numbers)
-
 
 @pytest.fixture(scope="module")
-def folder_of(trained, small, settings, tmp_path_factory) -> Callable[[str], Path]:
-    """folder_of("residual_pe") or folder_of("seq2seq_attention"): the folder of a run."""
-    written: list[Path] = []
-
-    def get(rung: str) -> Path:
-        if rung != WRITER[0]:
-            return trained(rung, "model.layer.heads=2")[0] if rung == "residual_pe" else trained(rung)[0]
-        if not written:
-            from imdbattn.runs.fit import fit
-
-            written.append(tmp_path_factory.mktemp("writer"))
-            own = [word for word in small if not word.startswith("data.")]
-            fit(settings(*own, f"model={WRITER[0]}", *WRITER[1:]), written[0])
-        return written[0]
-
-    return get
-
-
-@pytest.fixture(scope="module")
-def page_of(settings) -> Callable[..., Page]:
-    """page_of(folders...): a page of the runs in these folders."""
-    return lambda *folders: Page(settings(f"runs=[{','.join(map(str, folders))}]", config="explore"))
-
-
-@pytest.fixture(scope="module")
-def page(folder_of, page_of) -> Page:
+def page(folder_of, page_of) -> Iterator[Page]:
     """A page of a run of each rung in CLASSIFIERS and of an encoder-decoder; residual_pe has two heads."""
-    return page_of(*map(folder_of, (*CLASSIFIERS, WRITER[0])))
+    page = page_of(*map(folder_of, (*CLASSIFIERS, WRITER[0])))
+    with page.client:  # one event loop for all requests
+        yield page
 
 
 @pytest.fixture

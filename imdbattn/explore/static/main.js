@@ -7,11 +7,12 @@ import { changesOf, fromFragment, isChanged, toFragment } from "./state.js";
 import { count, delayed, el, percent } from "./tools.js";
 
 const by = (id) => document.getElementById(id);
-const panels = new Map(); // id of a run -> Panel or Sequence
+export const panels = new Map(); // id of a run -> Panel or Sequence
 let known = []; // the runs, as the server lists them
 let defaults; // ids of the runs that are shown at first, and the source
 let state;
 let row = null; // of the test review that is shown
+let latest = 0; // number of the last update
 
 // --- the state -------------------------------------------------------------------------------------------------------
 
@@ -55,8 +56,16 @@ function update() {
   by("classifiers").hidden = !classifiers.length;
   by("writers").hidden = !writers.length;
   showControls(classifiers);
-  for (const run of classifiers) panels.get(run.id).update(state.text, changesOf(state, run.id)).then(answered, failed);
-  if (state.source) for (const run of writers) panels.get(run.id).update(state.source, state.beams, state.penalty).then(answered, failed);
+  const asked = classifiers.map((run) => panels.get(run.id).update(state.text, changesOf(state, run.id)));
+  if (state.source) asked.push(...writers.map((run) => panels.get(run.id).update(state.source, state.beams, state.penalty)));
+  const own = ++latest;
+  busy(true);
+  Promise.allSettled(asked.map((one) => one.then(answered, failed))).then(() => own === latest && busy(false));
+}
+
+/** Whether answers are expected. */
+function busy(value) {
+  by("main").setAttribute("aria-busy", value);
 }
 
 /** Keeps the panels of these runs in a place, in their order. */
@@ -137,6 +146,7 @@ function alertWith(message) {
 // --- test reviews, order probe, saving -------------------------------------------------------------------------------
 
 async function browse(step) {
+  busy(true);
   const inputs = [...by("browser").querySelectorAll("input")];
   const filters = Object.fromEntries(inputs.map((input) => [input.name, input.type === "checkbox" ? input.checked : input.value]));
   const values = { run: by("browsed").value, runs: state.runs.filter((run) => panels.get(run) instanceof Panel), filters, after: row, step };
@@ -147,6 +157,7 @@ async function browse(step) {
     setText(found.text);
   } catch (error) {
     if (error.name === "AbortError") return;
+    busy(false);
     by("found").textContent = error.message;
     failed(error);
   }
@@ -213,6 +224,7 @@ function listen() {
   const typed = delayed(() => setText(by("text").value, false), 150);
   by("text").addEventListener("input", () => {
     row = null;
+    busy(true);
     typed();
   });
   const write = () => change({
@@ -220,7 +232,13 @@ function listen() {
     beams: Math.min(20, Math.max(1, Math.round(Number(by("beams").value)) || 1)),
     penalty: Math.min(10, Math.max(0, Number(by("penalty").value) || 0)),
   }, false);
-  for (const id of ["source", "beams", "penalty"]) by(id).addEventListener("input", delayed(write, 150));
+  const written = delayed(write, 150);
+  for (const id of ["source", "beams", "penalty"]) {
+    by(id).addEventListener("input", () => {
+      busy(true);
+      written();
+    });
+  }
   by("positions").addEventListener("change", () => change({ positions: by("positions").checked }));
   by("shuffle").addEventListener("click", () => change({ shuffle: state.shuffle === null ? 1 : state.shuffle + 1 }));
   by("reset").addEventListener("click", () => change({ off: {}, words: [], positions: false, shuffle: null }));
