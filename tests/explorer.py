@@ -1,12 +1,17 @@
-"""Runs for the interactive page, and a client of its server."""
+"""The interactive page for tests: settings of its runs, a client of its server, the server itself, a browser."""
 
 import json
 import math
+import shutil
+import socket
 import struct
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import uvicorn
 from starlette.testclient import TestClient
 
 from imdbattn.explore.runs import Runs
@@ -19,6 +24,9 @@ CLASSIFIERS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "
 WRITER = ("seq2seq_attention", "task=seq2seq", "data=reverse", "model.hidden=16", "model.width=8")
 WRITER += ("data.letters=6", "data.lengths=[1,6]", "data.train=200", "data.validation=40", "data.test=60")
 WRITER += ("optim.lr=0.01", "trainer.max_epochs=3")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+OFFLINE = "--disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
 
 
 class Page:
@@ -57,3 +65,34 @@ def opened(content: bytes) -> SimpleNamespace:
             weights.append(numbers[: math.prod(shape)].reshape(shape))
             numbers = numbers[math.prod(shape) :]
     return SimpleNamespace(**facts, weights=weights, rest=numbers)
+
+
+class Server:
+    """Serves a page from a thread of this process, so that tests can compare with its models."""
+
+    def __init__(self, page: Any):
+        self.page, self.opened = page, socket.socket()
+        self.opened.bind(("127.0.0.1", 0))
+        self.opened.listen()
+        self.address = f"http://127.0.0.1:{self.opened.getsockname()[1]}/{TOKEN}/"
+        self.uvicorn = uvicorn.Server(uvicorn.Config(make_app(page.runs, TOKEN), log_level="error"))
+        self.thread = threading.Thread(target=self.uvicorn.run, args=[[self.opened]], daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.uvicorn.should_exit = True
+        self.thread.join(30)
+        self.opened.close()
+
+
+def chromium(playwright: Any) -> Any:
+    """Starts the machine's Chromium, or the one that playwright has installed; None if there is neither."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None and not Path(playwright.chromium.executable_path).exists():
+        return None
+    return playwright.chromium.launch(executable_path=found, args=["--no-sandbox", *OFFLINE.split()])
+
+
+def settle(tab: Any) -> None:
+    """Waits until no answer is expected."""
+    tab.wait_for_selector("main[aria-busy=false]", state="attached")

@@ -5,25 +5,19 @@ with the keyboard alone, and bad luck (a deleted run, a stopped server, HTML in 
 import json
 import re
 import shutil
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-import uvicorn
 
 import imdbattn
-from imdbattn.explore.server import make_app
 
-from .explorer import TEXT, TOKEN, WRITER
+from .explorer import TEXT, WRITER, Server, chromium, settle
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-OFFLINE = "--disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
 RUNGS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned")
 LONG = " ".join(f"the great film was not dull , and actor word{number % 76} ." for number in range(60))  # 660 words
 # The numbers that the page has: probabilities of the labels, shares of the words, and the values of each map.
@@ -37,31 +31,12 @@ NUMBERS = """async () => {
 }"""
 
 
-class Server:
-    """Serves a page from a thread of this process, so that tests can compare with its models."""
-
-    def __init__(self, page: Any):
-        self.page, self.opened = page, socket.socket()
-        self.opened.bind(("127.0.0.1", 0))
-        self.opened.listen()
-        self.address = f"http://127.0.0.1:{self.opened.getsockname()[1]}/{TOKEN}/"
-        self.uvicorn = uvicorn.Server(uvicorn.Config(make_app(page.runs, TOKEN), log_level="error"))
-        self.thread = threading.Thread(target=self.uvicorn.run, args=[[self.opened]], daemon=True)
-        self.thread.start()
-
-    def stop(self) -> None:
-        self.uvicorn.should_exit = True
-        self.thread.join(30)
-        self.opened.close()
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
     with playwright.sync_playwright() as started:
-        if found is None and not Path(started.chromium.executable_path).exists():
+        browser = chromium(started)
+        if browser is None:
             pytest.skip("no browser: apt-get install chromium, or playwright install chromium")
-        browser = started.chromium.launch(executable_path=found, args=["--no-sandbox", *OFFLINE.split()])
         yield browser
         browser.close()
 
@@ -120,11 +95,6 @@ def open_tab(browser, server, run) -> Iterator[Callable[..., Any]]:
 def is_problem(message: Any) -> bool:
     """Whether it is a script's error or something that the policy has blocked, not a refused request."""
     return message.type in ("error", "warning") and not re.search("status of 4|ERR_FAILED|ERR_CONN", message.text)
-
-
-def settle(tab: Any) -> None:
-    """Waits until no answer is expected."""
-    tab.wait_for_selector("main[aria-busy=false]", state="attached")
 
 
 def visit(tab: Any, address: str) -> None:

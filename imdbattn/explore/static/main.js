@@ -96,7 +96,7 @@ function showControls(classifiers) {
   by("reset").disabled = !isChanged(state);
   const parts = Object.values(state.off).flat().length;
   const facts = [
-    parts && `${parts} layers or heads disabled`,
+    parts && `${parts} ${parts === 1 ? "layer or head" : "layers or heads"} disabled`,
     state.words.length && `${count(state.words.length, "word")} removed`,
     state.shuffle !== null && `words shuffled, seed ${state.shuffle}`,
   ];

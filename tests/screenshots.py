@@ -1,0 +1,78 @@
+"""Draws the screenshots of docs/explore.md: `python -m tests.screenshots runs/ladder runs/reverse`.
+
+The folders need a run each of mean, base, residual_pe and seq2seq_attention.
+"""
+
+import sys
+from pathlib import Path
+from urllib.parse import urlencode
+
+from hydra import compose, initialize_config_dir
+from playwright.sync_api import Page as Tab
+from playwright.sync_api import sync_playwright
+
+from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.settings.schema import Explore, validate_as
+
+from .explorer import Page, Server, chromium, settle
+from .processes import ROOT
+
+OUT = ROOT / "docs" / "explore"
+TEXT = "The film is not bad, it is great."
+
+
+def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
+    """Writes page.png, changes.png, long.png, positions.png and sequence.png."""
+
+    def visit(*models: str, **state: str) -> None:
+        tab.goto("about:blank")
+        tab.goto(f"{address}#{urlencode({'runs': ','.join(run[model] for model in models), **state})}")
+        settle(tab)
+
+    def part(name: str, selector: str) -> None:
+        tab.locator(selector).first.screenshot(path=OUT / f"{name}.png")
+
+    visit("mean", "base", "residual_pe")  # loads the models
+    visit("mean", "base", "residual_pe", text=TEXT)
+    tab.locator(".panel").nth(1).locator(".word").nth(4).hover()
+    tab.screenshot(path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1010}, full_page=True)
+    visit("mean", "base", "residual_pe", text=TEXT, words="3")
+    tab.screenshot(path=OUT / "changes.png", clip={"x": 0, "y": 405, "width": 1280, "height": 220}, full_page=True)
+    visit("residual_pe", scale="own")
+    tab.locator("#browser summary").click()
+    tab.check("[name=wrong]")
+    tab.check("[name=confident]")
+    tab.check("[name=long]")
+    tab.click("#next")
+    settle(tab)
+    tab.locator(".word").nth(120).hover()
+    part("long", ".panel")
+    visit("seq2seq_attention", source="ATTENTION")
+    part("sequence", "#writers")
+    visit("residual_pe")
+    tab.locator("summary", has_text="Positions").click()
+    tab.wait_for_selector("svg")
+    part("positions", ".panel > details")
+
+
+def main() -> None:
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = plain_dict(compose("explore", overrides=[f"runs=[{','.join(sys.argv[1:])}]"]))
+    page = Page(validate_as(Explore, cfg))
+    run = {found.model: name for name, found in page.runs.by_id.items()}
+    server = Server(page)
+    OUT.mkdir(exist_ok=True)
+    with sync_playwright() as started:
+        browser = chromium(started)
+        draw(browser.new_page(viewport={"width": 1280, "height": 900}), server.address, run)
+        phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
+        phone.goto(f"{server.address}#{urlencode({'runs': run['residual_pe'], 'text': TEXT})}")
+        settle(phone)
+        phone.screenshot(path=OUT / "phone.png")
+        browser.close()
+    server.stop()
+    print(*sorted(map(str, Path(OUT).glob("*.png"))), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
