@@ -7,6 +7,7 @@ const CELLS = [13, 26]; // smallest and largest side of a cell in pixels
 const SHOWN = 22; // rows and columns with names
 const ROOM = 290; // pixels that the cells of a row fill, if they are large enough
 const SIDE = 240; // pixels of the overview
+const LEVELS = 255; // colors of the overview besides that of 0
 const LABEL = 74; // pixels of a name
 const FONT = "11px system-ui, sans-serif";
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -67,9 +68,19 @@ export class Matrix {
 
   /** The color of a value: on a square-root scale, so that small weights stay visible. */
   shade(value, scale) {
-    const share = Math.min(1, Math.sqrt(Math.abs(value) / this.most));
-    const full = value < 0 ? scale.negative : scale.full;
-    return scale.none.map((channel, i) => Math.round(channel + share * (full[i] - channel)));
+    return mixed(scale.none, value < 0 ? scale.negative : scale.full, this.share(value));
+  }
+
+  share(value) {
+    return Math.min(1, Math.sqrt(Math.abs(value) / this.most));
+  }
+
+  /** The pixels of all shares, LEVELS + 1 from 0 to 1. */
+  palette(sign, scale) {
+    return Uint32Array.from({ length: LEVELS + 1 }, (_, level) => {
+      const [red, green, blue] = mixed(scale.none, sign < 0 ? scale.negative : scale.full, level / LEVELS);
+      return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+    });
   }
 
   drawDetail(scale) {
@@ -131,10 +142,9 @@ export class Matrix {
     this.overview.height = high;
     const pen = this.overview.getContext("2d");
     const image = pen.createImageData(wide, high);
-    for (let i = 0; i < high * wide; i++) {
-      image.data.set(this.shade(this.pooled[i], scale), 4 * i);
-      image.data[4 * i + 3] = 255;
-    }
+    const pixels = new Uint32Array(image.data.buffer);
+    const [full, negative] = [1, -1].map((sign) => this.palette(sign, scale));
+    this.pooled.forEach((value, i) => (pixels[i] = (value < 0 ? negative : full)[Math.round(LEVELS * this.share(value))]));
     pen.putImageData(image, 0, 0);
     pen.strokeStyle = color("--focus");
     pen.lineWidth = 2;
@@ -228,6 +238,10 @@ export class Matrix {
 /** The indices of the largest values, in order. */
 export function largestOf(values, most) {
   return Array.from(values.keys()).sort((a, b) => values[b] - values[a]).slice(0, most);
+}
+
+function mixed(none, full, share) {
+  return none.map((channel, i) => Math.round(channel + share * (full[i] - channel)));
 }
 
 function within(number, size) {

@@ -28,11 +28,14 @@ export class Panel {
     this.review.addEventListener("keydown", (event) => this.press(event));
   }
 
+  /** Asks for the answer, unless it is the one that is shown or expected. */
   async update(text, changes) {
+    const values = { run: this.run.id, text, changes };
+    if (this.asked === JSON.stringify(values)) return;
+    this.asked = JSON.stringify(values);
     const started = performance.now();
     try {
-      const [facts, weights] = await binary("read", { run: this.run.id, text, changes }, `read ${this.run.id}`);
-      this.show(facts, weights, changes);
+      this.show(...(await binary("read", values, `read ${this.run.id}`)));
       this.element.dataset.milliseconds = (performance.now() - started).toFixed(1);
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -42,14 +45,14 @@ export class Panel {
   }
 
   fail(error) {
-    this.facts = null;
+    this.asked = this.facts = null;
     this.maps = [];
     this.error.textContent = error.message;
     this.error.hidden = false;
     this.body.hidden = this.positions.element.hidden = true;
   }
 
-  show(facts, weights, changes) {
+  show(facts, weights) {
     this.error.hidden = true;
     this.body.hidden = false;
     Object.assign(this, { facts, query: null });
@@ -58,7 +61,7 @@ export class Panel {
     this.note.textContent = [facts.note, unread].filter(Boolean).join(" ");
     this.note.hidden = !this.note.textContent;
     this.showReview(facts);
-    this.showAttentions(facts, weights, changes);
+    this.showAttentions(facts, weights);
     this.shadeBy(null);
     this.positions.element.hidden = !facts.has_positions;
     this.element.dataset.probability = facts.probability;
@@ -103,7 +106,7 @@ export class Panel {
       if (!word.removed) node.dataset.share = word.share;
       node.addEventListener("click", () => this.page.toggleWord(word.place));
       node.addEventListener("pointerenter", () => this.point(word));
-      node.addEventListener("focus", () => this.point(word));
+      node.addEventListener("focus", () => !this.rebuilding && this.point(word));
       pieces.append(node);
       this.words.set(word.place, node);
       at = Math.max(at, word.end);
@@ -114,7 +117,9 @@ export class Panel {
     this.review.onpointerleave = () => this.point(null);
     const first = this.words.get(Number(focused ?? NaN)) ?? this.words.values().next().value;
     if (first) first.tabIndex = 0;
+    this.rebuilding = true; // the maps are still those of the former words
     if (focused !== null) first?.focus({ preventScroll: true });
+    this.rebuilding = false;
   }
 
   /** Arrow keys move between words, Enter removes or restores one. */
@@ -140,7 +145,7 @@ export class Panel {
     for (const map of this.maps) if (map.rows.length > 1) map.move(row === null ? null : [row, null]);
   }
 
-  showAttentions(facts, weights, changes) {
+  showAttentions(facts, weights) {
     let at = 0;
     const open = new Map([...this.attentions.querySelectorAll("details")].map((part) => [part.dataset.name, part.open]));
     const former = new Map(this.maps.map((map) => [map.title, map]));

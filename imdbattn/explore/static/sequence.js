@@ -16,11 +16,14 @@ export class Sequence {
   }
 
   async update(text, beams, penalty) {
+    const values = { run: this.run.id, text, beams, length_penalty: penalty };
+    if (this.asked === JSON.stringify(values)) return;
+    this.asked = JSON.stringify(values);
     try {
-      const values = { run: this.run.id, text, beams, length_penalty: penalty };
       this.show(await json("write", values, `write ${this.run.id}`));
     } catch (error) {
       if (error.name === "AbortError") return;
+      this.asked = null;
       this.error.textContent = error.message;
       this.error.hidden = false;
       this.body.hidden = true;
