@@ -47,6 +47,8 @@ def test_each_command_is_in_the_documents():
         "dashboard",
         "search",
         "faithfulness",
+        "explore",
+        "check",
     }
 
 
@@ -58,6 +60,9 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
     name, *arguments = words_of(command)
     if name == "search" and not any(a.startswith("resume=") for a in arguments):  # tests/test_search.py runs one
         assert shell(name, *arguments, "n_trials=0", cwd=tmp_path).stderr.startswith("error: n_trials=0 must be")
+        return
+    if name == "explore":  # tests/test_explore.py starts one
+        assert shell(name, *arguments, "port=99999", cwd=tmp_path).stderr.startswith("error: port=99999 must be")
         return
     folder, _ = trained("residual_pe_cls")
     arguments = [f"run={folder}" if argument.startswith("run=") else argument for argument in arguments]
