@@ -187,6 +187,26 @@ def test_a_cell_has_the_color_and_the_text_of_its_weight(open_tab, run):
     assert line.startswith(f"query “{words[1]}” → “{words[2]}” {100 * values[at]:.1f} %; largest:")
 
 
+def test_pointing_at_a_word_shades_the_others_by_its_attention(open_tab, run):
+    tab = open_tab("base", "residual_cls")
+    found = numbers(tab)
+    for rung, cls in (("base", 0), ("residual_cls", 1)):
+        panel = tab.locator(f"[data-run={run[rung]}]")
+        words = panel.locator(".word")
+        words.nth(4).hover()
+        size = words.count() + cls
+        name = "layer 3, head 1"
+        assert f"attention of “the” in {name}" in panel.inner_text()
+        row = found[run[rung]]["maps"][2][(4 + cls) * size + cls : (5 + cls) * size]
+        shades = words.evaluate_all("all => all.map(one => Number(one.style.getPropertyValue('--s')))")
+        assert shades == pytest.approx([value / max(row) for value in row], abs=1e-3)
+        assert panel.locator(".word.query").inner_text() == "the"
+        tab.mouse.move(1, 1)
+        shares = found[run[rung]]["shares"]
+        shades = words.evaluate_all("all => all.map(one => Number(one.style.getPropertyValue('--s')))")
+        assert shades == pytest.approx([share / max(shares) for share in shares], abs=1e-3)
+
+
 def test_the_color_scale_is_one_for_all_maps_or_each_its_own(open_tab, run):
     tab = open_tab("base", "residual_pe")
     most = [max(values) for one in numbers(tab).values() for values in one["maps"]]

@@ -28,7 +28,10 @@ def test_it_holds_conf_and_types_and_no_tests(site):
     assert (site / "imdbattn" / "py.typed").exists()
     assert (site / "imdbattn" / "conf" / "train.yaml").exists()
     assert not (site / "tests").exists()
-    assert (site / "imdbattn/data/pairs.tsv").read_bytes() == (ROOT / "imdbattn/data/pairs.tsv").read_bytes()
+    package = ROOT / "imdbattn"
+    files = {file.relative_to(package) for file in package.rglob("*") if file.is_file() and file.suffix != ".pyc"}
+    assert {file for file in files if not (site / "imdbattn" / file).exists()} == set()
+    assert {file.suffix for file in files} >= {".py", ".jinja", ".tsv", ".html", ".css", ".js"}
     shipped = {file.relative_to(site / "imdbattn/conf") for file in (site / "imdbattn/conf").rglob("*.yaml")}
     assert shipped == {file.relative_to(ROOT / "conf") for file in (ROOT / "conf").rglob("*.yaml")}
 
