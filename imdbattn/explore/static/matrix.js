@@ -4,8 +4,8 @@
 import { channels, color, el, percent, quoted } from "./tools.js";
 
 const CELLS = [13, 26]; // smallest and largest side of a cell in pixels
-const SHOWN = 22; // rows and columns with names
-const ROOM = 290; // pixels that the cells of a row fill, if they are large enough
+const SHOWN = 20; // rows and columns with names
+const ROOM = 265; // pixels that the cells of a row fill, if they are large enough
 const SIDE = 240; // pixels of the overview
 const LEVELS = 255; // colors of the overview besides that of 0
 const LABEL = 74; // pixels of a name
