@@ -1,4 +1,4 @@
-"""The process that runs a student's file: `python -m imdbattn.check.child <descriptor> <seconds> <bytes> <file> <names>`.
+"""Runs a student's file: `python -m imdbattn.check.child <descriptor> <seconds> <bytes> <file> <names>`.
 
 Messages are lines of JSON, written to the descriptor. What the file prints goes to the standard streams.
 """

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from imdbattn.check.rules import Mistake, Part, Rules, build, same, show
-from imdbattn.check.sequence import WIDTH, add_behaviour, add_direction, add_basics, mask, words
+from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_direction, add_order, mask, words
 
 PLAIN, RESIDUAL = Rules(), Rules()
-ATTENTION = tuple(f"SelfAttention.{name}" for name in ("softmax-over-keys", "key-mask"))
+ATTENTION = tuple(f"SelfAttention.{name}" for name in ("softmax-over-keys", "order", "key-mask"))
 
 
 def paths(part: Part, seed: int) -> tuple[Tensor, Tensor]:
@@ -42,12 +42,12 @@ def add_padding(rules: Rules) -> None:
 
 
 def add_g(rules: Rules) -> None:
-    @rules.add("g")
+    @rules.add("g", "mask-direction")
     def g(part: Part) -> None:
         """The layer ends with a ReLU."""
         y_N = torch.cat([build(part.make, WIDTH, seed=seed)(words(2, 3), mask(3, 3)).flatten() for seed in range(4)])
         if bool((y_N < 0).any()):
-            example = f"One result is {float(y_N.min()):.3g}; ReLU gives 0 or more."
+            example = f"One result is {y_N.min().item():.3g}; ReLU gives 0 or more."
             around_DD = torch.stack([paths(part, seed)[0] for seed in range(4)])
             if same(around_DD, torch.eye(WIDTH).expand(4, -1, -1)):
                 sentence = "x is added after g, not before: the layer is x + g(f(...))."
@@ -57,18 +57,19 @@ def add_g(rules: Rules) -> None:
                 "no-relu", sentence, example, "g is nn.Linear(width, width) and nn.ReLU(), and the last step."
             )
         if not bool((y_N == 0).any()):
-            example = f"The smallest of {len(y_N)} results is {float(y_N.min()):.3g}; ReLU gives 0 for about half."
+            example = f"The smallest of {len(y_N)} results is {y_N.min().item():.3g}; ReLU gives 0 for about half."
             raise Mistake("no-relu", "The results are not those of a ReLU: none is 0.", example, "Use nn.ReLU().")
 
 
 for layer_rules in (PLAIN, RESIDUAL):
     add_basics(layer_rules)
     add_direction(layer_rules)
+    add_order(layer_rules)
     add_padding(layer_rules)
     add_g(layer_rules)
 
 
-@PLAIN.add("no-skip", "g")
+@PLAIN.add("no-skip", "g", "input-unchanged", *ATTENTION)
 def no_skip(part: Part) -> None:
     """x enters through f only."""
     around_DD = sum(paths(part, seed)[0].abs() for seed in range(4))
@@ -80,7 +81,7 @@ def no_skip(part: Part) -> None:
         raise Mistake("skip-in-plain-layer", sentence, example, "Return self.g(self.f(x, mask)).")
 
 
-@RESIDUAL.add("skip", "g")
+@RESIDUAL.add("skip", "g", "input-unchanged", *ATTENTION)
 def skip(part: Part) -> None:
     """x itself is added to f(LN(x)), and LayerNorm is on the way into f only."""
     found = [paths(part, seed) for seed in range(4)]

@@ -4,6 +4,7 @@ Shape suffixes: B reviews, T positions, D width.
 """
 
 import torch
+from torch import Tensor
 
 from imdbattn.check.rules import Mistake, Part, Rules, require_shape, same, show
 from imdbattn.check.sequence import WIDTH, mask, require_unchanged, words
@@ -11,11 +12,16 @@ from imdbattn.check.sequence import WIDTH, mask, require_unchanged, words
 RULES = Rules()
 
 
+def mean(part: Part, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    """Called with copies, as in rules.build."""
+    return part.make(x_BTD.clone(), mask_BT.clone())
+
+
 @RULES.add("shape")
 def shape(part: Part) -> None:
     """(B, T, D) in, (B, D) out."""
     for reviews, length in ((2, 3), (1, 3), (2, 1), (1, 1)):
-        mean_BD = part.make(words(reviews, length), mask(*[length] * reviews))
+        mean_BD = mean(part, words(reviews, length), mask(*[length] * reviews))
         call = f"For x of shape ({reviews}, {length}, {WIDTH}), the result"
         require_shape(mean_BD, (reviews, WIDTH), call, "Sum over dimension 1 only, without squeeze().")
 
@@ -25,7 +31,7 @@ def padding(part: Part) -> None:
     """The mean is over the words, without the padding."""
     x_BTD = torch.zeros(1, 3, WIDTH)
     x_BTD[0, :, 0] = torch.tensor([2.0, 4.0, 30.0])
-    found = float(part.make(x_BTD, mask(2, size=3))[0, 0])
+    found = float(mean(part, x_BTD, mask(2, size=3))[0, 0])
     example = f"The words 2 and 4, followed by padding of 30, give {found:.3g}; their mean is 3."
     fix = "(x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), for mask (B, T)."
     mistakes = {
@@ -47,7 +53,7 @@ def zero_vector(part: Part) -> None:
     """A word whose vector is 0 counts as a word."""
     x_BTD = torch.zeros(1, 2, WIDTH)
     x_BTD[0, 0] = 2.0
-    found = float(part.make(x_BTD, mask(2))[0, 0])
+    found = float(mean(part, x_BTD, mask(2))[0, 0])
     if not abs(found - 1) < 1e-3:
         example = f"The words 2 and 0 give {found:.3g}; their mean is 1."
         sentence = "A word whose vector is 0 is treated as padding."
@@ -58,9 +64,9 @@ def zero_vector(part: Part) -> None:
 def batch(part: Part) -> None:
     """A review gives the same result alone as in a batch with longer reviews."""
     x_BTD = words(3, 4)
-    mean_BD = part.make(x_BTD, mask(4, 2, 1))
+    mean_BD = mean(part, x_BTD, mask(4, 2, 1))
     for row, length in enumerate((4, 2, 1)):
-        alone_D = part.make(x_BTD[row : row + 1, :length], mask(length))[0]
+        alone_D = mean(part, x_BTD[row : row + 1, :length], mask(length))[0]
         if not same(mean_BD[row], alone_D):
             example = f"A review of {length} words gives {show(alone_D[:2])}... alone and {show(mean_BD[row, :2])}... "
             example += "in a batch with reviews of 4, 2 and 1 words."
@@ -72,7 +78,7 @@ def batch(part: Part) -> None:
 def empty_review(part: Part) -> None:
     """A review without words gives a finite mean and finite gradients."""
     x_BTD = words(2, 2).requires_grad_()
-    mean_BD = part.make(x_BTD, mask(0, 2))
+    mean_BD = mean(part, x_BTD, mask(0, 2))
     fix = "Divide by at least 1: mask.sum(1, keepdim=True).clamp(min=1)."
     if not bool(mean_BD.isfinite().all()):
         example = f"For lengths [0, 2] the mean of the first review is {show(mean_BD[0, :3])}..."

@@ -59,12 +59,10 @@ def wavelengths(part: Part) -> None:
     )
     angle_K = torch.atan2(table_TD[1, 0::2], table_TD[1, 1::2])
     h_D = torch.arange(WIDTH)
-    for exponent_D, text in (
-        (h_D / WIDTH, "h / d"),
-        (2 * h_D / WIDTH, "2h / d"),
-        ((h_D - h_D % 2) / WIDTH / 2, "k / d"),
-    ):
-        angle_D = 10000.0**-exponent_D
+    even_D = h_D - h_D % 2
+    exponents = {"h / d": h_D, "2h / d": 2 * h_D, "k / d": even_D / 2, "4k / d": 2 * even_D}
+    for text, numerator_D in exponents.items():
+        angle_D = 10000.0 ** -(numerator_D / WIDTH)
         if same(table_TD[1], torch.where(h_D % 2 == 0, angle_D.sin(), angle_D.cos())):
             sentence = f"The exponent of 10000 is {text}"
             sentence += " for each column h." if "h" in text else " for columns 2k and 2k + 1."

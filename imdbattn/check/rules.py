@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Result:
-    """held: None if the rule does not apply. finding: None unless held is False; "blocked" if a rule it needs failed."""
+    """held: None if the rule does not apply. finding: if it does not hold; "blocked" if a rule it needs does not."""
 
     part: str
     check: str
@@ -87,8 +87,7 @@ class Rules(list[Rule]):
         for number, rule in enumerate(self):
             yield rule.name, None
             needed = {name if "." in name else f"{part.name}.{name}" for name in rule.needs}
-            if number:
-                needed |= {f"{other}.{rule.name}" for other in CALLS.get(part.name, ())}
+            needed |= {f"{other}.{rule.name}" for other in CALLS.get(part.name, ())}
             if missing := sorted(needed & failed):
                 reason = f"Not checked before {' and '.join(missing)} {'hold' if missing[1:] else 'holds'}."
                 result = Result(part.name, rule.name, False, "blocked", reason)
@@ -139,8 +138,15 @@ def explain(error: BaseException, part: Part) -> tuple[str, str, str, str]:
     return "raises", f"{part.name} raises an exception.", message, "Correct the call that raises it."
 
 
+def copies(module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(tensor.clone() for tensor in inputs)
+
+
 def build(make: Callable[..., Any], *arguments: Any, seed: int = 0, **options: Any) -> Any:
-    """A module in evaluation mode whose trainable parameters are random, also where they start as zeros."""
+    """A module in evaluation mode whose trainable parameters are random, also where they start as zeros.
+
+    It is called with copies of its inputs: that it changes them is one mistake, not many.
+    """
     torch.manual_seed(seed)
     module = make(*arguments, **options)
     if not isinstance(module, torch.nn.Module):
@@ -149,6 +155,7 @@ def build(make: Callable[..., Any], *arguments: Any, seed: int = 0, **options: A
         for parameter in module.parameters():
             if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
                 parameter.normal_(std=parameter.shape[-1] ** -0.5)
+    module.register_forward_pre_hook(copies)
     return module.eval()
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, build, same, show
-from imdbattn.check.sequence import WIDTH, add_behaviour, add_direction, add_basics, mask, words
+from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_direction, add_order, mask, words
 
 RULES = Rules()
 KEYS = "Apply the softmax to the scores (B, queries, keys) over the last dimension: softmax(dim=-1)."
@@ -38,7 +38,7 @@ def weights_TT(module: nn.Module, x_1TD: Tensor, mask_1T: Tensor) -> tuple[Tenso
 
 @RULES.add("softmax-over-keys", "mask-direction")
 def softmax_over_keys(part: Part) -> None:
-    """The weights of each query over the keys are positive and sum to 1."""
+    """The weights of each query over the keys are not negative and sum to 1."""
     module = build(part.make, WIDTH)
     found_TT, exact = weights_TT(module, words(1, 2), mask(2))
     rows, columns = found_TT.sum(1), found_TT.sum(0)
@@ -49,7 +49,7 @@ def softmax_over_keys(part: Part) -> None:
             f"For 2 words the first result starts {show(module(words(1, 2), mask(2))[0, 0, :3])}.",
             "f(x) = softmax(Q K^T / sqrt(d)) V with one head; x itself and LayerNorm belong to the layer.",
         )
-    if same(rows, torch.ones(2)) and bool((found_TT > 0).all()):
+    if same(rows, torch.ones(2)) and bool((found_TT > -1e-3).all()):
         return
     weights = f"For x of 2 words the weights (queries in rows) are {show(found_TT)}: "
     example = f"{weights}rows sum to {show(rows)}, columns to {show(columns)}."
@@ -62,7 +62,10 @@ def softmax_over_keys(part: Part) -> None:
     raise Mistake("weights-do-not-sum-to-1", "The weights of a query do not sum to 1.", example, KEYS)
 
 
-@RULES.add("scale", "softmax-over-keys")
+add_order(RULES)
+
+
+@RULES.add("scale", "softmax-over-keys", "order")
 def scale(part: Part) -> None:
     """The scores are q.k / sqrt(d)."""
     module, x_1TD = build(part.make, WIDTH), words(1, 5)
