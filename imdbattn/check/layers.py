@@ -14,7 +14,7 @@ from imdbattn.check.rules import Mistake, Part, Rules, build, same, show
 from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_direction, add_order, mask, words
 
 PLAIN, RESIDUAL = Rules(), Rules()
-ATTENTION = tuple(f"SelfAttention.{name}" for name in ("softmax-over-keys", "order", "key-mask"))
+ATTENTION = tuple(f"SelfAttention.{name}" for name in ("softmax-over-keys", "order", "key-mask", "batch"))
 
 
 def paths(part: Part, seed: int) -> tuple[Tensor, Tensor]:

@@ -67,7 +67,11 @@ AVERAGE = [
     ("wrong-mean", MEAN, "(x * words).amax(1) + 1"),
 ]
 POSITIONS = [
-    ("sin-and-cos-swapped", "angle.sin()\n    table[:, 1::2] = angle.cos()", "angle.cos()\n    table[:, 1::2] = angle.sin()"),
+    (
+        "sin-and-cos-swapped",
+        "angle.sin()\n    table[:, 1::2] = angle.cos()",
+        "angle.cos()\n    table[:, 1::2] = angle.sin()",
+    ),
     ("halves-not-interleaved", "return table", "return torch.cat([angle.sin(), angle.cos()], 1)"),
     ("positions-from-1", ROWS, "torch.arange(1, length + 1)[:, None]"),
     ("wrong-exponent", POWER, "(torch.arange(0, width, 2) * 2 / width)"),
@@ -110,7 +114,11 @@ CLASSIFIER = [
     ("depends-on-batch", "positional_encoding(x.shape[1], x.shape[2])", "positional_encoding(*x.shape[::2])[:, None]"),
     ("depends-on-order", 'self.positions == "sinusoidal"', "True"),
     ("no-positions", ADDED, "x"),
-    ("cls-over-first-word", f"{CAT}\n            mask = {CAT_MASK}", "torch.cat([self.cls.expand(len(x), 1, -1), x[:, 1:]], dim=1)"),
+    (
+        "cls-over-first-word",
+        f"{CAT}\n            mask = {CAT_MASK}",
+        "torch.cat([self.cls.expand(len(x), 1, -1), x[:, 1:]], dim=1)",
+    ),
     ("cls-hides-words", CAT_MASK, "torch.cat([mask, mask[:, :1] & False], dim=1)"),
     ("cls-not-trained", CLS, "torch.randn(width)"),
     ("cls-not-trained", CLS, "nn.Parameter(torch.randn(width), requires_grad=False)"),
@@ -121,7 +129,11 @@ CLASSIFIER = [
     ("layers-in-a-list", LAYERS, "[ResidualLayer(width) for _ in range(3)]"),
     ("one-layer-shared", LAYERS, "nn.ModuleList([ResidualLayer(width)] * 3)"),
     ("no-gradient", "x = layer(x, mask)", "x = layer(x, mask).detach()"),
-    ("random-in-evaluation", "return self.head(pooled)", "return nn.Linear(len(pooled.T), 3)(pooled) + self.head(pooled)"),
+    (
+        "random-in-evaluation",
+        "return self.head(pooled)",
+        "return nn.Linear(len(pooled.T), 3)(pooled) + self.head(pooled)",
+    ),
     ("changes-its-input", "mask = padding_mask(", "lengths.clamp_(min=1)\n        mask = padding_mask("),
     ("nan-without-words", POOLED, "x[:, 0]\n        pooled = pooled / lengths[:, None] * lengths[:, None]\n"),
     ("wrong-shape", "return self.head(pooled)", "return self.head(pooled).squeeze(0)"),
@@ -130,7 +142,11 @@ ACCURACY = [
     ("accuracy-on-training", LOOP, "in train_loader:"),
     ("accuracy-on-both", LOOP, "in [*train_loader, *test_loader]:"),
     ("not-in-evaluation-mode", EVAL, ""),
-    ("mean-of-batches", "total += len(labels)", "total += 1; correct += (n := (model(tokens, lengths).argmax(1) == labels).double()).mean() - n.sum()"),
+    (
+        "mean-of-batches",
+        "total += len(labels)",
+        "total += 1; correct += (n := (model(tokens, lengths).argmax(1) == labels).double()).mean() - n.sum()",
+    ),
     ("wrong-accuracy", COUNT, "100 * correct / total"),
     ("one-batch-only", LOOP, "in [next(iter(test_loader))]:"),
 ]
