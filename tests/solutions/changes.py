@@ -36,7 +36,11 @@ ATTENTION = [
     ("mask-too-weak", SCORES, "scores.masked_fill(~mask[:, None, :], 1e-9)"),
     ("mask-too-weak", SCORES, "scores * mask[:, None, :]"),
     ("mask-too-weak", SCORES, "scores - (~mask[:, None, :]).to(x.dtype)"),
-    ("mask-after-softmax", SOFTMAX, "(torch.softmax(q @ k, dim=-1) * mask[:, None]) @ self.value(x)"),
+    (
+        "mask-after-softmax",
+        SOFTMAX,
+        "(torch.softmax(self.query(x) @ self.key(x).mT / x.shape[-1] ** 0.5, dim=-1) * mask[:, None]) @ self.value(x)",
+    ),
     ("nan-without-words", SCORES, 'scores.masked_fill(~mask[:, None, :], -float("inf"))'),
     ("nan-at-padding", SCORES, 'scores.masked_fill(~(mask[:, None] & mask[..., None]), -float("inf"))'),
     ("depends-on-order", SCORES, "scores.masked_fill(~mask[:, None, :].expand_as(scores).tril(), -1e9)"),
