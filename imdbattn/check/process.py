@@ -16,6 +16,7 @@ from typing import Any
 from imdbattn.errors import UserError
 
 KEPT = 2000  # bytes of what the file prints, from the end
+START = 120  # seconds for the import of torch
 
 
 @dataclass
@@ -24,7 +25,7 @@ class Outcome:
 
     found: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
     results: list[dict[str, Any]] = field(default_factory=list)
-    doing: list[str] = field(default_factory=lambda: ["file", "import"])
+    doing: list[str] = field(default_factory=list)  # part and check
     printed: bytes = b""
     done: bool = False
 
@@ -40,7 +41,7 @@ class Outcome:
 def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
     """Checks the file. A check that does not end, or ends the process, is a finding. Raises UserError."""
     read, write = os.pipe()
-    limits = [str(int(seconds) + 10), str(int(gibibytes * 2**30))]
+    limits = [str(int(seconds) + START), str(int(gibibytes * 2**30))]
     command = [sys.executable, "-P", "-m", "imdbattn.check.child", str(write), *limits, str(file), json.dumps(names)]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -57,7 +58,7 @@ def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) 
     assert child.stdout
     outcome = Outcome()
     try:
-        listen(child, read, child.stdout.fileno(), outcome, time.monotonic() + seconds)
+        listen(child, read, child.stdout.fileno(), outcome, seconds)
     finally:
         late = child.poll() is None
         with suppress(OSError):  # all have ended
@@ -71,9 +72,9 @@ def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) 
     return outcome
 
 
-def listen(child: subprocess.Popen, messages: int, prints: int, outcome: Outcome, deadline: float) -> None:
-    """Reads until the child is done, has ended, or is late."""
-    text = b""
+def listen(child: subprocess.Popen, messages: int, prints: int, outcome: Outcome, seconds: float) -> None:
+    """Reads until the child is done, has ended, or is late. Its time starts when torch is imported."""
+    text, deadline = b"", time.monotonic() + START
     with selectors.DefaultSelector() as selector:
         selector.register(messages, selectors.EVENT_READ)
         selector.register(prints, selectors.EVENT_READ)
@@ -87,6 +88,8 @@ def listen(child: subprocess.Popen, messages: int, prints: int, outcome: Outcome
                     outcome.printed = (outcome.printed + data)[-KEPT:]
                 else:
                     *lines, text = (text + data).split(b"\n")
+                    if lines and not outcome.doing:
+                        deadline = time.monotonic() + seconds
                     for line in lines:
                         outcome.take(json.loads(line))
             if ended and not any(key.fd == messages for key, _ in ready):
@@ -99,6 +102,8 @@ def listen(child: subprocess.Popen, messages: int, prints: int, outcome: Outcome
 
 def unfinished(outcome: Outcome, status: int, late: bool, seconds: float) -> dict[str, Any]:
     """The finding for a child that was late or ended before it was done."""
+    if not outcome.doing:
+        raise RuntimeError(f"the process did not start: {outcome.printed.decode(errors='replace')}")
     part, check = outcome.doing
     found = {"part": part, "check": check, "held": False, "example": ""}
     if late or status == -signal.SIGXCPU:
