@@ -2,7 +2,6 @@
 
 import ast
 import json
-import os
 import re
 import subprocess
 import sys
@@ -88,6 +87,7 @@ def changed(part: str, old: str, new: str) -> str:
     start = start if old in LINEARS[start:] else 0
     assert old in LINEARS[start:], "the change is of a line that is not in the file"
     text = LINEARS[:start] + LINEARS[start:].replace(old, new, 1)
+    text = text.replace("range(3))", "range(1))")  # layers
     return text if part == "Classifier" or new in WHOLE else without(text, "Classifier")
 
 
@@ -159,6 +159,7 @@ def test_exit_status_and_text(command, tmp_path):
 
 
 def test_json_is_one_object_with_the_same_status(command, tmp_path):
+    (tmp_path / "random.py").write_text("raise RuntimeError('torch must not import this')")
     text = "print('seen')\n" + (FOLDER / "wrong" / "padding_in_mean.py").read_text()
     done = command(write(tmp_path, text), "--json")
     page = json.loads(done.stdout)
@@ -254,12 +255,3 @@ def test_an_exception_names_the_line_of_the_file(tmp_path):
     (finding,) = findings(results(file))
     assert (finding["finding"], finding["sentence"]) == ("raises", "Line 3 raises an exception.")
     assert "name 'nothing' is not defined" in finding["example"]
-
-
-def test_the_installed_command_runs_in_any_folder(tmp_path):
-    """A module of the student's folder that has the name of a package is not imported in its place."""
-    (tmp_path / "json.py").write_text("raise RuntimeError('wrong json')")
-    file = FOLDER / "wrong" / "padding_in_mean.py"
-    command = [sys.executable, "-P", "-m", "imdbattn.check", str(file)]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (1, "")

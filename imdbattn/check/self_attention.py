@@ -140,7 +140,7 @@ def key_mask(part: Part) -> None:
     if same(row_T, before_T * lengths[0]):
         sentence = "The mask is applied after the softmax, so the weights no longer sum to 1."
         raise Mistake("mask-after-softmax", sentence, example, MINUS_INFINITY)
-    if row_T[2] > 0:
+    if row_T[2] > 0 and same(row_T[:2] / row_T[:2].sum(), right_T[:2]):
         sentence = "The scores of padding are changed, but not to -inf, so words attend to padding."
         raise Mistake("mask-too-weak", sentence, example, MINUS_INFINITY)
     raise Mistake("wrong-mask", "With a mask the weights are not those of the words alone.", example, MINUS_INFINITY)

@@ -17,6 +17,7 @@ COUNT = "correct / total"
 EVAL = "    model.eval()\n"
 LOOP = "in test_loader:"
 LINEAR_VALUE = "self.value = nn.Linear(width, width)"
+THREE = "\n        ".join(f"self.{name} = nn.Linear(width, width)" for name in ("query", "key", "value"))
 ATTENTION = [
     ("softmax-over-queries", SOFTMAX, "torch.softmax(scores, dim=1) @ self.value(x)"),
     ("softmax-over-batch", SOFTMAX, "torch.softmax(scores, dim=0) @ self.value(x)"),
@@ -55,6 +56,7 @@ ATTENTION = [
     ("not-a-tensor", SOFTMAX, f"{SOFTMAX}, scores"),
     ("wrong-signature", "forward(self, x, mask):\n        scores", "forward(self, x):\n        scores"),
     ("raises", SOFTMAX, "torch.softmax(score, dim=-1) @ self.value(x)"),
+    ("no-parameters", THREE, "self.query = self.key = self.value = nn.Identity()"),
     ("not-a-module", "class SelfAttention(nn.Module)", "class SelfAttention(dict)"),
 ]
 AVERAGE = [
@@ -85,6 +87,7 @@ POSITIONS = [
     ("wrong-wavelengths", f"10000 ** {POWER}", "(1 + torch.arange(0, width, 2))"),
     ("not-sin-and-cos", "table[:, 1::2] = angle.cos()", "table[:, 1::2] = angle.sin()"),
     ("wrong-shape", "return table", "return table[None]"),
+    ("wrong-dtype", "return table", "return table.long()"),
 ]
 PLAIN = [
     ("skip-in-plain-layer", "self.g(self.f(x, mask))", "self.g(x + self.f(x, mask))"),
