@@ -3,7 +3,6 @@
 Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C classes.
 """
 
-import inspect
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, build, require_shape, same, show
+from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, accepts, build, require_shape, same, show
 from imdbattn.check.sequence import idle, require_finite, require_gradients, require_repeatable, require_unchanged
 
 RULES = Rules()
@@ -32,26 +31,17 @@ def vectors_VD() -> Tensor:
 
 
 def model(part: Part, table_VD: Tensor | None = None, seed: int = 0, **options: Any) -> nn.Module:
-    """A classifier with random weights. options: positions, cls. Raises NotChecked for one that it does not have."""
-    given = inspect.signature(part.make).parameters
-    if missing := [name for name in options if name not in given and not takes_any(given)]:
-        raise NotChecked(f"Not checked: Classifier has no argument {missing[0]}.")
-    return build(
-        part.make, vectors_VD() if table_VD is None else table_VD.clone(), CLASSES, seed=seed, gain=GAIN, **options
-    )
-
-
-def takes_any(given: Any) -> bool:
-    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in given.values())
+    """A classifier with random weights. options: positions, cls."""
+    table_VD = vectors_VD() if table_VD is None else table_VD.clone()
+    return build(part.make, table_VD, CLASSES, seed=seed, gain=GAIN, **options)
 
 
 @cache
 def variants(part: Part) -> list[tuple[str, dict[str, Any]]]:
     """Text and options of the classifiers that are written, without those whose results are random."""
-    given = inspect.signature(part.make).parameters
     found = []
     for options in ({}, {"positions": "sinusoidal"}, {"cls": True}, {"positions": "sinusoidal", "cls": True}):
-        if set(options) <= set(given) or takes_any(given):
+        if accepts(part.make, *options):
             with suppress(NotImplementedError):
                 net = model(part, **options)
                 if same(*(logits(net, REVIEW).nan_to_num() for _ in range(2))):
@@ -127,10 +117,8 @@ def ids(part: Part) -> None:
         for other in ((token + 1) % VOCABULARY, (token + 2) % VOCABULARY):
             swapped_V = torch.arange(VOCABULARY)
             swapped_V[token], swapped_V[other] = other, token
-            before, after = (
-                logits(net, [[third, token]]),
-                logits(model(part, vectors_VD()[swapped_V]), [[third, other]]),
-            )
+            before = logits(net, [[third, token]])
+            after = logits(model(part, vectors_VD()[swapped_V]), [[third, other]])
             changes.append((other, show(before[0]), show(after[0]), not same(before, after)))
         if all(changed for *_, changed in changes):
             other, before_text, after_text, _ = changes[0]
@@ -153,10 +141,8 @@ def padding(part: Part) -> None:
                 found = logits(net, [padded], [3])
                 if same(found, alone):
                     continue
-                example = (
-                    f"With {text}, the words 4, 2, 9 give {show(alone[0])} alone and {show(found[0])} as {padded} "
-                )
-                example += "with length 3."
+                example = f"With {text}, the words 4, 2, 9 give {show(alone[0])} alone and {show(found[0])} "
+                example += f"as {padded} with length 3."
                 if same(found, logits(net, [padded])):
                     raise Mistake("lengths-ignored", "Padding is read as words.", example, LENGTHS_FIX)
                 raise Mistake("depends-on-padding", "Padding changes the logits.", example, LENGTHS_FIX)
@@ -189,7 +175,7 @@ def order(part: Part) -> None:
             raise Mistake("depends-on-order", "Without positions, the order of words changes the logits.", example, fix)
 
 
-@RULES.add("positions", "order", "batch")
+@RULES.add("positions", "order", "batch", option="positions")
 def positions(part: Part) -> None:
     """With positions, the order of the words has an effect."""
     pairs = [[logits(model(part, seed=s, positions="sinusoidal"), [r]) for r in ([4, 2, 9], [9, 2, 4])] for s in SEEDS]
@@ -203,7 +189,7 @@ def positions(part: Part) -> None:
     raise Mistake("positions-after-layers", sentence, example, fix)
 
 
-@RULES.add("cls-before-words", "frozen-vectors", "order")
+@RULES.add("cls-before-words", "frozen-vectors", "order", option="cls")
 def cls_before_words(part: Part) -> None:
     """With CLS, every word still has an effect."""
     without = [word for word in REVIEW[0] if not influences(part, word, cls=True)]
@@ -215,7 +201,7 @@ def cls_before_words(part: Part) -> None:
         raise Mistake("cls-hides-words", f"With CLS, {len(without)} of 3 words have no effect.", example, fix)
 
 
-@RULES.add("cls-read", "cls-before-words")
+@RULES.add("cls-read", "cls-before-words", option="cls")
 def cls_read(part: Part) -> None:
     """CLS is read at position 0 after the last layer."""
     net, tokens = model(part, cls=True), torch.tensor([[4, 2, 9], [3, 8, 1]])
@@ -275,7 +261,7 @@ def loss(net: nn.Module) -> Tensor:
     return nn.functional.cross_entropy(y_BC, torch.arange(8) % CLASSES)
 
 
-@RULES.add("cls-trained", "ids", "gradients")
+@RULES.add("cls-trained", "ids", "gradients", option="cls")
 def cls_trained(part: Part) -> None:
     """CLS is a parameter that is trained."""
     net, other = model(part, cls=True), model(part)

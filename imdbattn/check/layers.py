@@ -91,10 +91,9 @@ def skip(part: Part) -> None:
     if all(same(around_DD, torch.zeros(WIDTH, WIDTH)) for around_DD, _ in found):
         example = "The derivative of the path around f is 0 everywhere; with x it is that of g."
         raise Mistake("no-skip", "x is not added to f(LN(x)).", example, fix)
-    around, through = (float(values.abs().max()) for values in (around_ND, through_ND))
-    example = "Raising all numbers of x by 0.001 changes the results "
-    example += f"around f by up to {0.001 * around:.2g} and through f by up to {0.001 * through:.2g}; "
-    example += "LN makes a change 0."
+    around, through = (show(values.abs().max().item() / 1000) for values in (around_ND, through_ND))
+    example = f"Adding 0.001 to all numbers of x changes the result by up to {around} around f and by up to {through} "
+    example += "through f. LayerNorm makes it 0."
     around_normed, through_normed = same(around_ND, zero_N), same(through_ND, zero_N)
     if around_normed and through_normed:
         sentence = "LN(x) is added to f(LN(x)), not x: LayerNorm is on the skip connection."

@@ -37,7 +37,8 @@ def as_text(outcome: Outcome) -> str:
             lines += [wrapped("       Example: ", result["example"])] if result["example"] else []
             lines += [wrapped("       Change:  ", result["fix"])] if result["fix"] else []
     lines.append("")
-    lines += [wrapped("note   ", f"{r['part']}: {r['sentence']}") for r in outcome.results if r["held"] is None]
+    notes = dict.fromkeys(f"{r['part']}: {r['sentence']}" for r in outcome.results if r["held"] is None)
+    lines += [wrapped("note   ", note) for note in notes]
     blocked: dict[str, list[str]] = {}
     unwritten = {result["part"] for result in outcome.results if result["finding"] == "not-written-yet"}
     for result in outcome.results:

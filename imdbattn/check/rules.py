@@ -1,5 +1,6 @@
 """Rules that a part of a student's file is checked against, and what running them finds."""
 
+import inspect
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,10 +52,12 @@ class Rule:
     """test: called with the Part, raises Mistake. The first line of its docstring is the sentence if the rule holds.
 
     needs: rules that must hold before, of this part or, as "SelfAttention.scale", of another.
+    option: an argument without which the rule does not apply.
     """
 
     name: str
     needs: tuple[str, ...]
+    option: str | None
     test: Callable[[Part], None]
 
     @property
@@ -70,10 +73,10 @@ CALLS = {**dict.fromkeys(LAYERS, ("SelfAttention",)), "Classifier": ("SelfAttent
 class Rules(list[Rule]):
     """The rules of a part. All others need the first, the shape, and "repeatable"."""
 
-    def add(self, name: str, *needs: str) -> Callable[[Callable[[Part], None]], Callable[[Part], None]]:
+    def add(self, name: str, *needs: str, option: str | None = None) -> Callable[[Callable[[Part], None]], Any]:
         def register(test: Callable[[Part], None]) -> Callable[[Part], None]:
             always = [rule.name for rule in self if rule is self[0] or rule.name == "repeatable"]
-            self.append(Rule(name, (*always, *needs), test))
+            self.append(Rule(name, (*always, *needs), option, test))
             return test
 
         return register
@@ -88,7 +91,10 @@ class Rules(list[Rule]):
             yield rule.name, None
             needed = {name if "." in name else f"{part.name}.{name}" for name in rule.needs}
             needed |= {f"{other}.{rule.name}" for other in CALLS.get(part.name, ())}
-            if missing := sorted(needed & failed):
+            if rule.option and not accepts(part.make, rule.option):
+                reason = f"There are no checks of {rule.option}: {part.name} has no such argument."
+                result = Result(part.name, rule.name, None, None, reason)
+            elif missing := sorted(needed & failed):
                 reason = f"Not checked before {' and '.join(missing)} {'hold' if missing[1:] else 'holds'}."
                 result = Result(part.name, rule.name, False, "blocked", reason)
             else:
@@ -99,6 +105,12 @@ class Rules(list[Rule]):
             if result.held is False:
                 failed.add(f"{part.name}.{rule.name}")
             yield rule.name, result
+
+
+def accepts(make: Any, *options: str) -> bool:
+    """Whether a class or function has these arguments."""
+    given = inspect.signature(make).parameters
+    return set(options) <= set(given) or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
 
 
 def attempt(rule: Rule, part: Part) -> Result:
@@ -150,7 +162,8 @@ def build(make: Callable[..., Any], *arguments: Any, seed: int = 0, gain: float 
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     module = make(*arguments, **options)
     if not isinstance(module, torch.nn.Module):
-        raise Mistake("not-a-module", "The class is not a torch.nn.Module.", "", "Derive it from nn.Module.")
+        example = f"The result of the call is of the type {type(module).__name__}."
+        raise Mistake("not-a-module", "It is not a torch.nn.Module.", example, "Derive the class from nn.Module.")
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
@@ -169,15 +182,18 @@ def show(values: Any) -> str:
     """Numbers as in [[0.7, 0.4], [0.3, 0.6]]."""
     if isinstance(values, Tensor):
         values = values.detach().tolist()
-    return f"[{', '.join(map(show, values))}]" if isinstance(values, list) else f"{values:.3g}"
+    if isinstance(values, list):
+        return f"[{', '.join(map(show, values))}]"
+    return f"{0 if abs(values) < 1e-12 else values:.3g}"
 
 
 def require_shape(value: Any, shape: tuple[int, ...], call: str, fix: str) -> None:
     """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
     if not isinstance(value, Tensor):
-        raise Mistake("not-a-tensor", f"{call} gives {type(value).__name__}, not a tensor.", "", fix)
+        raise Mistake("not-a-tensor", "The result is not a tensor.", f"{call} is a {type(value).__name__}.", fix)
     if tuple(value.shape) != shape:
         example = f"{call} has the shape {tuple(value.shape)}, not {shape}."
         raise Mistake("wrong-shape", "The result has the wrong shape.", example, fix)
     if not value.is_floating_point() or (value.dtype != torch.float64 == torch.get_default_dtype()):
-        raise Mistake("wrong-dtype", f"{call} has the type {value.dtype}.", "", "Keep the type of the input.")
+        example = f"{call} has the type {value.dtype}."
+        raise Mistake("wrong-dtype", "The result has the wrong type.", example, "Keep the type of the input.")

@@ -33,7 +33,12 @@ def add_basics(rules: Rules) -> None:
             require_shape(y_BTD, (reviews, length, WIDTH), call, f"{part.signature} keeps the shape.")
         if not list(module.parameters()):
             sentence = "The module has no parameters, so nothing in it is trained."
-            raise Mistake("no-parameters", sentence, "", "Make layers in __init__ and assign them to self.")
+            raise Mistake(
+                "no-parameters",
+                sentence,
+                "list(module.parameters()) is [].",
+                "Make layers in __init__ and assign them to self.",
+            )
 
     @rules.add("repeatable")
     def repeatable(part: Part) -> None:
