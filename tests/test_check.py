@@ -150,7 +150,7 @@ def test_exit_status_and_text(command, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "ok     SelfAttention: (B, T, D) in, (B, T, D) out."
     assert "Not in the file: Classifier.\n" in done.stdout
-    assert done.stdout.endswith("48 of 48 checks hold.\n")
+    assert done.stdout.endswith("50 of 50 checks hold.\n")
     done = command(str(FOLDER / "wrong" / "softmax_over_queries.py"))
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.index("ok  ") < done.stdout.index("WRONG  SelfAttention: softmax-over-queries.")

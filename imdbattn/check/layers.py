@@ -69,7 +69,20 @@ for layer_rules in (PLAIN, RESIDUAL):
     add_g(layer_rules)
 
 
-@PLAIN.add("no-skip", "g", "input-unchanged", *ATTENTION)
+def add_attention(rules: Rules) -> None:
+    @rules.add("attention", "g", "input-unchanged")
+    def attention(part: Part) -> None:
+        """Each word gets something from the others."""
+        if all(same(paths(part, seed)[1], torch.zeros(WIDTH, WIDTH)) for seed in range(4)):
+            example = "The derivative of the result for word 0 by word 1 is 0 everywhere."
+            raise Mistake("no-attention", "Words have no effect on each other.", example, "f is SelfAttention.")
+
+
+add_attention(PLAIN)
+add_attention(RESIDUAL)
+
+
+@PLAIN.add("no-skip", "attention", *ATTENTION)
 def no_skip(part: Part) -> None:
     """x enters through f only."""
     around_DD = sum(paths(part, seed)[0].abs() for seed in range(4))
@@ -81,7 +94,7 @@ def no_skip(part: Part) -> None:
         raise Mistake("skip-in-plain-layer", sentence, example, "Return self.g(self.f(x, mask)).")
 
 
-@RESIDUAL.add("skip", "g", "input-unchanged", *ATTENTION)
+@RESIDUAL.add("skip", "attention", *ATTENTION)
 def skip(part: Part) -> None:
     """x itself is added to f(LN(x)), and LayerNorm is on the way into f only."""
     found = [paths(part, seed) for seed in range(4)]

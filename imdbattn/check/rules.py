@@ -65,13 +65,17 @@ class Rule:
         return in_line((self.test.__doc__ or "").partition("\n")[0])
 
 
-# A part usually calls these, so that a mistake in one of them is a mistake in the part, too. It is reported once.
+# A part usually calls these. Where a rule holds for neither, it is reported for these only.
 LAYERS = ("PlainLayer", "ResidualLayer")
 CALLS = {**dict.fromkeys(LAYERS, ("SelfAttention",)), "Classifier": ("SelfAttention", "masked_mean", *LAYERS)}
 
 
 class Rules(list[Rule]):
-    """The rules of a part. All others need the first, the shape, and "repeatable"."""
+    """The rules of a part. All others need the first, the shape, and "repeatable".
+
+    A rule whose needs in its own part failed is not checked. If only a rule of another part failed, it is checked, and
+    reported if it holds, because the part may do without the other.
+    """
 
     def add(self, name: str, *needs: str, option: str | None = None) -> Callable[[Callable[[Part], None]], Any]:
         def register(test: Callable[[Part], None]) -> Callable[[Part], None]:
@@ -89,22 +93,29 @@ class Rules(list[Rule]):
         torch.set_default_dtype(torch.float64)
         for number, rule in enumerate(self):
             yield rule.name, None
-            needed = {name if "." in name else f"{part.name}.{name}" for name in rule.needs}
-            needed |= {f"{other}.{rule.name}" for other in CALLS.get(part.name, ())}
+            own = {f"{part.name}.{name}" for name in rule.needs if "." not in name} & failed
+            below = {name for name in rule.needs if "." in name}
+            below = (below | {f"{other}.{rule.name}" for other in CALLS.get(part.name, ())}) & failed
             if rule.option and not accepts(part.make, rule.option):
                 reason = f"There are no checks of {rule.option}: {part.name} has no such argument."
                 result = Result(part.name, rule.name, None, None, reason)
-            elif missing := sorted(needed & failed):
-                reason = f"Not checked before {' and '.join(missing)} {'hold' if missing[1:] else 'holds'}."
-                result = Result(part.name, rule.name, False, "blocked", reason)
+            elif own:
+                result = blocked(part, rule, own)
             else:
                 result = attempt(rule, part)
                 if number == 0 and not result.held and result.finding != "not-written-yet":
                     torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
                     result = attempt(rule, part)
+                if below and result.held is False and result.finding != "not-written-yet":
+                    result = blocked(part, rule, below)  # as a rule, the consequence of a mistake that is reported
             if result.held is False:
                 failed.add(f"{part.name}.{rule.name}")
             yield rule.name, result
+
+
+def blocked(part: Part, rule: Rule, by: set[str]) -> Result:
+    reason = f"Not checked before {' and '.join(sorted(by))} {'hold' if by - {min(by)} else 'holds'}."
+    return Result(part.name, rule.name, False, "blocked", reason)
 
 
 def accepts(make: Any, *options: str) -> bool:

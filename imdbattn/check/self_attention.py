@@ -49,6 +49,9 @@ def softmax_over_keys(part: Part) -> None:
             f"For 2 words the first result starts {show(module(words(1, 2), mask(2))[0, 0, :3])}.",
             "f(x) = softmax(Q K^T / sqrt(d)) V with one head; x itself and LayerNorm belong to the layer.",
         )
+    if same(found_TT, torch.eye(2)):
+        example = f"For x of 2 words the weights are {show(found_TT)}."
+        raise Mistake("no-attention", "Words have no effect on each other.", example, KEYS)
     if same(rows, torch.ones(2)) and bool((found_TT > -1e-3).all()):
         return
     weights = f"For x of 2 words the weights (queries in rows) are {show(found_TT)}: "
@@ -70,6 +73,8 @@ def scale(part: Part) -> None:
     """The scores are q.k / sqrt(d)."""
     module, x_1TD = build(part.make, WIDTH), words(1, 5)
     found_TT, _ = weights_TT(module, x_1TD, mask(5))
+    if bool((found_TT <= 0).any()):
+        raise NotChecked("The scale was not checked: some weights are 0.")
     score_TT = found_TT.log()[:, 1:] - found_TT.log()[:, :1]  # the bias of the keys cancels
     matrix_NDD, bias_ND = candidates(module)
     query_QTD = (x_1TD @ matrix_NDD)[:, None] + bias_ND[:, None]

@@ -25,6 +25,7 @@ ATTENTION = [
     ("weights-do-not-sum-to-1", SOFTMAX, "scores @ self.value(x)"),
     ("not-a-weighted-sum", SOFTMAX, f"x + {SOFTMAX}"),
     ("not-a-weighted-sum", SOFTMAX, "torch.softmax(torch.softmax(scores, dim=-1) @ self.value(x), dim=-1)"),
+    ("no-attention", SOFTMAX, "self.value(x)"),
     ("no-scale", " / math.sqrt(x.shape[-1])", ""),
     ("wrong-scale", "math.sqrt(x.shape[-1])", "x.shape[-1]"),
     ("wrong-scale", "math.sqrt(x.shape[-1])", "math.sqrt(x.shape[1])"),
@@ -91,6 +92,7 @@ POSITIONS = [
 ]
 PLAIN = [
     ("skip-in-plain-layer", "self.g(self.f(x, mask))", "self.g(x + self.f(x, mask))"),
+    ("no-attention", "self.g(self.f(x, mask))", "self.g(self.f.value(x))"),
     ("no-relu", "nn.Linear(width, width), nn.ReLU())", "nn.Linear(width, width))"),
     ("no-relu", "nn.Linear(width, width), nn.ReLU())", "nn.Linear(width, width), nn.Softplus())"),
     ("depends-on-padding", "self.g(self.f(x, mask))", "self.g(self.f(x, mask | True))"),
