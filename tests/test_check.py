@@ -37,8 +37,10 @@ KNOWN = {
     "softmax applied twice": "softmax_twice",
     "test accuracy on the training loader": "accuracy_on_training",
 }
-# A mistake with a consequence that is not a part of it: with 1 / sqrt(T) a review depends on the length of its batch.
+# Changes with a second finding: with 1 / sqrt(T) a review depends on the length of its batch, and without attention the
+# matrices of queries and keys are not trained.
 CONSEQUENCES = {"math.sqrt(x.shape[1])": {"depends-on-batch"}}
+CONSEQUENCES |= dict.fromkeys(("self.value(x)", "self.g(self.f.value(x))"), {"no-gradient"})
 
 # Mistakes that the classifier shows, too, checked with it: they are still one finding. Others are checked without it.
 WHOLE = {change[3] for change in CHANGES if change[0] in ("no-key-mask", "nan-at-padding", "changes-its-input")}

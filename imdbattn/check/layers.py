@@ -70,19 +70,24 @@ for layer_rules in (PLAIN, RESIDUAL):
 
 
 def add_attention(rules: Rules) -> None:
-    @rules.add("attention", "g", "input-unchanged")
+    @rules.add("attention", "SelfAttention.softmax-over-keys")
     def attention(part: Part) -> None:
-        """Each word gets something from the others."""
-        if all(same(paths(part, seed)[1], torch.zeros(WIDTH, WIDTH)) for seed in range(4)):
-            example = "The derivative of the result for word 0 by word 1 is 0 everywhere."
-            raise Mistake("no-attention", "Words have no effect on each other.", example, "f is SelfAttention.")
+        """Words have an effect on other words."""
+        x_BTD, changed_BTD = words(1, 3), words(1, 3)
+        changed_BTD[0, 1] = words(2, seed=1)[1]
+        for module in (build(part.make, WIDTH, seed=seed) for seed in range(4)):
+            y_BTD, other_BTD = module(x_BTD, mask(3)), module(changed_BTD, mask(3))
+            if not same(y_BTD[0, ::2], other_BTD[0, ::2]):
+                return
+        example = f"In a review of 3 words, the first gives {show(y_BTD[0, 0, :2])}... whatever the second is."
+        raise Mistake("no-attention", "Words have no effect on other words.", example, "f is SelfAttention.")
 
 
 add_attention(PLAIN)
 add_attention(RESIDUAL)
 
 
-@PLAIN.add("no-skip", "attention", *ATTENTION)
+@PLAIN.add("no-skip", "attention", "g", "input-unchanged", *ATTENTION)
 def no_skip(part: Part) -> None:
     """x enters through f only."""
     around_DD = sum(paths(part, seed)[0].abs() for seed in range(4))
@@ -94,7 +99,7 @@ def no_skip(part: Part) -> None:
         raise Mistake("skip-in-plain-layer", sentence, example, "Return self.g(self.f(x, mask)).")
 
 
-@RESIDUAL.add("skip", "attention", *ATTENTION)
+@RESIDUAL.add("skip", "attention", "g", "input-unchanged", *ATTENTION)
 def skip(part: Part) -> None:
     """x itself is added to f(LN(x)), and LayerNorm is on the way into f only."""
     found = [paths(part, seed) for seed in range(4)]
