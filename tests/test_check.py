@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from imdbattn.check.parts import PARTS
+from imdbattn.check.process import Outcome
+from imdbattn.check.report import as_text
 from imdbattn.check.subject import RULES, check
 
 from .solutions.changes import CHANGES
@@ -40,7 +42,7 @@ KNOWN = {
 # Changes with a second finding: with 1 / sqrt(T) a review depends on the length of its batch, and without attention the
 # matrices of queries and keys are not trained.
 CONSEQUENCES = {"math.sqrt(x.shape[1])": {"depends-on-batch"}}
-CONSEQUENCES |= dict.fromkeys(("self.value(x)", "self.g(self.f.value(x))"), {"no-gradient"})
+CONSEQUENCES |= {key: {"no-gradient"} for key in ("self.value(x)", "self.g(self.f.value(x))")}
 
 # Mistakes that the classifier shows, too, checked with it: they are still one finding. Others are checked without it.
 WHOLE = {change[3] for change in CHANGES if change[0] in ("no-key-mask", "nan-at-padding", "changes-its-input")}
@@ -137,6 +139,19 @@ def test_a_mistake_blocks_the_checks_that_need_it():
     found = results(FOLDER / "wrong" / "no_key_mask.py")
     blocked = {result["check"] for result in found if result["finding"] == "blocked"}
     assert blocked == {"batch", "finite-padding", "empty-review"}
+
+
+def test_the_document_shows_what_is_printed():
+    document = (FOLDER.parents[1] / "docs" / "check.md").read_text()
+    shown = re.findall(r"/wrong/(\w+\.py)\).*?```text\n(.*?)```", document, re.DOTALL)
+    assert len(shown) == 3
+    for name, text in shown:
+        outcome = Outcome()
+        for message in check(str(FOLDER / "wrong" / name), {}):
+            outcome.take(message)
+        lines = as_text(outcome).splitlines()
+        kept = lines if text.startswith("ok") else [line for line in lines if not line.startswith("ok")][1:]
+        assert text.splitlines() == kept, name
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def padding(part: Part) -> None:
     x_BTD[0, :, 0] = torch.tensor([2.0, 4.0, 30.0])
     found = float(mean(part, x_BTD, mask(2, size=3))[0, 0])
     example = f"The words 2 and 4, followed by padding of 30, give {found:.3g}; their mean is 3."
-    fix = "(x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), for mask (B, T)."
+    fix = "(x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1), for mask (B, T)."
     mistakes = {
         12: ("padding-in-mean", "Padding is in the sum and in the number of words."),
         18: ("padding-in-mean", "Padding is in the sum."),
