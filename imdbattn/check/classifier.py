@@ -1,0 +1,288 @@
+"""Rules of Classifier: vectors -> + positions -> layers -> masked mean or CLS -> logits.
+
+Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C classes.
+"""
+
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, accepts, build, require_shape, same, show
+from imdbattn.check.sequence import idle, require_finite, require_gradients, require_repeatable, require_unchanged
+
+RULES = Rules()
+VOCABULARY, WIDTH, CLASSES = 12, 16, 3
+SEEDS = range(3)  # a change that has no effect in any of these models has none
+GAIN = 1.6  # with 1, plain layers make all words of a review so equal that mistakes are hard to see
+REVIEW = [[4, 2, 9]]
+# What changes its input fails in a backward pass.
+IN_PLACE = ("masked_mean.input-unchanged", "PlainLayer.input-unchanged", "ResidualLayer.input-unchanged")
+CLS_FIX = "self.cls = nn.Parameter(torch.randn(width)); in forward torch.cat([cls, x], 1), cls of shape (B, 1, D)."
+LENGTHS_FIX = "Make the mask from the lengths, torch.arange(T) < lengths[:, None], and use it in f and in the mean."
+
+
+def vectors_VD() -> Tensor:
+    return torch.randn(VOCABULARY, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
+        torch.get_default_dtype()
+    )
+
+
+def model(part: Part, table_VD: Tensor | None = None, seed: int = 0, **options: Any) -> nn.Module:
+    """A classifier with random weights. options: positions, cls."""
+    table_VD = vectors_VD() if table_VD is None else table_VD.clone()
+    return build(part.make, table_VD, CLASSES, seed=seed, gain=GAIN, **options)
+
+
+@cache
+def variants(part: Part) -> list[tuple[str, dict[str, Any]]]:
+    """Text and options of the classifiers that are written, without those whose results are random."""
+    found = []
+    for options in ({}, {"positions": "sinusoidal"}, {"cls": True}, {"positions": "sinusoidal", "cls": True}):
+        if accepts(part.make, *options):
+            with suppress(NotImplementedError):
+                net = model(part, **options)
+                if same(*(logits(net, REVIEW).nan_to_num() for _ in range(2))):
+                    text = ", ".join(f"{name}={value!r}" for name, value in options.items())
+                    found.append((text or "no options", options))
+    return found
+
+
+def logits(net: nn.Module, tokens: Any, lengths: Any = None) -> Tensor:
+    """Detached, (B, C). lengths: all of the tokens by default."""
+    tokens_BT = torch.as_tensor(tokens)
+    lengths_B = torch.full(tokens_BT.shape[:1], tokens_BT.shape[1]) if lengths is None else torch.as_tensor(lengths)
+    return net(tokens_BT, lengths_B).detach()
+
+
+def influences(part: Part, token: int, review: Any = REVIEW, **options: Any) -> bool:
+    """Whether another vector of this word changes the logits."""
+    other_VD = vectors_VD()
+    other_VD[token] = other_VD[token].flip(0)
+    nets = ((model(part, seed=seed, **options), model(part, other_VD, seed, **options)) for seed in SEEDS)
+    return not all(same(logits(first, review), logits(second, review)) for first, second in nets)
+
+
+@RULES.add("shape")
+def shape(part: Part) -> None:
+    """Ids (B, T) and lengths (B,) in, logits (B, C) out."""
+    net = model(part)
+    for reviews, length in ((2, 3), (1, 3), (2, 1), (1, 1)):
+        y_BC = net(torch.full((reviews, length), 4), torch.full((reviews,), length))
+        call = f"For {reviews} reviews of {length} words and {CLASSES} classes, the result"
+        require_shape(y_BC, (reviews, CLASSES), call, "Squeeze no dimension that may be 1.")
+
+
+@RULES.add("repeatable")
+def repeatable(part: Part) -> None:
+    """In evaluation mode the same reviews give the same logits twice."""
+    net = model(part)
+    require_repeatable(*(logits(net, REVIEW)[0] for _ in range(2)))
+
+
+@RULES.add("logits")
+def returns_logits(part: Part) -> None:
+    """The results are logits, without a softmax."""
+    reviews = [[a, b] for a in range(4) for b in (5, 8)]
+    found_NC = torch.cat([logits(model(part, seed=seed), reviews) for seed in range(4)])
+    example = f"The classes of one review get {show(found_NC[0])}, which sum to {float(found_NC[0].sum()):.3g}."
+    fix = "Return the output of the last nn.Linear; for probabilities apply softmax outside of the model."
+    if bool((found_NC >= 0).all()) and same(found_NC.sum(1), torch.ones(len(found_NC))):
+        sentence = "The results are probabilities: with cross_entropy, which has a softmax, it is applied twice."
+        raise Mistake("softmax-twice", sentence, example, fix)
+    if bool((found_NC >= 0).all()):
+        sentence = "None of the logits is negative: a ReLU or sigmoid follows the last Linear."
+        raise Mistake("logits-not-negative", sentence, example, fix)
+
+
+@RULES.add("frozen-vectors")
+def frozen_vectors(part: Part) -> None:
+    """The vectors are not trained."""
+    for name, parameter in model(part).named_parameters():
+        if parameter.requires_grad and tuple(parameter.shape) == (VOCABULARY, WIDTH):
+            example = f"{name} has the shape of the vectors, {tuple(parameter.shape)}, and requires_grad=True."
+            fix = "nn.Embedding.from_pretrained(vectors) is frozen; or set requires_grad=False."
+            raise Mistake("vectors-trained", "The vectors are trained.", example, fix)
+
+
+@RULES.add("ids", "frozen-vectors", "SelfAttention.mask-direction")
+def ids(part: Part) -> None:
+    """Every id is a word: only the lengths tell padding."""
+    net = model(part)
+    for token in range(VOCABULARY):
+        third = (token + 6) % VOCABULARY
+        changes = []
+        for other in ((token + 1) % VOCABULARY, (token + 2) % VOCABULARY):
+            swapped_V = torch.arange(VOCABULARY)
+            swapped_V[token], swapped_V[other] = other, token
+            before = logits(net, [[third, token]])
+            after = logits(model(part, vectors_VD()[swapped_V]), [[third, other]])
+            changes.append((other, show(before[0]), show(after[0]), not same(before, after)))
+        if all(changed for *_, changed in changes):
+            other, before_text, after_text, _ = changes[0]
+            example = f"A review of the words {third} and {token} gives {before_text}; with the same vectors, but "
+            example += f"{other} as the id of the second, it gives {after_text}."
+            if token == 0:
+                sentence = 'The word with id 0, which in GloVe is "the", is treated as padding.'
+                raise Mistake("id-0-as-padding", sentence, example, LENGTHS_FIX)
+            sentence = f"The word with id {token} is treated as padding, such as all unknown words if it is their id."
+            raise Mistake("word-as-padding", sentence, example, LENGTHS_FIX)
+
+
+@RULES.add("padding", "ids", "SelfAttention.key-mask", "SelfAttention.batch", "SelfAttention.finite-padding")
+def padding(part: Part) -> None:
+    """Padding does not change the logits, whatever ids it has."""
+    for text, options in variants(part):
+        for net in (model(part, seed=seed, **options) for seed in SEEDS):
+            alone = logits(net, [[4, 2, 9]])
+            for padded in ([4, 2, 9, 0], [4, 2, 9, 7, 7, 0]):
+                found = logits(net, [padded], [3])
+                if same(found, alone):
+                    continue
+                example = f"With {text}, the words 4, 2, 9 give {show(alone[0])} alone and {show(found[0])} "
+                example += f"as {padded} with length 3."
+                if same(found, logits(net, [padded])):
+                    raise Mistake("lengths-ignored", "Padding is read as words.", example, LENGTHS_FIX)
+                raise Mistake("depends-on-padding", "Padding changes the logits.", example, LENGTHS_FIX)
+
+
+@RULES.add("batch", "padding")
+def batch(part: Part) -> None:
+    """A review has the same logits alone as in a batch with longer reviews."""
+    reviews = ([4, 2, 9, 1], [4, 2, 0, 0], [3, 0, 0, 0], [4, 2, 0, 0])
+    for text, options in variants(part):
+        for net in (model(part, seed=seed, **options) for seed in SEEDS):
+            together = logits(net, reviews, [4, 2, 1, 2])
+            for row, length in enumerate((4, 2, 1, 2)):
+                alone = logits(net, [reviews[row][:length]])[0]
+                if not same(together[row], alone):
+                    example = f"With {text}, the review {reviews[row][:length]} gives {show(alone)} alone and "
+                    example += f"{show(together[row])} in row {row} of a batch of 4."
+                    fix = "Reviews are in dimension 0 and positions in dimension 1: use x.shape[1] for positions."
+                    raise Mistake("depends-on-batch", "Other reviews of the batch change the logits.", example, fix)
+
+
+@RULES.add("order")
+def order(part: Part) -> None:
+    """Without positions, the order of the words has no effect."""
+    for net in (model(part, seed=seed) for seed in SEEDS):
+        forwards, backwards = logits(net, REVIEW)[0], logits(net, [REVIEW[0][::-1]])[0]
+        if not same(forwards, backwards):
+            example = f"The words 4, 2, 9 give {show(forwards)}; 9, 2, 4 give {show(backwards)}."
+            fix = "Add positions only if the argument positions says so, and use no causal mask."
+            raise Mistake("depends-on-order", "Without positions, the order of words changes the logits.", example, fix)
+
+
+@RULES.add("positions", "order", "batch", option="positions")
+def positions(part: Part) -> None:
+    """With positions, the order of the words has an effect."""
+    pairs = [[logits(model(part, seed=s, positions="sinusoidal"), [r]) for r in ([4, 2, 9], [9, 2, 4])] for s in SEEDS]
+    if not all(same(*pair) for pair in pairs):
+        return
+    example = f"With positions='sinusoidal', the words 4, 2, 9 and 9, 2, 4 both give {show(pairs[0][0][0])}."
+    fix = "x = vectors[tokens] + positional_encoding(T, D), before the first layer."
+    if all(same(logits(model(part, seed=s), REVIEW), pair[0]) for s, pair in zip(SEEDS, pairs, strict=True)):
+        raise Mistake("no-positions", "Positions have no effect.", example, fix)
+    sentence = "Positions are added where their order is lost, such as after the layers."
+    raise Mistake("positions-after-layers", sentence, example, fix)
+
+
+@RULES.add("cls-before-words", "frozen-vectors", "order", option="cls")
+def cls_before_words(part: Part) -> None:
+    """With CLS, every word still has an effect."""
+    without = [word for word in REVIEW[0] if not influences(part, word, cls=True)]
+    if without:
+        example = f"With cls=True and the review {REVIEW[0]}, the vector of word {without[0]} has no effect."
+        if without == [REVIEW[0][0]]:
+            raise Mistake("cls-over-first-word", "CLS is written over the first word.", example, CLS_FIX)
+        fix = "The mask becomes longer by one at the front: F.pad(mask, (1, 0), value=True)."
+        raise Mistake("cls-hides-words", f"With CLS, {len(without)} of 3 words have no effect.", example, fix)
+
+
+@RULES.add("cls-read", "cls-before-words", option="cls")
+def cls_read(part: Part) -> None:
+    """CLS is read at position 0 after the last layer."""
+    net, tokens = model(part, cls=True), torch.tensor([[4, 2, 9], [3, 8, 1]])
+    long, pooled = [], []  # what modules give for the words and CLS; what the last Linear reads
+
+    def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if isinstance(output, Tensor) and output.shape == (2, 4, WIDTH):
+            long.append(output)
+        if isinstance(module, nn.Linear) and output.shape == (2, CLASSES):
+            pooled.append(inputs[0])
+
+    for module in net.modules():
+        module.register_forward_hook(watch)
+    logits(net, tokens)
+    if long and pooled:
+        last_BTD, read_BD = long[-1], pooled[-1]
+        mean, words = last_BTD.mean(1), last_BTD[:, 1:].mean(1)
+        places = {"the mean of all positions": mean, "the mean of the words": words}
+        places |= {f"position {place}": last_BTD[:, place] for place in (1, 2, 3)}
+        if same(read_BD, last_BTD[:, 0]):
+            return
+        for text, value_BD in places.items():
+            if same(read_BD, value_BD):
+                example = f"For a review of 3 words, the last Linear reads {text} of 0 to 3."
+                raise Mistake("cls-read-elsewhere", f"With CLS, the result is {text}.", example, "Read x[:, 0].")
+    raise NotChecked("Where CLS is read was not checked: no module returns the vectors that the last Linear reads.")
+
+
+@RULES.add("empty-review", "padding", *IN_PLACE)
+def empty_review(part: Part) -> None:
+    """A review without words gives finite logits and gradients."""
+    for text, options in variants(part):
+        net = model(part, **options)
+        y_BC = net(torch.tensor([[0, 0], [4, 2]]), torch.tensor([0, 2]))
+        require_finite(net, y_BC, y_BC.square().sum(), "nan-without-words", f"{text} and lengths [0, 2]")
+
+
+@RULES.add("gradients", "logits", *IN_PLACE)
+def gradients(part: Part) -> None:
+    """Every layer is registered, and every parameter receives a gradient."""
+    without: dict[str, None] | None = None
+    for _, options in variants(part):  # a parameter of CLS may be unused without it
+        net = model(part, **options)
+        loss(net).backward()
+        names = dict.fromkeys(idle(net))
+        without = names if without is None else {n: None for n in without if n in names or not has(net, n)}
+    require_gradients(net, list(without or ()))
+
+
+def has(net: nn.Module, name: str) -> bool:
+    return name in dict(net.named_parameters())
+
+
+def loss(net: nn.Module) -> Tensor:
+    tokens_BT = torch.arange(24).view(8, 3) % VOCABULARY
+    y_BC: Tensor = net(tokens_BT, torch.full((8,), 3))
+    return nn.functional.cross_entropy(y_BC, torch.arange(8) % CLASSES)
+
+
+@RULES.add("cls-trained", "ids", "gradients", option="cls")
+def cls_trained(part: Part) -> None:
+    """CLS is a parameter that is trained."""
+    net, other = model(part, cls=True), model(part)
+    if not same(logits(net, REVIEW), logits(net, REVIEW)):
+        example = "With cls=True, two calls give different logits."
+        raise Mistake("cls-not-trained", "CLS is drawn again in each call, so it is never trained.", example, CLS_FIX)
+    used = [set(), set()]  # type: list[set[str]]
+    for names, each in zip(used, (net, other), strict=True):
+        loss(each).backward()
+        names |= {name for name, p in each.named_parameters() if p.grad is not None and bool(p.grad.any())}
+    if not used[0] - used[1]:
+        example = f"The {len(used[0])} parameters that receive a gradient with cls=True receive one without, too."
+        raise Mistake("cls-not-trained", "CLS is never trained: no parameter belongs to it.", example, CLS_FIX)
+
+
+@RULES.add("input-unchanged", "frozen-vectors")
+def input_unchanged(part: Part) -> None:
+    """The ids, lengths and vectors keep their values."""
+    table_VD, tokens_BT, lengths_B = vectors_VD(), torch.tensor([[4, 2, 9], [3, 0, 0]]), torch.tensor([3, 0])
+    given = table_VD.clone(), tokens_BT.clone(), lengths_B.clone()
+    options = list(variants(part))[-1][1]
+    build(part.make, given[0], CLASSES, **options).forward(*given[1:])
+    before, names = (table_VD, tokens_BT, lengths_B), ("vectors", "tokens", "lengths")
+    require_unchanged(*zip(before, given, names, strict=True))

@@ -1,0 +1,79 @@
+"""Rules of test_accuracy: the share of test reviews that the model labels correctly.
+
+Shape suffixes: B reviews, T positions, C classes.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.check.rules import Mistake, Part, Rules
+
+RULES = Rules()
+
+
+class FirstWord(nn.Module):
+    """Predicts the id of the first word as the class; in training mode the opposite class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        chosen_B = 1 - tokens_BT[:, 0] if self.training else tokens_BT[:, 0]
+        return self.scale * nn.functional.one_hot(chosen_B, 2).to(torch.get_default_dtype())
+
+
+class Loader:
+    """Batches (tokens, lengths, labels). batches: the labels of each; the prediction is always 1."""
+
+    def __init__(self, *batches: list[int]):
+        self.batches = batches
+        self.dataset = [label for batch in batches for label in batch]  # as a DataLoader has
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for labels in self.batches:
+            yield torch.ones(len(labels), 2, dtype=torch.int64), torch.full((len(labels),), 2), torch.tensor(labels)
+
+
+def accuracy(part: Part, train: Loader, test: Loader) -> float:
+    model = FirstWord()
+    with torch.enable_grad():
+        return float(part.make(model.train(), train, test))
+
+
+@RULES.add("number")
+def number(part: Part) -> None:
+    """The result is a number from 0 to 1."""
+    found = accuracy(part, Loader([1, 1]), Loader([1, 1]))
+    if not 0 <= found <= 1:
+        example = f"With all reviews right or all wrong the result is {found:.4g}."
+        fix = "Return correct / total, a number and not a percentage."
+        raise Mistake("wrong-accuracy", "The result is not a share from 0 to 1.", example, fix)
+
+
+@RULES.add("test-reviews")
+def test_reviews(part: Part) -> None:
+    """The accuracy is that of the test reviews, in evaluation mode."""
+    train, test = Loader([1, 1, 1, 1], [1, 1, 1, 0]), Loader([1, 1, 1, 0], [0])
+    found = accuracy(part, train, test)
+    example = f"7 of 8 training and 3 of 5 test reviews are right: the result is {found:.4g}, right is 0.6."
+    if abs(found - 0.6) < 1e-4:
+        return
+    mistakes = {
+        7 / 8: ("accuracy-on-training", "The accuracy is that of the training reviews.", "Loop over test_loader."),
+        1 / 8: ("accuracy-on-training", "The accuracy is that of the training reviews.", "Loop over test_loader."),
+        10 / 13: ("accuracy-on-both", "The accuracy is that of training and test reviews.", "Loop over test_loader."),
+        0.375: ("mean-of-batches", "Batches count the same, however many reviews they have.", "correct / total."),
+        0.4: ("not-in-evaluation-mode", "The model is in training mode, with dropout.", "Call model.eval() first."),
+        0.75: ("one-batch-only", "Only the first batch counts.", "Add up the batches before dividing."),
+        0.0: ("one-batch-only", "Only the last batch counts.", "Add up the batches before dividing."),
+    }
+    for value, (name, sentence, fix) in mistakes.items():
+        if abs(found - value) < 1e-4:
+            raise Mistake(name, sentence, example, fix)
+    raise Mistake("wrong-accuracy", "The result is not the share of correct test reviews.", example, "correct / total.")

@@ -1,0 +1,80 @@
+"""Loads a student's file and finds the parts in it."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from imdbattn.check import classifier, evaluation, layers, mean, positions, self_attention
+from imdbattn.check.parts import PARTS
+from imdbattn.check.rules import Part, Result, Rules, explain
+from imdbattn.errors import UserError
+
+RULES: dict[str, Rules] = {
+    "SelfAttention": self_attention.RULES,
+    "masked_mean": mean.RULES,
+    "positional_encoding": positions.RULES,
+    "PlainLayer": layers.PLAIN,
+    "ResidualLayer": layers.RESIDUAL,
+    "Classifier": classifier.RULES,
+    "test_accuracy": evaluation.RULES,
+}
+
+
+def load(file: str) -> ModuleType:
+    """The file as a module, whatever its name; it may import its neighbours."""
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(Path(file).parent))
+    loader = SourceFileLoader("_checked_file", file)
+    spec = importlib.util.spec_from_loader("_checked_file", loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["_checked_file"] = module  # dataclasses look there
+    loader.exec_module(module)
+    return module
+
+
+def find(module: ModuleType, file: str, names: Mapping[str, str]) -> list[Part]:
+    """The parts in the order of PARTS. Raises UserError if a name is not in the file, or nothing is."""
+    for part, name in names.items():
+        if not callable(getattr(module, name, None)):
+            raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
+    found = []
+    for part, signature in PARTS.items():
+        make = getattr(module, names.get(part, part), None)
+        if callable(make):
+            found.append(Part(part, make, signature, file))
+    if not found:
+        raise UserError(f"{file} has none of {', '.join(PARTS)}: --stub prints a file with all of them")
+    return found
+
+
+def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Messages: {"doing": [part, check]} before each check, {"found": parts}, {"result": Result}, last {"done": True}.
+
+    {"error": message} instead for a UserError.
+    """
+    whole = Part("file", None, "Python", file)
+    try:
+        yield {"doing": ["file", "import"]}
+        try:
+            module = load(file)
+        except Exception as error:
+            yield {"result": Result("file", "import", False, *explain(error, whole)).__dict__}
+        except SystemExit as error:
+            found = ("raises", "The file ends Python while it is imported.", f"SystemExit: {error.code}")
+            fix = 'Put what is to run under if __name__ == "__main__".'
+            yield {"result": Result("file", "import", False, *found, fix).__dict__}
+        else:
+            failed: set[str] = set()
+            parts = find(module, file, names)
+            yield {"found": {part.name: [rule.name for rule in RULES[part.name]] for part in parts}}
+            for part in parts:
+                for rule, result in RULES[part.name].run(part, failed):
+                    yield {"doing": [part.name, rule]} if result is None else {"result": result.__dict__}
+        yield {"done": True}
+    except UserError as error:
+        yield {"error": str(error)}

@@ -1,0 +1,171 @@
+"""Mistakes as changes of right/linears.py: (finding, part, text of the file, text in its place)."""
+
+SCORES = "scores.masked_fill(~mask[:, None, :], -1e9)"
+SOFTMAX = "torch.softmax(scores, dim=-1) @ self.value(x)"
+MEAN = "(x * words).sum(1) / words.sum(1).clamp(min=1)"
+ROWS = "torch.arange(length)[:, None]"
+POWER = "(torch.arange(0, width, 2) / width)"
+RESIDUAL = "self.g(x + self.f(self.norm(x), mask))"
+LAYERS = "nn.ModuleList(ResidualLayer(width) for _ in range(3))"
+ADDED = "x + positional_encoding(x.shape[1], x.shape[2]).to(x.device)"
+MASK = "padding_mask(lengths, tokens.shape[1])"
+CLS = "nn.Parameter(torch.randn(width))"
+CAT = "torch.cat([self.cls.expand(len(x), 1, -1), x], dim=1)"
+CAT_MASK = "torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)"
+POOLED = "x[:, 0]\n"
+COUNT = "correct / total"
+EVAL = "    model.eval()\n"
+LOOP = "in test_loader:"
+LINEAR_VALUE = "self.value = nn.Linear(width, width)"
+THREE = "\n        ".join(f"self.{name} = nn.Linear(width, width)" for name in ("query", "key", "value"))
+ATTENTION = [
+    ("softmax-over-queries", SOFTMAX, "torch.softmax(scores, dim=1) @ self.value(x)"),
+    ("softmax-over-batch", SOFTMAX, "torch.softmax(scores, dim=0) @ self.value(x)"),
+    ("weights-do-not-sum-to-1", SOFTMAX, "torch.sigmoid(scores) @ self.value(x)"),
+    ("weights-do-not-sum-to-1", SOFTMAX, "scores @ self.value(x)"),
+    ("not-a-weighted-sum", SOFTMAX, f"x + {SOFTMAX}"),
+    ("not-a-weighted-sum", SOFTMAX, "torch.softmax(torch.softmax(scores, dim=-1) @ self.value(x), dim=-1)"),
+    ("no-attention", SOFTMAX, "self.value(x)"),
+    ("no-scale", " / math.sqrt(x.shape[-1])", ""),
+    ("wrong-scale", "math.sqrt(x.shape[-1])", "x.shape[-1]"),
+    ("wrong-scale", "math.sqrt(x.shape[-1])", "math.sqrt(x.shape[1])"),
+    ("wrong-scale", " / math.sqrt(x.shape[-1])", " * math.sqrt(x.shape[-1])"),
+    ("no-key-mask", SCORES, "scores"),
+    ("mask-inverted", SCORES, "scores.masked_fill(mask[:, None, :], -1e9)"),
+    ("mask-inverted", SCORES, 'scores.masked_fill(mask[:, None, :], -float("inf"))'),
+    ("queries-masked", SCORES, "scores.masked_fill(~mask[:, :, None], -1e9)"),
+    ("queries-masked", SCORES, 'scores.masked_fill(~mask[:, :, None], -float("inf"))'),
+    ("mask-too-weak", SCORES, "scores.masked_fill(~mask[:, None, :], 1e-9)"),
+    ("mask-too-weak", SCORES, "scores * mask[:, None, :]"),
+    ("mask-too-weak", SCORES, "scores - (~mask[:, None, :]).to(x.dtype)"),
+    (
+        "mask-after-softmax",
+        SOFTMAX,
+        "(torch.softmax(self.query(x) @ self.key(x).mT / x.shape[-1] ** 0.5, dim=-1) * mask[:, None]) @ self.value(x)",
+    ),
+    ("nan-without-words", SCORES, 'scores.masked_fill(~mask[:, None, :], -float("inf"))'),
+    ("nan-at-padding", SCORES, 'scores.masked_fill(~(mask[:, None] & mask[..., None]), -float("inf"))'),
+    ("depends-on-order", SCORES, "scores.masked_fill(~mask[:, None, :].expand_as(scores).tril(), -1e9)"),
+    ("depends-on-batch", SCORES, "scores.masked_fill(~mask.all(0), -1e9)"),
+    ("no-gradient", "scores = self.query(x) @", "scores = self.query(x).detach() @"),
+    ("no-gradient", "self.value(x)", "self.value(x.detach()).data + 0 * self.query(x)"),
+    ("layers-in-a-list", LINEAR_VALUE, "self.value = (both := [nn.Linear(width, width)])[0].forward; self._all = both"),
+    ("random-in-evaluation", SOFTMAX, "nn.functional.dropout(torch.softmax(scores, dim=-1), 0.1) @ self.value(x)"),
+    ("changes-its-input", "scores = self.query(x) @", "x *= mask[..., None]\n        scores = self.query(x) @"),
+    ("wrong-shape", SOFTMAX, f"({SOFTMAX}).squeeze()"),
+    ("wrong-shape", SOFTMAX, f"({SOFTMAX}).mean(1)"),
+    ("not-a-tensor", SOFTMAX, f"{SOFTMAX}, scores"),
+    ("wrong-signature", "forward(self, x, mask):\n        scores", "forward(self, x):\n        scores"),
+    ("raises", SOFTMAX, "torch.softmax(score, dim=-1) @ self.value(x)"),
+    ("no-parameters", THREE, "self.query = self.key = self.value = nn.Identity()"),
+    ("not-a-module", "class SelfAttention(nn.Module)", "class SelfAttention(dict)"),
+]
+AVERAGE = [
+    ("padding-in-mean", MEAN, "x.mean(1)"),
+    ("padding-in-mean", MEAN, "x.sum(1) / words.sum(1).clamp(min=1)"),
+    ("divides-by-padded-length", MEAN, "(x * words).mean(1)"),
+    ("not-divided", MEAN, "(x * words).sum(1)"),
+    ("mask-inverted", "words = mask[", "words = (~mask)["),
+    ("zero-vector-as-padding", MEAN, "(x * words).sum(1) / ((x * words) != 0).any(-1).sum(1)[:, None].clamp(min=1)"),
+    ("depends-on-batch", MEAN, "(x * words).sum(1) / words.sum(1).max()"),
+    ("nan-without-words", MEAN, "(x * words).sum(1) / words.sum(1)"),
+    ("changes-its-input", "words = mask[", "x[~mask] = 0\n    words = mask["),
+    ("wrong-shape", MEAN, f"({MEAN}).squeeze()"),
+    ("wrong-mean", MEAN, "(x * words).amax(1) + 1"),
+]
+POSITIONS = [
+    (
+        "sin-and-cos-swapped",
+        "angle.sin()\n    table[:, 1::2] = angle.cos()",
+        "angle.cos()\n    table[:, 1::2] = angle.sin()",
+    ),
+    ("halves-not-interleaved", "return table", "return torch.cat([angle.sin(), angle.cos()], 1)"),
+    ("positions-from-1", ROWS, "torch.arange(1, length + 1)[:, None]"),
+    ("wrong-exponent", POWER, "(torch.arange(0, width, 2) * 2 / width)"),
+    ("wrong-exponent", POWER, "(torch.arange(width // 2) / width)"),
+    ("wrong-base", "10000", "1000"),
+    ("wrong-base", POWER, "(torch.arange(0, width, 2) / (width + 2))"),
+    ("wrong-wavelengths", f"10000 ** {POWER}", "(1 + torch.arange(0, width, 2))"),
+    ("not-sin-and-cos", "table[:, 1::2] = angle.cos()", "table[:, 1::2] = angle.sin()"),
+    ("wrong-shape", "return table", "return table[None]"),
+    ("wrong-dtype", "return table", "return table.long()"),
+]
+PLAIN = [
+    ("skip-in-plain-layer", "self.g(self.f(x, mask))", "self.g(x + self.f(x, mask))"),
+    ("no-attention", "self.g(self.f(x, mask))", "self.g(self.f.value(x))"),
+    ("no-relu", "nn.Linear(width, width), nn.ReLU())", "nn.Linear(width, width))"),
+    ("no-relu", "nn.Linear(width, width), nn.ReLU())", "nn.Linear(width, width), nn.Softplus())"),
+    ("depends-on-padding", "self.g(self.f(x, mask))", "self.g(self.f(x, mask | True))"),
+    ("no-gradient", "self.g(self.f(x, mask))", "self.g(self.f(x, mask).detach())"),
+]
+SKIP = [
+    ("norm-on-skip", RESIDUAL, "self.g((y := self.norm(x)) + self.f(y, mask))"),
+    ("norm-after-sum", RESIDUAL, "self.g(self.norm(x + self.f(x, mask)))"),
+    ("no-norm", RESIDUAL, "self.g(x + self.f(x, mask) + 0 * self.norm(x))"),
+    ("no-skip", RESIDUAL, "self.g(self.f(self.norm(x), mask))"),
+    ("skip-around-g", RESIDUAL, "x + self.g(self.f(self.norm(x), mask))"),
+    ("no-linear-in-g", "nn.Sequential(nn.Linear(width, width), nn.ReLU())", "nn.ReLU()"),
+    ("no-relu", RESIDUAL, "self.norm(self.g(x + self.f(self.norm(x), mask)))"),
+    ("changes-its-input", RESIDUAL, "self.g(x.add_(self.f(self.norm(x), mask)))"),
+    ("depends-on-batch", RESIDUAL, "self.g(x + self.f(self.norm(x - x.mean((0, 2), keepdim=True)), mask) + x.sum(0))"),
+]
+CLASSIFIER = [
+    ("softmax-twice", "return self.head(pooled)", "return self.head(pooled).softmax(-1)"),
+    ("logits-not-negative", "return self.head(pooled)", "return self.head(pooled).relu()"),
+    ("vectors-trained", "from_pretrained(vectors)", "from_pretrained(vectors, freeze=False)"),
+    ("id-0-as-padding", MASK, "tokens != 0"),
+    ("id-0-as-padding", MASK, f"{MASK} & (tokens != 0)"),
+    ("id-0-as-padding", "x = self.embedding(tokens)", "x = self.embedding(tokens) * (tokens != 0)[..., None]"),
+    ("word-as-padding", MASK, "tokens != len(self.embedding.weight) - 1"),
+    ("lengths-ignored", MASK, "torch.ones_like(tokens, dtype=torch.bool)"),
+    ("depends-on-padding", "masked_mean(x, mask)", "x.mean(1)"),
+    ("depends-on-padding", "x = layer(x, mask)", "x = layer(x, mask | True)"),
+    ("depends-on-batch", "positional_encoding(x.shape[1], x.shape[2])", "positional_encoding(*x.shape[::2])[:, None]"),
+    ("depends-on-order", 'self.positions == "sinusoidal"', "True"),
+    ("no-positions", ADDED, "x"),
+    (
+        "cls-over-first-word",
+        f"{CAT}\n            mask = {CAT_MASK}",
+        "torch.cat([self.cls.expand(len(x), 1, -1), x[:, 1:]], dim=1)",
+    ),
+    ("cls-hides-words", CAT_MASK, "torch.cat([mask, mask[:, :1] & False], dim=1)"),
+    ("cls-not-trained", CLS, "torch.randn(width)"),
+    ("cls-not-trained", CLS, "nn.Parameter(torch.randn(width), requires_grad=False)"),
+    ("cls-not-trained", CAT, "torch.cat([torch.randn_like(self.cls).expand(len(x), 1, -1), x], dim=1)"),
+    ("cls-not-trained", CAT, "torch.cat([self.cls.detach().expand(len(x), 1, -1), x], dim=1)"),
+    ("cls-read-elsewhere", POOLED, "masked_mean(x, mask)\n"),
+    ("cls-read-elsewhere", POOLED, "x[torch.arange(len(x)), lengths]\n"),
+    ("layers-in-a-list", LAYERS, "[ResidualLayer(width) for _ in range(3)]"),
+    ("one-layer-shared", LAYERS, "nn.ModuleList([ResidualLayer(width)] * 3)"),
+    ("no-gradient", "x = layer(x, mask)", "x = layer(x, mask).detach()"),
+    (
+        "random-in-evaluation",
+        "return self.head(pooled)",
+        "return nn.Linear(len(pooled.T), 3)(pooled) + self.head(pooled)",
+    ),
+    ("changes-its-input", "mask = padding_mask(", "lengths.clamp_(min=1)\n        mask = padding_mask("),
+    ("nan-without-words", POOLED, "x[:, 0]\n        pooled = pooled / lengths[:, None] * lengths[:, None]\n"),
+    ("wrong-shape", "return self.head(pooled)", "return self.head(pooled).squeeze(0)"),
+]
+ACCURACY = [
+    ("accuracy-on-training", LOOP, "in train_loader:"),
+    ("accuracy-on-both", LOOP, "in [*train_loader, *test_loader]:"),
+    ("not-in-evaluation-mode", EVAL, ""),
+    (
+        "mean-of-batches",
+        "total += len(labels)",
+        "total += 1; correct += (n := (model(tokens, lengths).argmax(1) == labels).double()).mean() - n.sum()",
+    ),
+    ("wrong-accuracy", COUNT, "100 * correct / total"),
+    ("one-batch-only", LOOP, "in [next(iter(test_loader))]:"),
+]
+GROUPS = {
+    "SelfAttention": ATTENTION,
+    "masked_mean": AVERAGE,
+    "positional_encoding": POSITIONS,
+    "PlainLayer": PLAIN,
+    "ResidualLayer": SKIP,
+    "Classifier": CLASSIFIER,
+    "test_accuracy": ACCURACY,
+}
+CHANGES = [(finding, part, old, new) for part, group in GROUPS.items() for finding, old, new in group]
