@@ -64,6 +64,12 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
     if name == "explore":  # tests/test_explore.py starts one
         assert shell(name, *arguments, "port=99999", cwd=tmp_path).stderr.startswith("error: port=99999 must be")
         return
+    if name == "check":
+        shutil.copy(ROOT / "tests" / "solutions" / "wrong" / "padding_in_mean.py", tmp_path / "my_attention.py")
+        arguments = [a for a in arguments if a not in (">", "--name") and "=" not in a]
+        done = shell(name, *arguments[: 1 if "--stub" in arguments else None], cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (int("--stub" not in arguments), ""), done.stdout
+        return
     folder, _ = trained("residual_pe_cls")
     arguments = [f"run={folder}" if argument.startswith("run=") else argument for argument in arguments]
     arguments = [re.sub(r"(my_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments]

@@ -3,6 +3,8 @@
 Shape suffixes: T positions, D width, K = D / 2.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -43,7 +45,7 @@ def sin_and_cos(part: Part) -> None:
     if same(first_D, torch.tensor([0.0, 0, 0, 1, 1, 1])):
         sentence = "The sines are in the first half of the columns and the cosines in the second."
         raise Mistake("halves-not-interleaved", sentence, example, FIX)
-    if abs(first_D[0].sin().asin() - torch.tensor(1.0).sin()) < 1e-3:
+    if abs(first_D[0] - math.sin(1)) < 1e-3:
         raise Mistake("positions-from-1", "The first position is 1, not 0.", example, FIX)
     raise Mistake("not-sin-and-cos", "Position 0 is not sin(0), cos(0), sin(0), cos(0), ...", example, FIX)
 

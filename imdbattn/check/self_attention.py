@@ -106,13 +106,12 @@ def candidates(module: nn.Module) -> tuple[Tensor, Tensor]:
     matrices, biases = [], [torch.zeros(WIDTH)]
     for parameter in module.parameters():
         values = parameter.detach().to(torch.get_default_dtype())
-        count, rest = divmod(values.numel(), WIDTH if values.ndim == 1 else WIDTH**2)
-        if rest or not 1 <= count <= 4:
+        count, rest = divmod(values.numel(), WIDTH)
+        if not rest and 1 <= count <= 4:
+            biases += [*values.reshape(count, WIDTH), *values.reshape(WIDTH, count).mT]
             continue
-        if values.ndim == 1 or values.shape[-1] == values.numel():
-            biases += [
-                block for c in range(count) for block in (values.view(count, WIDTH)[c], values.flatten()[c::count])
-            ]
+        count, rest = divmod(values.numel(), WIDTH**2)
+        if rest or not 1 <= count <= 4:
             continue
         views = [values.reshape(-1, WIDTH)] if values.shape[-1] == WIDTH else []
         views += [values.reshape(WIDTH, -1).mT] if values.shape[0] == WIDTH else []
