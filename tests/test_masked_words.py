@@ -92,15 +92,22 @@ def pretrained(trained):
     return trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
 
 
-def test_it_learns_to_guess_and_scores_validation_alone(pretrained, settings, small):
+def test_only_validation_is_scored(pretrained):
     folder, metrics = pretrained
     assert metrics["items"] == "masked words"
     assert not [key for key in metrics if key.startswith("test_") and key not in ("test_set", "test_fingerprint")]
     said = pq.read_table(folder / "validation_predictions.parquet").to_pydict()
     assert sum(said["masked"]) == metrics["val_reviews"]
     assert np.isclose(sum(said["losses"]) / sum(said["masked"]), metrics["val_loss"], rtol=1e-5)
-    longer = fit(settings(*small, "task=masked_words", "trainer.max_epochs=12"), folder.parent / "longer")
-    assert longer["val_loss"] < metrics["val_loss"]
+
+
+def test_it_learns_to_guess_words_from_their_neighbours(settings, small, world, tmp_path):
+    """Reviews that repeat one word: its neighbours tell which."""
+    words = [line.split()[0] for line in (world / "glove.txt").read_text().splitlines()[:8]]
+    rows = [f"{' '.join(words[row % 8 : row % 8 + 1] * 12)} {row},{('neg', 'pos')[row % 2]}" for row in range(240)]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    cfg = settings(*small, f"data.path={tmp_path}/reviews.csv", "task=masked_words", "trainer.max_epochs=3")
+    assert fit(cfg, tmp_path / "run")["val_accuracy"] > 0.5
 
 
 def test_its_encoder_is_where_the_classifier_starts(pretrained, settings, small):
