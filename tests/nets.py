@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
-from imdbattn.nn.beyond.phrases import Phrases
+from imdbattn.nn.beyond.phrases import Phrases, folds_of
 from imdbattn.tasks.build import make_learner
 from imdbattn.tasks.reviews import ReviewClassifier, build_net, phrases_of
 
@@ -31,9 +31,11 @@ def reviews(seed: int = 0, count: int = 2000, longest: int = 100, classes: int =
     return ragged(ids, rng.integers(0, classes, count))
 
 
-def phrases(chosen: Any, classes: int) -> Phrases:
-    """Those of random reviews. chosen: settings, model.phrases."""
-    return phrases_of(chosen, reviews(classes=classes), classes, 3 + WORDS)
+def phrases(chosen: Any, classes: int, data: Ragged | None = None, rows: int = 3 + WORDS) -> Phrases:
+    """Those of random reviews, or of `data`. chosen: settings, model.phrases."""
+    data = reviews(classes=classes) if data is None else data
+    targets_NC = torch.nn.functional.one_hot(data.labels, classes)
+    return phrases_of(chosen, data, folds_of(data.labels, chosen.folds), targets_NC, rows)
 
 
 def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -> torch.nn.Module:

@@ -11,12 +11,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.comparison.runs import find_runs, variants
-from imdbattn.data.corpus import prepare, prepare_unlabelled
+from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
+from imdbattn.tasks import masked_words
 from imdbattn.tasks.masked_words import evaluation_mask
 from imdbattn.tasks.reviews import TASK
 
@@ -193,7 +194,7 @@ def test_pretraining_is_no_classifier(pretrained, settings):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["data.unlabelled=hub"], "data.unlabelled has no effect without task=masked_words"),
+        (["data.unlabelled=hub"], "data.unlabelled has no effect without data.teachers"),
         (["task=masked_words", "init=runs/x"], "init has no effect with task=masked_words"),
         (["task=masked_words", "masked.share=1"], "masked.share=1 must be less than 1"),
         (["task=masked_words", "masked.words=1"], "masked.words=1 must be greater than or equal to 2"),
@@ -219,12 +220,12 @@ def write_unlabelled(folder):
 def test_reviews_without_labels_join_training_and_no_held_out_text_does(data_settings, small, world, tmp_path):
     texts = write_unlabelled(tmp_path)
     cfg = data_settings(*small, "task=masked_words")
-    plain = prepare_unlabelled(cfg)
+    plain = masked_words.TASK.prepare(cfg)
     held_out = pq.read_table(plain.texts("validation"))["text"][0].as_py()
     with (tmp_path / "reviews.txt").open("a") as file:
         file.write(f"  {held_out} \n")  # however it is spaced
     for where in (tmp_path / "aclImdb", tmp_path / "aclImdb" / "train" / "unsup", tmp_path / "reviews.txt"):
-        more = prepare_unlabelled(cfg.model_copy(update={"unlabelled": str(where)}))
+        more = masked_words.TASK.prepare(cfg.model_copy(update={"unlabelled": str(where)}))
         before, after = plain.splits["train"], more.splits["train"]
         assert len(after) == len(before) + len(texts)
         assert torch.equal(after.ids[: len(before.ids)], before.ids)
@@ -255,7 +256,7 @@ def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(data_settings, s
     (tmp_path / "nulls.txt").write_bytes(b"good\0film\n")
     cfg = data_settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
     with pytest.raises(UserError) as error:
-        prepare_unlabelled(cfg)
+        masked_words.TASK.prepare(cfg)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -32,10 +33,10 @@ from imdbattn.nn.beyond.phrases import (
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import open_settings, score_run
 from imdbattn.settings import schema
-from imdbattn.tasks.reviews import TASK, ReviewClassifier, load_classifier, phrases_of
+from imdbattn.tasks.reviews import TASK, ReviewClassifier, load_classifier
 
 from .commands import label_texts
-from .nets import WORDS, learner, net, reviews
+from .nets import learner, net, phrases, reviews
 from .world import BAD, FILLER, GOOD
 
 FOLDS, ROWS = 4, 12  # ROWS: ids there are
@@ -53,7 +54,9 @@ def labelled(texts: list[list[int]], classes: int) -> Ragged:
 
 def counted(data: Ragged, classes: int, longest: int = 3, least: int = 2, folds: int = FOLDS) -> Phrases:
     before_MW, review_M = data.words(longest - 1)
-    return count_phrases(data.ids.long(), before_MW, review_M, data.labels, classes, ROWS, least, folds)
+    targets_NC = F.one_hot(data.labels, classes)
+    fold_N = folds_of(data.labels, folds)
+    return count_phrases(data.ids.long(), before_MW, review_M, fold_N, targets_NC, ROWS, least, folds)
 
 
 def found(phrases: Phrases, *texts: list[int]) -> Tensor:
@@ -126,8 +129,8 @@ def test_every_phrase_of_a_small_vocabulary_has_a_number_of_its_own():
 def test_more_words_than_numbers_are_refused(longest, rows):
     chosen = schema.Phrases(longest=longest, min_reviews=1, folds=2)
     with pytest.raises(UserError, match=rf"model\.phrases\.longest={longest} is too long .* set it to {longest - 1}$"):
-        phrases_of(chosen, ragged([[3]]), 2, rows)
-    phrases_of(chosen, ragged([[3]]), 2, rows - 1)
+        phrases(chosen, 2, ragged([[3]]), rows)
+    phrases(chosen, 2, ragged([[3]]), rows - 1)
 
 
 # --- what is known, and where it stands -------------------------------------------------------------------------------
@@ -316,7 +319,7 @@ def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewCla
     """The rung over the phrases of these training reviews, its weights always the same ones, and nothing drawn."""
     cfg = settings(f"model={rung}", "model.embedding.mixout=0")
     model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
-    model.context.phrases = phrases_of(cfg.model.phrases, data, classes, 3 + WORDS)
+    model.context.phrases = phrases(cfg.model.phrases, classes, data)
     folds_N = folds_of(data.labels, cfg.model.phrases.folds)
     return learner(cfg, model, classes, folds_N)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
@@ -45,6 +46,8 @@ class ReviewCorpus(Corpus):
     label_names: list[str]
     glove: Glove
     folder: Path  # of the cache entry
+    added: int = 0  # training reviews of data.unlabelled, which follow the others; their labels mean nothing
+    targets_NC: Tensor | None = None  # (N, C) float32, probabilities of the training reviews' classes
 
     def texts(self, split: str) -> Path:
         """A Parquet file with `row` and `text` of validation or test, in the order of its items."""
@@ -83,16 +86,11 @@ def prepare(cfg: Any, uncut: bool = False, glove: Glove | None = None) -> Review
     return ReviewCorpus(splits=splits, glove=glove, facts=facts, folder=folder, **meta)
 
 
-def prepare_unlabelled(cfg: Any) -> ReviewCorpus:
-    """The corpus of `prepare`, with the reviews of data.unlabelled, if any, added to training; labels are not used.
+def with_unlabelled(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
+    """The corpus of `prepare`, with the reviews of data.unlabelled added to training.
 
     Texts that are also in validation or test are omitted. Raises UserError for anything that cannot be read.
     """
-    corpus = prepare(cfg)
-    facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
-    corpus = replace(corpus, items="masked words", facts=facts)
-    if not cfg.unlabelled:
-        return corpus
     source = unlabelled_source(cfg.unlabelled, cfg.encoding_errors)
     identity = [FORMAT, "unlabelled", source.key, signature(cfg.tokenizer), corpus.glove.fingerprint]
     identity += [corpus.fingerprints["validation"], corpus.fingerprints["test"]]
@@ -105,10 +103,11 @@ def prepare_unlabelled(cfg: Any) -> ReviewCorpus:
         write(folder, rest, source, Tokenizer(cfg.tokenizer, corpus.glove.words))
 
     folder, meta = cached(cfg, identity, build)
-    added = meta["fingerprints"]["train"]
+    more, added = read_split(folder / "train.arrow"), meta["fingerprints"]["train"]
     return replace(
         corpus,
-        splits=corpus.splits | {"train": corpus.splits["train"].joined(read_split(folder / "train.arrow"))},
+        splits=corpus.splits | {"train": corpus.splits["train"].joined(more)},
+        added=len(more),
         fingerprints=corpus.fingerprints | {"unlabelled": added},
         source_key=sha256(f"{corpus.source_key} {added}".encode()).hexdigest()[:16],
     )

@@ -138,7 +138,7 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings without folders, accounts and callbacks of the machine that trained."""
     data, trainer = dict(settings["data"]), dict(settings["trainer"])
     for group in (settings := dict(settings), data, glove := dict(data.get("glove") or {})):
-        group |= {key: Path(group[key]).name for key in ("init", "path", "unlabelled") if group.get(key)}
+        group |= {key: Path(group[key]).name for key in ("init", "path", "teachers", "unlabelled") if group.get(key)}
     for key in ("callbacks", "default_root_dir"):
         trainer.pop(key, None)
     if data.get("tokenizer") == "torchtext":  # the same words, without torchtext

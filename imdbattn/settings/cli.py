@@ -36,7 +36,9 @@ from imdbattn.settings.safety import refuse_credentials, visible
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of this process on its machine
 PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the imdbattn process that started this one
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
-PATHS = ("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "init", "resume")  # of imdbattn.train
+PATHS = (  # of imdbattn.train
+    *("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "data.teachers", "init", "resume"),
+)
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
 COMPOSING = threading.Lock()  # Hydra has one state per process
 ALIASES = {  # names of settings in other programs -> the last part of their key here

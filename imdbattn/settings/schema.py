@@ -277,6 +277,7 @@ class ReviewData(Group):
         ),
     ]
     unlabelled: Text | None = None
+    teachers: Text | None = None
     encoding_errors: Errors
     hub_timeout: Annotated[Amount, Field(le=60)] = 3
     validation_share: InnerShare
@@ -464,8 +465,15 @@ class ReviewSettings(ClassifierSettings):
 
     def check(self) -> None:
         super().check()
-        if self.data.unlabelled:
-            raise UserError("data.unlabelled has no effect without task=masked_words: omit it")
+        if self.data.unlabelled and not self.data.teachers:
+            raise UserError(
+                "data.unlabelled has no effect without data.teachers, which label its reviews, or task=masked_words: "
+                "omit it"
+            )
+        if self.data.teachers and not self.data.unlabelled:
+            raise UserError(
+                f"data.teachers={self.data.teachers} has no reviews to label: add data.unlabelled=<hub, folder, file>"
+            )
 
 
 class Masked(Group):
@@ -476,6 +484,11 @@ class Masked(Group):
 class MaskedWordSettings(ClassifierSettings):
     task: Literal["masked_words"]
     masked: Masked
+
+    def check(self) -> None:
+        super().check()
+        if self.data.teachers:
+            raise UserError("data.teachers has no effect with task=masked_words: set it to null")
 
 
 class Seq2SeqSettings(Training):

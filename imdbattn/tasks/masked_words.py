@@ -4,7 +4,7 @@ Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N 
 trained vectors, G words that may be masked.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare_unlabelled
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare, with_unlabelled
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
@@ -105,7 +105,10 @@ def build_module(
 
 class MaskedWordTask(ReviewTask):
     def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
-        return prepare_unlabelled(data)
+        corpus = prepare(data)
+        facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
+        corpus = replace(corpus, items="masked words", facts=facts)
+        return with_unlabelled(corpus, data) if data.unlabelled else corpus
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
@@ -126,7 +129,7 @@ class MaskedWordTask(ReviewTask):
         with pictures.only_warnings():
             pictures.draw_curves(folder, "training", "validation")
 
-    def predictor(self, cfg: Any, checkpoint: Path) -> None:
+    def predictor(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> None:
         return None
 
 

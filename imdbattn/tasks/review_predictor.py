@@ -77,11 +77,18 @@ class ReviewPredictor(Predictor):
         """(B, C)."""
         return self.module(self.module.transfer_batch_to_device(batch, self.module.device, 0)).double().softmax(1)
 
-    @torch.inference_mode()
     def classify(self, texts: Sequence[str]) -> Tensor:
         """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
-        batches = self.batches(texts, self.cfg.data.pad_to)
-        probabilities_NC = torch.empty(len(texts), len(self.module.hparams["labels"]), dtype=torch.float64)
+        return self.classify_batches(self.batches(texts, self.cfg.data.pad_to))
+
+    def classify_reviews(self, reviews: Ragged) -> Tensor:
+        """`classify` for reviews as ids of this model's vectors."""
+        return self.classify_batches(Batches(reviews, **self.batch_options))
+
+    @torch.inference_mode()
+    def classify_batches(self, batches: Batches) -> Tensor:
+        """`classify` for all items of `batches`."""
+        probabilities_NC = torch.empty(len(batches), len(self.module.hparams["labels"]), dtype=torch.float64)
         for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
             probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()
         return probabilities_NC

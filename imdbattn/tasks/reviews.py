@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare, with_unlabelled
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, as_tensor
 from imdbattn.data.sampling import default_budget
@@ -33,6 +33,7 @@ from imdbattn.tasks.pretrained import pretrained_encoder
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
+from imdbattn.tasks.teachers import with_soft_labels
 from imdbattn.tasks.weights import load_weights
 
 NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
@@ -42,16 +43,19 @@ ADDITIONS = ("channels", "convolution")  # those of nn.beyond.context.Context
 class ReviewClassifier(Learner):
     """Trains and scores a net that is called with a batch and returns logits (B, C), such as nn.ladder.Classifier.
 
-    folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases). facts: include the labels
-    and the vectors' fingerprint. For the other arguments see Learner.
+    folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases). targets_NC: probabilities of
+    their classes; None: the labels. facts: include the labels and the vectors' fingerprint. For the other arguments see
+    Learner.
     """
 
     folds_N: Tensor | None
+    targets_NC: Tensor | None
 
-    def __init__(self, *args: Any, folds_N: Tensor | None = None, **options: Any):
+    def __init__(self, *args: Any, folds_N: Tensor | None = None, targets_NC: Tensor | None = None, **options: Any):
         super().__init__(*args, **options)
-        self.register_buffer("folds_N", folds_N, persistent=False)
-        self._ddp_params_and_buffers_to_ignore.append("folds_N")
+        for name, values in {"folds_N": folds_N, "targets_NC": targets_NC}.items():
+            self.register_buffer(name, values, persistent=False)
+            self._ddp_params_and_buffers_to_ignore.append(name)
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]
@@ -68,7 +72,8 @@ class ReviewClassifier(Learner):
         if self.folds_N is not None:
             batch = batch._replace(fold_B=self.folds_N[batch.rows_B])
         logits_BC = self(batch)
-        losses_B = F.cross_entropy(logits_BC, batch.labels_B, reduction="none", label_smoothing=self.label_smoothing)
+        targets = batch.labels_B if self.targets_NC is None else self.targets_NC[batch.rows_B].to(logits_BC.dtype)
+        losses_B = F.cross_entropy(logits_BC, targets, reduction="none", label_smoothing=self.label_smoothing)
         self.add_to_epoch(losses_B, logits_BC.detach().argmax(1) == batch.labels_B, len(losses_B))
         # DDP averages over processes; with this weight every review of the whole batch counts the same.
         return losses_B.sum() * (self.trainer.world_size / batch.reviews)
@@ -119,7 +124,14 @@ def trained_words(weights: Mapping[str, Tensor], embedding: str) -> Tensor | Non
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def phrases_of(settings: Any, train: Ragged, classes: int, rows: int) -> Phrases:
+def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
+    """The fold of each training review; reviews of data.unlabelled are divided among all folds, too."""
+    labels_N = corpus.splits["train"].labels.clone()
+    labels_N[len(labels_N) - corpus.added :] = -1
+    return folds_of(labels_N, folds)
+
+
+def phrases_of(settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor, rows: int) -> Phrases:
     """The phrases of the training reviews. settings: model.phrases. Raises UserError if their ids are too large."""
     if rows**settings.longest >= 2**63:
         raise UserError(
@@ -127,8 +139,9 @@ def phrases_of(settings: Any, train: Ragged, classes: int, rows: int) -> Phrases
             f"set it to {settings.longest - 1}"
         )
     words, review = train.words(settings.longest - 1)
-    counts = (train.labels, classes, rows, settings.min_reviews, settings.folds)
-    return count_phrases(train.ids.long(), words, review, *counts)
+    return count_phrases(
+        train.ids.long(), words, review, fold_N, targets_NC, rows, settings.min_reviews, settings.folds
+    )
 
 
 def words_before(cfg: Any) -> int:
@@ -149,7 +162,8 @@ def batch_options(cfg: Any) -> dict[str, Any]:
 class ReviewTask(Task):
     def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
         if trained is None:
-            return prepare(data, uncut)
+            corpus = prepare(data, uncut)
+            return with_soft_labels(with_unlabelled(corpus, data), data) if data.teachers else corpus
         labels = trained.hparams["labels"]
         data = data.model_copy(update={"label_names": labels}) if uncut else data
         corpus = prepare(data, uncut, getattr(trained, "glove", None))  # which an exported model brings
@@ -176,9 +190,16 @@ class ReviewTask(Task):
             trained_R = trained_words(encoder, "embedding")  # with the words of data.unlabelled
         phrases = folds_N = None
         if settings := cfg.model.phrases:
-            train = corpus.splits["train"]
-            folds_N = folds_of(train.labels, settings.folds)
-            phrases = phrases_of(settings, train, len(corpus.label_names), len(corpus.glove.vectors))
+            train, targets_NC = corpus.splits["train"], corpus.targets_NC
+            if targets_NC is None:
+                targets_NC = F.one_hot(train.labels, len(corpus.label_names))
+            folds_N = training_folds(corpus, settings.folds)
+            if os.environ.get("LABELLED_ONLY"):
+                n = len(train) - corpus.added
+                part = Ragged(train.ids[: train.offsets[n]], train.offsets[: n + 1], train.labels[:n], train.rows[:n])
+                phrases = phrases_of(settings, part, folds_N[:n], targets_NC[:n], len(corpus.glove.vectors))
+            else:
+                phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
         try:
             net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
             if encoder:
@@ -188,7 +209,9 @@ class ReviewTask(Task):
                 raise
             raise UserError(f"init={cfg.init} cannot be used ({reason(error)[:300]}): train it again") from error
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
-        return make_learner(ReviewClassifier, cfg, net, facts | ({"start": start} if start else {}), folds_N=folds_N)
+        facts |= {"start": start} if start else {}
+        targets = {"folds_N": folds_N, "targets_NC": corpus.targets_NC}
+        return make_learner(ReviewClassifier, cfg, net, facts, **targets)
 
     def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
         return load_classifier(cfg, checkpoint, corpus.glove if corpus else load_vectors(cfg.data))
@@ -204,8 +227,8 @@ class ReviewTask(Task):
             reading = ReviewPredictor(cfg, module, corpus.glove, batch_options(cfg)).explain(text)
             write_attention(reading, folder / "pictures")
 
-    def predictor(self, cfg: Any, checkpoint: Path) -> Predictor | None:
-        glove = load_vectors(cfg.data)
+    def predictor(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Predictor | None:
+        glove = corpus.glove if corpus else load_vectors(cfg.data)
         return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove, batch_options(cfg))
 
 

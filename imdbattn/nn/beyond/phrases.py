@@ -28,7 +28,10 @@ def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
 
 
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
-    """The fold of each review, (N,): consecutive blocks of each class, because neighbors in IMDB are about one film."""
+    """The fold of each review, (N,): consecutive blocks of each class, because neighbors in IMDB are about one film.
+
+    Reviews without labels have a class of their own here, such as -1.
+    """
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
         (places,) = (labels_N == label).nonzero(as_tuple=True)
@@ -96,8 +99,8 @@ def count_phrases(
     ids_M: Tensor,
     before_MW: Tensor,
     review_M: Tensor,
-    labels_N: Tensor,
-    classes: int,
+    fold_N: Tensor,
+    targets_NC: Tensor,
     rows: int,
     least: int,
     folds: int,
@@ -105,9 +108,11 @@ def count_phrases(
     """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once per review.
 
     ids_M, before_MW: each word of all training reviews, and those before it, nearest first, 0 where the review starts.
-    review_M: the review of each word.
+    review_M: the review of each word. fold_N: see `folds_of`.
+    targets_NC: probabilities of each review's class, which are summed: expected counts (Su et al., "Large Scale Text
+        Classification using Semi-supervised Multinomial Naive Bayes", ICML 2011); 0 and 1 for a known class.
     """
-    group_N = folds_of(labels_N, folds) * classes + labels_N
+    classes = targets_NC.shape[1]
     frequent_keys, frequent_counts = [], []
     for keys_M in phrase_keys(ids_M, before_MW, rows).unbind(-1):
         is_phrase_M = keys_M >= 0
@@ -119,9 +124,11 @@ def count_phrases(
         review, which = pairs // max(len(keys), 1), pairs % max(len(keys), 1)
         frequent = which.bincount(minlength=len(keys)) >= least
         size, column, keep = int(frequent.sum()), frequent.cumsum(0) - 1, frequent[which]
-        cells = group_N[review[keep]] * size + column[which[keep]]
+        review = review[keep]
+        cells = fold_N[review] * size + column[which[keep]]
+        counts = [cells.bincount(weights_N[review].double(), folds * size) for weights_N in targets_NC.T]
         frequent_keys.append(keys[frequent])
-        frequent_counts.append(cells.bincount(minlength=folds * classes * size).view(folds, classes, size))
+        frequent_counts.append(torch.stack(counts).view(classes, folds, size).transpose(0, 1))
     keys_P = torch.cat(frequent_keys)  # ascending: longer phrases have larger keys
     counts_KCP = torch.cat(frequent_counts, -1)
     whole_CP = counts_KCP.sum(0)

@@ -1,0 +1,114 @@
+"""Labels for reviews of data.unlabelled: the mean of the probabilities that finished runs give them.
+
+Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network", NIPS 2014 workshop; one model then stands for
+several, and learns from reviews that nobody has labeled.
+
+Shape suffixes: N training reviews, U reviews of data.unlabelled, the last of them, C classes.
+"""
+
+import logging
+import os
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from imdbattn.data.corpus import ReviewCorpus
+from imdbattn.errors import UserError
+from imdbattn.files import build_once, cache_root, check_seal, seal, sha256_of
+from imdbattn.run_folder import FINGERPRINT, finished, open_run
+from imdbattn.settings.safety import read_json
+from imdbattn.tasks.task import task_of
+
+log = logging.getLogger(__name__)
+
+WAY_OUT = "train some on the same data, hydra.run.dir=runs/teachers/1"
+FORMAT = 1  # version of the cache entries; increment it when probabilities would differ
+
+
+def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
+    """The corpus with `targets_NC`: certain for labeled reviews, the teachers' mean for those of data.unlabelled.
+
+    cfg: the `data` settings. Raises UserError for a teacher that has other data, labels or vectors than this run, or
+    that may have read reviews of its validation or test.
+    """
+    train, classes = corpus.splits["train"], len(corpus.label_names)
+    opened = [(run, *open_teacher(run, corpus, cfg)) for run in teachers(cfg.teachers)]
+    means_UC, keys = torch.zeros(corpus.added, classes, dtype=torch.float64), []
+    for run, settings, checkpoint in opened:  # all are checked before the first one labels
+        probabilities_UC, key = labels_by(run, settings, checkpoint, corpus, cfg)
+        means_UC += probabilities_UC / len(opened)
+        keys.append(key)
+    labels_N = train.labels.clone()
+    labels_N[len(labels_N) - corpus.added :] = means_UC.argmax(1)
+    known_NC = F.one_hot(labels_N[: len(labels_N) - corpus.added], classes).float()
+    key = sha256(" ".join([corpus.source_key, *sorted(keys)]).encode()).hexdigest()[:16]
+    return replace(
+        corpus,
+        splits=corpus.splits | {"train": replace(train, labels=labels_N)},
+        targets_NC=torch.cat([known_NC, means_UC.float()]),
+        fingerprints=corpus.fingerprints | {"teachers": key},
+        source_key=key,
+        facts=corpus.facts | {"unlabelled_reviews": corpus.added, "teachers": len(opened)},
+    )
+
+
+def teachers(where: str) -> list[Path]:
+    """The finished run `where`, or those in that folder. Raises UserError if there is none."""
+    folder = Path(where).expanduser()
+    if finished(folder):
+        return [folder]
+    try:
+        runs = sorted(run for run in folder.iterdir() if finished(run))
+    except OSError as error:
+        raise UserError(f"data.teachers={where} cannot be read ({os.strerror(error.errno or 0)}): {WAY_OUT}") from error
+    if not runs:
+        raise UserError(f"data.teachers={where} holds no finished run: {WAY_OUT}")
+    return runs
+
+
+def open_teacher(run: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Any, Path]:
+    """Settings and best checkpoint of a teacher, after the checks of `with_soft_labels`."""
+    settings, checkpoint = open_run(str(run))
+    name = f"data.teachers: {run}"
+    if settings.task != "reviews":
+        raise UserError(f"{name} is a run of task={settings.task}, which labels no reviews: {WAY_OUT}")
+    metrics = read_json(run / "metrics.json")
+    for split, key in FINGERPRINT.items():
+        if metrics.get(key) != corpus.fingerprints[split]:
+            raise UserError(
+                f"{name} was trained with another {split} split, and may have read reviews of this one: train both on "
+                "the same data"
+            )
+    if metrics.get("labels") != corpus.label_names:
+        raise UserError(f"{name} has other labels than {', '.join(corpus.label_names)}: {WAY_OUT}")
+    if settings.data.tokenizer != cfg.tokenizer:  # its vectors are compared when it is loaded
+        raise UserError(
+            f"{name} has data.tokenizer={settings.data.tokenizer}, but this run has {cfg.tokenizer}: use the same"
+        )
+    return settings, checkpoint
+
+
+def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Tensor, str]:
+    """A teacher's probabilities of the reviews of data.unlabelled, (U, C), and their key in the cache.
+
+    Raises UserError if the teacher cannot be loaded.
+    """
+    identity = [FORMAT, sha256_of(checkpoint), sha256_of(run / "config.yaml"), corpus.fingerprints["unlabelled"]]
+    key = sha256(" ".join(map(str, identity)).encode()).hexdigest()[:24]
+
+    def build(folder: Path) -> None:
+        log.info("Labeling %d reviews with %s", corpus.added, run)
+        task: Any = task_of(settings)
+        predictor = task.predictor(settings, checkpoint, corpus)
+        np.save(folder / "probabilities.npy", predictor.classify_reviews(corpus.splits["train"].last(corpus.added)))
+        seal(folder)
+
+    folder = build_once(cache_root(cfg.cache_dir) / "labels" / key, build)
+    check_seal(folder)
+    return torch.from_numpy(np.load(folder / "probabilities.npy")), key
