@@ -61,7 +61,7 @@ def shared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def world(shared) -> Path:
-    """A folder with glove.txt (10 dimensions) and reviews.csv (240 reviews, neg and pos), for all workers."""
+    """A folder with glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos) and unlabelled.txt."""
     folder = shared / "world"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -187,10 +187,11 @@ def shell(warm_commands, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def trained(small, settings, shared, data_cache, tmp_path_factory):
+def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     """trained("residual"): run folder and metrics of a rung trained on the small world, once for all workers.
 
-    The folder is a copy of this worker's own. trained("pretrained") starts from an encoder that is pretrained first.
+    The folder is a copy of this worker's own. trained("pretrained") starts from an encoder that is pretrained first;
+    trained("distilled") has trained("mean") as its teacher.
     """
     from imdbattn.runs.fit import fit
 
@@ -199,6 +200,8 @@ def trained(small, settings, shared, data_cache, tmp_path_factory):
     def train(rung: str, *overrides: str) -> Path:
         if rung == "pretrained" and "task=masked_words" not in overrides:
             overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}", *overrides)
+        if rung == "distilled":
+            overrides = (f"data.teachers={train('mean')}", f"data.unlabelled={world}/unlabelled.txt", *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]
         folder = shared / "runs" / (f"{rung}-{digest}" if overrides else rung)
         folder.parent.mkdir(exist_ok=True)

@@ -36,6 +36,8 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     found = {model: [f"model={model}", *reviews] for model in (*LADDER, *BEYOND)}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
+    more = [f"data.teachers={folder}/mean", f"data.unlabelled={world}/unlabelled.txt"]
+    found["distilled"] = ["model=distilled", *more, *reviews]
     found |= {f"seq2seq{name}": [*PAIRS, f"model=seq2seq{name}"] for name in SEQ2SEQ}
     probe = ["data=order_probe", "data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
     found["order_probe"] = ["model=residual_pe", *probe, *reviews[1:]]

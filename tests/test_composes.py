@@ -155,6 +155,7 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
         ("bigrams", 1, True, ["bigrams"]),
         ("wide", 1, True, ["log_counts"]),
         ("pretrained", 1, True, ["log_counts"]),
+        ("distilled", 1, True, ["log_counts"]),
     ],
 )
 def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, layers, convolved, channels):
@@ -238,6 +239,7 @@ STATED = {  # words of a command line -> what README says it trains with
     "model=log_counts": CONVOLVED | {"model.phrases.longest": 3, "model.phrases.folds": 10},
     "model=wide": CONVOLVED | {"model.width": 100, "model.layer.heads": 4, "model.convolution.kernel": 5},
     "model=pretrained": CONVOLVED | {"model.width": 100, "init": "runs/masked_words"},
+    "model=distilled": CONVOLVED | {"data.teachers": "runs/teachers", "data.unlabelled": "hub"},
     "data=order_probe": {"data.probe.train": 8000, "data.probe.test": 2000},
     "+experiment=order_probe": {"model.positions.scale": 1.0, "trainer.max_epochs": 30, "optim.lr": 0.003},
     "task=seq2seq": WRITTEN | REVERSED | {"data.batch_tokens": 2048, "trainer.max_epochs": 3, "patience": 5},

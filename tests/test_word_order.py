@@ -15,7 +15,7 @@ from .conftest import POSITIONAL
 from .nets import WORDS, batch, net
 
 # Rungs that read a word with those beside it
-NEIGHBOURS = ("tuned", "convolved", "bigrams", "log_counts", "log_counts_mean", "wide", "pretrained")
+NEIGHBOURS = ("tuned", "convolved", "bigrams", "log_counts", "log_counts_mean", "wide", "pretrained", "distilled")
 SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
 
 

@@ -21,7 +21,8 @@ def models_of(experiment: str) -> tuple[str, ...]:
     return tuple(re.findall(r"^ +model: (\S+)", text, re.MULTILINE)[0].split(","))
 
 
-RUNGS, BEYOND = models_of("ladder"), models_of("beyond")  # the ladder, and models with trained vectors or phrases
+RUNGS = models_of("ladder")
+BEYOND = models_of("beyond") + models_of("distilled")  # models with trained vectors or phrases
 CONTROLS = tuple(name for name in models_of("faithfulness") if name not in RUNGS)  # of the tests of attention
 WRITERS = models_of("seq2seq_reverse")  # encoder-decoders
 NO_EFFECT = (  # settings that do not change the numbers of a result

@@ -99,7 +99,8 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
 
     Raises UserError if the teacher cannot be loaded.
     """
-    identity = [FORMAT, sha256_of(checkpoint), sha256_of(run / "config.yaml"), corpus.fingerprints["unlabelled"]]
+    identity = [FORMAT, sha256_of(checkpoint), sha256_of(run / "config.yaml")]
+    identity += [corpus.fingerprints["unlabelled"], corpus.glove.fingerprint]
     key = sha256(" ".join(map(str, identity)).encode()).hexdigest()[:24]
 
     def build(folder: Path) -> None:
