@@ -74,6 +74,7 @@ def measure(folder: Path) -> dict[str, dict]:
         main()
         metrics = json.loads((folder / name / "metrics.json").read_text())
         numbers[name] |= {key: metrics[key] for key in (*SPLITS, *LOSSES) if key in metrics}
+    del numbers["distilled"]["source_key"]  # with the checksums of its teachers' weights
     return numbers
 
 
