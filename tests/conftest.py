@@ -187,6 +187,13 @@ def shell(warm_commands, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def needs(trained, world):
+    """needs("distilled"): overrides for what a rung cannot be trained without."""
+    more = {"distilled": lambda: [f"data.teachers={trained('mean')[0]}", f"data.unlabelled={world}/unlabelled.txt"]}
+    return lambda rung: more.get(rung, list)()
+
+
+@pytest.fixture(scope="session")
 def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     """trained("residual"): run folder and metrics of a rung trained on the small world, once for all workers.
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare, with_unlabelled
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, as_tensor
 from imdbattn.data.sampling import default_budget
@@ -163,7 +163,7 @@ class ReviewTask(Task):
     def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
         if trained is None:
             corpus = prepare(data, uncut)
-            return with_soft_labels(with_unlabelled(corpus, data), data) if data.teachers else corpus
+            return with_soft_labels(corpus, data) if data.teachers else corpus
         labels = trained.hparams["labels"]
         data = data.model_copy(update={"label_names": labels}) if uncut else data
         corpus = prepare(data, uncut, getattr(trained, "glove", None))  # which an exported model brings
@@ -194,12 +194,7 @@ class ReviewTask(Task):
             if targets_NC is None:
                 targets_NC = F.one_hot(train.labels, len(corpus.label_names))
             folds_N = training_folds(corpus, settings.folds)
-            if os.environ.get("LABELLED_ONLY"):
-                n = len(train) - corpus.added
-                part = Ragged(train.ids[: train.offsets[n]], train.offsets[: n + 1], train.labels[:n], train.rows[:n])
-                phrases = phrases_of(settings, part, folds_N[:n], targets_NC[:n], len(corpus.glove.vectors))
-            else:
-                phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
+            phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
         try:
             net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
             if encoder:

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus
+from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
 from imdbattn.errors import UserError
 from imdbattn.files import build_once, cache_root, check_seal, seal, sha256_of
 from imdbattn.run_folder import FINGERPRINT, finished, open_run
@@ -27,20 +27,21 @@ from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
 
-WAY_OUT = "train some on the same data, hydra.run.dir=runs/teachers/1"
+WAY_OUT = "train some on the same data, python -m imdbattn.train +experiment=teachers"
 FORMAT = 1  # version of the cache entries; increment it when probabilities would differ
 
 
 def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
-    """The corpus with `targets_NC`: certain for labeled reviews, the teachers' mean for those of data.unlabelled.
+    """The corpus with the reviews of data.unlabelled, and `targets_NC`: for these the teachers' mean, else the labels.
 
     cfg: the `data` settings. Raises UserError for a teacher that has other data, labels or vectors than this run, or
     that may have read reviews of its validation or test.
     """
+    opened = [(run, *open_teacher(run, corpus, cfg)) for run in teachers(cfg.teachers)]  # all are checked first
+    corpus = with_unlabelled(corpus, cfg)
     train, classes = corpus.splits["train"], len(corpus.label_names)
-    opened = [(run, *open_teacher(run, corpus, cfg)) for run in teachers(cfg.teachers)]
     means_UC, keys = torch.zeros(corpus.added, classes, dtype=torch.float64), []
-    for run, settings, checkpoint in opened:  # all are checked before the first one labels
+    for run, settings, checkpoint in opened:
         probabilities_UC, key = labels_by(run, settings, checkpoint, corpus, cfg)
         means_UC += probabilities_UC / len(opened)
         keys.append(key)
