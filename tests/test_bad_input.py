@@ -544,6 +544,10 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         typed("task=masked_words", f"data.unlabelled={'x' * 5000}"),
         "is neither hub, nor a folder of .txt files, nor a .txt file",
     ),
+    "teachers with a name too long": (
+        typed("model=distilled", f"data.teachers={'x' * 5000}"),
+        r"cannot be read \(File name too long\): train some on the same data",
+    ),
     # vectors
     "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is not a file: give a \.txt"),
     "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is not a file: give a .txt, .gz or .zip"),

@@ -207,6 +207,19 @@ def test_a_stopped_run_goes_on_with_the_same_bits_and_not_with_other_labels(stud
     assert {file: file.read_bytes() for file in (tmp_path / "other").rglob("*.ckpt")} == before
 
 
+def test_a_run_names_its_teachers_wherever_it_is_resumed(student, own_copy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fit(student(teachers="teachers"), tmp_path / "run")
+    settings, _ = open_run(str(tmp_path / "run"))
+    assert settings.data.teachers == str(own_copy)
+
+
+def test_a_folder_of_teachers_may_have_any_name(shell, small):
+    done = shell("train", *small, "model=distilled", "data.teachers=my,runs (1)=x", "data.unlabelled=u.txt")
+    assert done.returncode == 2
+    assert "error: data.teachers=my,runs (1)=x cannot be read (No such file or directory): train some" in done.stderr
+
+
 def test_a_finished_run_needs_its_teachers_no_more(trained, settings, tmp_path):
     folder, metrics = trained("distilled")
     shutil.copytree(folder, tmp_path / "run")
