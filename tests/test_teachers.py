@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from imdbattn.data.corpus import read_texts
 from imdbattn.errors import UserError
 from imdbattn.export.folder import portable
+from imdbattn.nn.beyond.phrases import count_phrases, log_count_ratios
 from imdbattn.run_folder import open_run
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
@@ -142,8 +143,6 @@ def test_reviews_without_labels_are_in_every_fold(student):
 @examples(max_examples=50, deadline=None)
 def test_the_counts_of_phrases_are_expected_ones(texts, chances):
     """Each review counts for a class with its probability; those of its own fold are left out."""
-    from imdbattn.nn.beyond.phrases import count_phrases, log_count_ratios
-
     data, folds = labelled(texts, 2), 2
     fold_N = torch.arange(len(texts)) % folds
     targets_NC = torch.tensor([[1 - chance, chance] for chance in chances[: len(texts)]])
