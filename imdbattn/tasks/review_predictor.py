@@ -3,7 +3,7 @@
 Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys, C classes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -81,15 +81,15 @@ class ReviewPredictor(Predictor):
         """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
         return self.classify_batches(self.batches(texts, self.cfg.data.pad_to))
 
-    def classify_reviews(self, reviews: Ragged) -> Tensor:
-        """`classify` for reviews as ids of this model's vectors."""
-        return self.classify_batches(Batches(reviews, **self.batch_options))
+    def classify_reviews(self, reviews: Ragged, progress: Callable[[EvalBatches], Iterable[Any]] = iter) -> Tensor:
+        """`classify` for reviews as ids of this model's vectors. progress: yields the batches."""
+        return self.classify_batches(Batches(reviews, **self.batch_options), progress)
 
     @torch.inference_mode()
-    def classify_batches(self, batches: Batches) -> Tensor:
+    def classify_batches(self, batches: Batches, progress: Callable[[EvalBatches], Iterable[Any]] = iter) -> Tensor:
         """`classify` for all items of `batches`."""
         probabilities_NC = torch.empty(len(batches), len(self.module.hparams["labels"]), dtype=torch.float64)
-        for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
+        for item in progress(EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens)):
             probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()
         return probabilities_NC
 

@@ -8,6 +8,7 @@ Shape suffixes: N training reviews, U reviews of data.unlabelled, the last of th
 
 import logging
 import os
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -59,6 +60,15 @@ def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
     )
 
 
+def with_bar(batches: Collection[Any]) -> Iterable[Any]:
+    """The batches, with a progress bar in a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(batches, "Labeling", console=console, transient=True, disable=not console.is_terminal)
+
+
 def teachers(where: str) -> list[Path]:
     """The finished run `where`, or those in that folder. Raises UserError if there is none."""
     folder = Path(where).expanduser()
@@ -108,7 +118,8 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
         log.info("Labeling %d reviews with %s", corpus.added, run)
         task: Any = task_of(settings)
         predictor = task.predictor(settings, checkpoint, corpus)
-        np.save(folder / "probabilities.npy", predictor.classify_reviews(corpus.splits["train"].last(corpus.added)))
+        reviews = corpus.splits["train"].last(corpus.added)
+        np.save(folder / "probabilities.npy", predictor.classify_reviews(reviews, with_bar))
         seal(folder)
 
     folder = build_once(cache_root(cfg.cache_dir) / "labels" / key, build)
