@@ -53,6 +53,19 @@ def temporary_files(folder: Path) -> Iterator[Path]:
             yield file
 
 
+def check_held_out(run: str, recorded: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
+    """Raises UserError unless a run had the validation and test reviews of this one, so that it has not read them.
+
+    run: its name in the message. recorded: both fingerprints of its metrics.json. fingerprints: of this run's splits.
+    """
+    for split, key in FINGERPRINT.items():
+        if recorded[key] != fingerprints[split]:
+            raise UserError(
+                f"{run} was trained with another {split} split, and may have read reviews of this one: train both on "
+                "the same data"
+            )
+
+
 def check_folder(folder: Path) -> None:
     """Raises UserError unless `folder` is absent, empty or a run folder."""
     if not folder.is_dir():

@@ -189,8 +189,12 @@ def shell(warm_commands, tmp_path_factory):
 @pytest.fixture(scope="session")
 def needs(trained, world):
     """needs("distilled"): overrides for what a rung cannot be trained without."""
-    more = {"distilled": lambda: [f"data.teachers={trained('mean')[0]}", f"data.unlabelled={world}/unlabelled.txt"]}
-    return lambda rung: more.get(rung, list)()
+    return lambda rung: taught_by(trained("mean")[0], world) if rung == "distilled" else []
+
+
+def taught_by(run: Path, world: Path) -> list[str]:
+    """Overrides: a finished run labels the reviews of the small world that have no labels."""
+    return [f"data.teachers={run}", f"data.unlabelled={world}/unlabelled.txt"]
 
 
 @pytest.fixture(scope="session")
@@ -208,7 +212,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
         if rung == "pretrained" and "task=masked_words" not in overrides:
             overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}", *overrides)
         if rung == "distilled":
-            overrides = (f"data.teachers={train('mean')}", f"data.unlabelled={world}/unlabelled.txt", *overrides)
+            overrides = (*taught_by(train("mean"), world), *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]
         folder = shared / "runs" / (f"{rung}-{digest}" if overrides else rung)
         folder.parent.mkdir(exist_ok=True)

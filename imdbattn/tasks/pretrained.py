@@ -7,7 +7,7 @@ from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.errors import UserError
-from imdbattn.run_folder import FINGERPRINT, finished, open_run
+from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_text, digest, without
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.build import reason
@@ -44,7 +44,7 @@ def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor
         metrics = read_json(folder / "metrics.json")
         content = read_checkpoint(checkpoint, way_out)
         weights, vectors = content["state_dict"], content["hyper_parameters"]["vectors"]
-        held_out = {split: metrics[name] for split, name in FINGERPRINT.items()}
+        held_out = {key: metrics[key] for key in FINGERPRINT.values()}
     except Exception as error:
         raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {way_out}") from error
     if vectors != corpus.glove.fingerprint:
@@ -52,12 +52,7 @@ def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor
             f"init={run} was trained on vectors with fingerprint {vectors}, but these have {corpus.glove.fingerprint}: "
             "set data.glove as in its config.yaml"
         )
-    for split, fingerprint in held_out.items():
-        if fingerprint != corpus.fingerprints[split]:
-            raise UserError(
-                f"init={run} was trained with another {split} split, and may have read reviews of this one: train both "
-                "on the same data"
-            )
+    check_held_out(f"init={run}", held_out, corpus.fingerprints)
     names = {name: name.removeprefix(PREFIX) for name in weights if name.startswith(PREFIX)}
     encoder = {short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
     settings = pretraining.model_dump()

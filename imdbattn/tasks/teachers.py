@@ -22,7 +22,7 @@ from torch import Tensor
 from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
 from imdbattn.errors import UserError
 from imdbattn.files import build_once, cache_root, check_seal, seal, sha256_of
-from imdbattn.run_folder import FINGERPRINT, finished, open_run
+from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.task import task_of
 
@@ -46,14 +46,12 @@ def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
         probabilities_UC, key = labels_by(run, settings, checkpoint, corpus, cfg)
         means_UC += probabilities_UC / len(opened)
         keys.append(key)
-    labels_N = train.labels.clone()
-    labels_N[len(labels_N) - corpus.added :] = means_UC.argmax(1)
-    known_NC = F.one_hot(labels_N[: len(labels_N) - corpus.added], classes).float()
+    known_N = train.labels[: len(train) - corpus.added]
     key = sha256(" ".join([corpus.source_key, *sorted(keys)]).encode()).hexdigest()[:16]
     return replace(
         corpus,
-        splits=corpus.splits | {"train": replace(train, labels=labels_N)},
-        targets_NC=torch.cat([known_NC, means_UC.float()]),
+        splits=corpus.splits | {"train": replace(train, labels=torch.cat([known_N, means_UC.argmax(1)]))},
+        targets_NC=torch.cat([F.one_hot(known_N, classes), means_UC]).float(),
         fingerprints=corpus.fingerprints | {"teachers": key},
         source_key=key,
         facts=corpus.facts | {"unlabelled_reviews": corpus.added, "teachers": len(opened)},
@@ -90,12 +88,7 @@ def open_teacher(run: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Any, Path]:
     if settings.task != "reviews":
         raise UserError(f"{name} is a run of task={settings.task}, which labels no reviews: {WAY_OUT}")
     metrics = read_json(run / "metrics.json")
-    for split, key in FINGERPRINT.items():
-        if metrics.get(key) != corpus.fingerprints[split]:
-            raise UserError(
-                f"{name} was trained with another {split} split, and may have read reviews of this one: train both on "
-                "the same data"
-            )
+    check_held_out(name, {key: metrics.get(key) for key in FINGERPRINT.values()}, corpus.fingerprints)
     if metrics.get("labels") != corpus.label_names:
         raise UserError(f"{name} has other labels than {', '.join(corpus.label_names)}: {WAY_OUT}")
     if settings.data.tokenizer != cfg.tokenizer:  # its vectors are compared when it is loaded
