@@ -183,7 +183,8 @@ def test_teachers_label_once(student, own_copy, tmp_path, caplog):
 
 
 def test_a_stopped_run_goes_on_with_the_same_bits_and_not_with_other_labels(student, own_copy, tmp_path, monkeypatch):
-    cfg = student("trainer.max_epochs=2", teachers=own_copy)
+    """Nor do its bits depend on whether the teachers' labels are in the cache."""
+    cfg = student("trainer.max_epochs=2", f"data.cache_dir={tmp_path}/cache", teachers=own_copy)
     steps = fit(cfg, tmp_path / "whole")["steps"]
     step = ReviewClassifier.training_step
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
@@ -110,9 +111,10 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
     def build(folder: Path) -> None:
         log.info("Labeling %d reviews with %s", corpus.added, run)
         task: Any = task_of(settings)
-        predictor = task.predictor(settings, checkpoint, corpus)
         reviews = corpus.splits["train"].last(corpus.added)
-        np.save(folder / "probabilities.npy", predictor.classify_reviews(reviews, with_bar))
+        with isolate_rng():  # the run must not depend on whether the cache has the labels
+            predictor = task.predictor(settings, checkpoint, corpus)
+            np.save(folder / "probabilities.npy", predictor.classify_reviews(reviews, with_bar))
         seal(folder)
 
     folder = build_once(cache_root(cfg.cache_dir) / "labels" / key, build)
