@@ -4,6 +4,7 @@ Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W prece
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -71,6 +72,7 @@ class Ragged:
         word_dropout: float = 0.0,
         seed: int = 0,
         multiple: int = 1,
+        widths: Sequence[int] = (),
         before: int = 0,
         part: slice = slice(None),
     ) -> Batch:
@@ -80,7 +82,7 @@ class Ragged:
             max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
             word_dropout: share of each review's tokens that are removed at random; the others keep their positions.
             seed: random seed of the removal; results differ between kinds of devices.
-            multiple: the number of positions is rounded up to a multiple of this, but not beyond max_tokens.
+            multiple, widths: how the number of positions is rounded up, see `padded`.
             before: W, the number of words in `before_BTW`, which includes removed words.
             part: the reviews of one process; random numbers are drawn for all of them.
         """
@@ -100,7 +102,7 @@ class Ragged:
             chosen_BT = draw_BT.topk(size, largest=False).indices
             beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]
             positions_BT = chosen_BT.masked_fill_(beyond_BT, longest).sort().values
-        positions_BT = F.pad(positions_BT, (0, int(padded(size, multiple, max_tokens)) - size))
+        positions_BT = F.pad(positions_BT, (0, int(padded(size, multiple, max_tokens, widths)) - size))
         word_BT = torch.arange(positions_BT.shape[1], device=device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
         # A truncated review is its head and its tail: positions from `head` on are after the gap.
@@ -113,11 +115,16 @@ class Ragged:
         return Batch(*(column[part] for column in columns), reviews=len(index_B))  # type: ignore[arg-type,misc]
 
     def batch_lengths(
-        self, max_tokens: int | None = None, word_dropout: float = 0.0, multiple: int = 1, **_: Any
+        self,
+        max_tokens: int | None = None,
+        word_dropout: float = 0.0,
+        multiple: int = 1,
+        widths: Sequence[int] = (),
+        **_: Any,
     ) -> np.ndarray:
         """(N,) positions that each review takes in a batch with these options."""
         kept_N = self.kept(self.lengths, max_tokens, word_dropout)
-        return padded(kept_N.numpy(), multiple, max_tokens)
+        return padded(kept_N.numpy(), multiple, max_tokens, widths)
 
     def before(self, place: Tensor, start: Tensor, words: int) -> Tensor:
         """Ids of the `words` tokens before each place, nearest first, (..., words); 0 before the review's start.
@@ -143,8 +150,15 @@ class Ragged:
         return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
 
 
-def padded(lengths: np.ndarray | int, multiple: int, max_tokens: int | None) -> np.ndarray:
-    """Lengths rounded up to a multiple, but not beyond max_tokens; at least 1."""
+def padded(
+    lengths: np.ndarray | int, multiple: int, max_tokens: int | None, widths: Sequence[int] = ()
+) -> np.ndarray:
+    """Lengths rounded up to one of `widths`, if any; else to a multiple, but not beyond max_tokens. At least 1.
+
+    widths: ascending; the last is at least the longest length.
+    """
+    if widths:
+        return np.asarray(widths)[np.searchsorted(widths, lengths)]
     rounded = -(-np.maximum(lengths, 1) // multiple) * multiple
     return rounded if max_tokens is None else np.minimum(rounded, max_tokens)
 

@@ -41,6 +41,30 @@ def default_budget(tokens: int) -> int:
     return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
 
 
+def best_widths(lengths_N: np.ndarray, count: int) -> list[int]:
+    """At most `count` of the lengths, ascending: those to which all lengths can be rounded up with the least padding.
+
+    Exact, by dynamic programming over the different lengths.
+    """
+    values, times = np.unique(lengths_N, return_counts=True)
+    before = np.concatenate([[0], times.cumsum()])  # number of shorter items
+    least = np.full(len(values) + 1, np.inf)  # padded tokens of the items below each value; none at first
+    least[0] = 0
+    starts = []  # of the last width, for each number of widths and each end
+    for _ in range(min(count, len(values))):
+        # cost[end, start]: the items from `start` to before `end` are rounded up to the last of them
+        cost = least[None, :-1] + values[:, None] * (before[1:, None] - before[None, :-1])
+        cost[np.triu_indices(len(values), 1)] = np.inf
+        starts.append(np.concatenate([[0], cost.argmin(1)]))
+        least = np.concatenate([[0], cost.min(1)])
+    chosen, end = [], len(values)
+    for start in reversed(starts):
+        if end:
+            chosen.append(int(values[end - 1]))
+            end = int(start[end])
+    return chosen[::-1]
+
+
 class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     """The batches of an epoch: random pools, sorted by length, divided by the budget, in random order.
 
@@ -51,7 +75,9 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     Args:
         lengths_N: positions that each item takes in a batch.
         budget: padded tokens in one batch, over all processes together.
-        pool: items that are shuffled and sorted together; larger pools pad less and mix less.
+        pool: items that are shuffled and sorted together; larger pools pad less and mix less. None is all items, for
+            lengths with few different values: then all batches have one of few shapes, except one with the rest, and
+            the order of the shapes depends on the epoch alone, so that runs with other seeds have the same.
         done: returns how many batches of the starting epoch to skip, because a resumed run has trained on them.
     """
 
@@ -60,18 +86,20 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         lengths_N: np.ndarray,
         budget: int,
         seed: int,
-        pool: int = 8192,
+        pool: int | None = 8192,
         done: Callable[[], int] = lambda: 0,
     ):
         self.lengths_N, self.budget, self.seed, self.pool = lengths_N, budget, seed, pool
         self.epoch, self.done = 0, done
         sorted_whole = len(self._by_length(np.arange(len(lengths_N))))
         # Pools need a few more batches than the whole set sorted; this slack gives the same count in every epoch.
-        slack = 1 + sorted_whole // 50 + len(lengths_N) // pool
+        slack = 1 + sorted_whole // 50 + len(lengths_N) // pool if pool else 0
         self.count = max(1, min(sorted_whole + slack, len(lengths_N)))
 
     def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
-        order = order[np.argsort(self.lengths_N[order], kind="stable")]
+        # Without pools the longest are first: a batch that is not full then takes shorter items, and has the same shape.
+        ascending = 1 if self.pool else -1
+        order = order[np.argsort(ascending * self.lengths_N[order], kind="stable")]
         return fill(order, self.lengths_N, self.budget)
 
     def set_epoch(self, epoch: int) -> None:
@@ -84,15 +112,21 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
         rng = np.random.default_rng([self.seed, self.epoch])
         order = rng.permutation(len(self.lengths_N))
-        pools = [order[start : start + self.pool] for start in range(0, len(order), self.pool)]
+        if self.pool is None:
+            batches, numbers = self._by_length(order), np.random.default_rng(self.epoch)
+        else:
+            batches, numbers = self._by_pool(order, self.pool), rng
+        drawn = [(int(rng.integers(2**62)), batches[number]) for number in numbers.permutation(len(batches))]
+        yield from drawn[self.done() :]
+
+    def _by_pool(self, order: np.ndarray, size: int) -> list[np.ndarray]:
+        pools = [order[start : start + size] for start in range(0, len(order), size)]
         # Alternately ascending and descending, so that lengths are similar where two pools join.
         pools = [p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)] for i, p in enumerate(pools)]
         batches = fill(np.concatenate(pools), self.lengths_N, self.budget)
         if len(batches) > self.count:  # more than the slack (never observed): the whole set sorted always fits
             batches = self._by_length(order)
-        batches = halve_to(batches, self.count)
-        drawn = [(int(rng.integers(2**62)), batches[number]) for number in rng.permutation(len(batches))]
-        yield from drawn[self.done() :]
+        return halve_to(batches, self.count)
 
 
 class EvalBatches(Sampler[tuple[int, np.ndarray]]):

@@ -294,6 +294,7 @@ class ReviewData(Group):
     eval_batch_tokens: Count
     word_dropout: DropShare
     pad_to: Count = 1
+    padded_lengths: Count | None = None
     probe: Probe | None = None
 
     def check(self) -> None:

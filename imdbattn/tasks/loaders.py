@@ -9,7 +9,10 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
+from imdbattn.data.ragged import Ragged
+from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, best_widths
+
+GPU_WIDTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
 
 
 class BatchData(L.LightningDataModule):
@@ -26,6 +29,8 @@ class BatchData(L.LightningDataModule):
         test_split: the split of `test_dataloader`.
         options: options of the batches, see `Ragged.batch`.
         train_options: additional options, for training only.
+        widths: number of different padded lengths of the batches of a split; None is GPU_WIDTHS on a GPU, whose kernels
+            and graphs are recorded once for each shape, and no limit on a CPU.
     """
 
     def __init__(
@@ -37,12 +42,14 @@ class BatchData(L.LightningDataModule):
         test_split: str = "test",
         options: Mapping[str, Any] | None = None,
         train_options: Mapping[str, Any] | None = None,
+        widths: int | None = None,
     ):
         super().__init__()
         self.corpus, self.seed, self.test_split = corpus, seed, test_split
         self.batch_tokens, self.eval_batch_tokens = batch_tokens, eval_batch_tokens
         self.options = dict(options or {})
         self.train_options = self.options | dict(train_options or {})
+        self.widths = widths
 
     def ranks(self) -> tuple[int, int]:
         """This process's rank and the number of processes."""
@@ -58,11 +65,18 @@ class BatchData(L.LightningDataModule):
 
     def train_batches(self) -> Batches:
         """This process's part of each training batch."""
-        return Batches(self.items("train"), *self.ranks(), **self.train_options)
+        return self.with_widths(Batches(self.items("train"), *self.ranks(), **self.train_options))
 
     def eval_batches(self, split: str) -> Batches:
         """Whole batches for scoring."""
-        return Batches(self.items(split), **self.options)
+        return self.with_widths(Batches(self.items(split), **self.options))
+
+    def with_widths(self, batches: Batches) -> Batches:
+        """The batches with few padded lengths, if this module limits their number."""
+        on_gpu = isinstance(batches.split, Ragged) and batches.split.ids.is_cuda
+        if count := self.widths or (GPU_WIDTHS if on_gpu else None):
+            batches.options["widths"] = best_widths(batches.lengths_N(), count)
+        return batches
 
     def loader(self, batches: Any, sampler: Sampler) -> DataLoader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
@@ -74,7 +88,9 @@ class BatchData(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         batches = self.train_batches()
-        return self.loader(batches, TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, done=self.done))
+        pool = {"pool": None} if "widths" in batches.options else {}
+        sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, done=self.done, **pool)
+        return self.loader(batches, sampler)
 
     def eval_dataloader(self, split: str) -> DataLoader:
         """Every item of `split` exactly once, over all processes."""

@@ -176,8 +176,8 @@ class ReviewTask(Task):
         budget = data.batch_tokens
         if budget is None:
             budget = default_budget(0 if train is None else int(train.kept(train.lengths, data.max_tokens).sum()))
-        dropout = {"word_dropout": data.word_dropout}
-        return BatchData(corpus, budget, data.eval_batch_tokens, cfg.seed, test_split, batch_options(cfg), dropout)
+        dropout, budgets = {"word_dropout": data.word_dropout}, (budget, data.eval_batch_tokens)
+        return BatchData(corpus, *budgets, cfg.seed, test_split, batch_options(cfg), dropout, data.padded_lengths)
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         trained_R, start = words_of(corpus, cfg.model), None
