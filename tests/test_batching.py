@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged, read_places
-from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, default_budget
+from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, best_widths, default_budget
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
@@ -60,6 +60,54 @@ def test_chance_decides_which_reviews_share_a_batch_in_which_order_and_what_is_d
     assert all(len(one & other) < len(one) / 20 for one, other in itertools.pairwise(together))
     seeds = [seed for batches in epochs for seed, _ in batches]
     assert len(set(seeds)) == len(seeds)
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=30).map(np.array), st.integers(1, 5))
+@examples(max_examples=100, deadline=None)
+def test_the_few_padded_lengths_are_those_with_the_least_padding(lengths, count):
+    def size(widths) -> int:
+        return sum(min(width for width in widths if width >= length) for length in lengths)
+
+    widths = best_widths(lengths, count)
+    shorter = [sorted({*some, max(lengths)}) for some in itertools.combinations(set(lengths), min(count, 12) - 1)]
+    assert len(widths) <= count
+    assert widths == sorted(widths)
+    assert size(widths) == min(map(size, shorter), default=len(lengths) * max(lengths) if count == 1 else sum(lengths))
+
+
+@given(LENGTHS, st.integers(1, 6), st.integers(1, 400))
+@examples(max_examples=100, deadline=None)
+def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(lengths, count, budget):
+    widths = best_widths(np.maximum(lengths, 1), count)
+    rounded = np.array(widths)[np.searchsorted(widths, lengths)]
+    shapes = []
+    for seed in (1, 2):
+        sampler, batches = plan(rounded, seed=seed, epoch=3, budget=budget, pool=None)
+        assert sorted(np.concatenate([index for _, index in batches])) == list(range(len(lengths)))
+        assert len(batches) == len(sampler)
+        shapes.append([(len(index), rounded[index].max()) for _, index in batches])
+    assert shapes[0] == shapes[1]
+    full = {(max(budget // width, 1), width) for width in widths}
+    assert len([shape for shape in shapes[0] if shape not in full]) <= 1  # the rest
+    scored = [(len(index), rounded[index].max()) for _, index in EvalBatches(rounded, budget)]
+    assert len([shape for shape in scored if shape not in full]) <= 1
+
+
+def test_batches_of_few_lengths_are_drawn_anew_for_each_epoch_and_seed():
+    lengths = np.random.default_rng(0).choice([16, 32, 48], 2000)
+    epochs = [plan(lengths, epoch, seed=seed, pool=None)[1] for epoch, seed in ((0, 1), (1, 1), (0, 2))]
+    for batches in epochs:
+        longest = [lengths[index].max() for _, index in batches]
+        assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.2
+    together = [{frozenset(index.tolist()) for _, index in batches} for batches in epochs]
+    assert all(len(one & other) < len(one) / 20 for one, other in itertools.combinations(together, 2))
+
+
+def test_batches_of_few_lengths_are_padded_to_them_in_training_and_evaluation(settings, small):
+    cfg = settings(*small, "data.padded_lengths=2", "data.word_dropout=0.4", "data.pad_to=1")
+    data = TASK.loaders(cfg, prepare(cfg.data))
+    for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader()):
+        assert len({batch.tokens_BT.shape[1] for batch in loader}) == 2
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 300))

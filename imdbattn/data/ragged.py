@@ -72,9 +72,9 @@ class Ragged:
         word_dropout: float = 0.0,
         seed: int = 0,
         multiple: int = 1,
-        widths: Sequence[int] = (),
         before: int = 0,
         part: slice = slice(None),
+        widths: Sequence[int] = (),
     ) -> Batch:
         """The reviews `index_B` (on the CPU), padded to the longest of them (at least one position).
 
@@ -82,9 +82,10 @@ class Ragged:
             max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
             word_dropout: share of each review's tokens that are removed at random; the others keep their positions.
             seed: random seed of the removal; results differ between kinds of devices.
-            multiple, widths: how the number of positions is rounded up, see `padded`.
+            multiple: the number of positions is rounded up to a multiple of this, but not beyond max_tokens.
             before: W, the number of words in `before_BTW`, which includes removed words.
             part: the reviews of one process; random numbers are drawn for all of them.
+            widths: numbers of positions to round up to, instead of `multiple`; see `padded`.
         """
         full_B = self.lengths[index_B]
         lengths_B = self.kept(full_B, max_tokens)
