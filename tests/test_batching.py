@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged, read_places
-from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, best_widths, default_budget
+from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, default_budget
+from imdbattn.data.widths import best_widths
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed

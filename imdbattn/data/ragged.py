@@ -151,9 +151,7 @@ class Ragged:
         return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
 
 
-def padded(
-    lengths: np.ndarray | int, multiple: int, max_tokens: int | None, widths: Sequence[int] = ()
-) -> np.ndarray:
+def padded(lengths: np.ndarray | int, multiple: int, max_tokens: int | None, widths: Sequence[int] = ()) -> np.ndarray:
     """Lengths rounded up to one of `widths`, if any; else to a multiple, but not beyond max_tokens. At least 1.
 
     widths: ascending; the last is at least the longest length.

@@ -41,30 +41,6 @@ def default_budget(tokens: int) -> int:
     return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
 
 
-def best_widths(lengths_N: np.ndarray, count: int) -> list[int]:
-    """At most `count` of the lengths, ascending: those to which all lengths can be rounded up with the least padding.
-
-    Exact, by dynamic programming over the different lengths.
-    """
-    values, times = np.unique(lengths_N, return_counts=True)
-    before = np.concatenate([[0], times.cumsum()])  # number of shorter items
-    least = np.full(len(values) + 1, np.inf)  # padded tokens of the items below each value; none at first
-    least[0] = 0
-    starts = []  # of the last width, for each number of widths and each end
-    for _ in range(min(count, len(values))):
-        # cost[end, start]: the items from `start` to before `end` are rounded up to the last of them
-        cost = least[None, :-1] + values[:, None] * (before[1:, None] - before[None, :-1])
-        cost[np.triu_indices(len(values), 1)] = np.inf
-        starts.append(np.concatenate([[0], cost.argmin(1)]))
-        least = np.concatenate([[0], cost.min(1)])
-    chosen, end = [], len(values)
-    for start in reversed(starts):
-        if end:
-            chosen.append(int(values[end - 1]))
-            end = int(start[end])
-    return chosen[::-1]
-
-
 class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     """The batches of an epoch: random pools, sorted by length, divided by the budget, in random order.
 
@@ -97,7 +73,7 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         self.count = max(1, min(sorted_whole + slack, len(lengths_N)))
 
     def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
-        # Without pools the longest are first: a batch that is not full then takes shorter items, and has the same shape.
+        # Without pools the longest are first: the last of a length share a full batch with shorter ones.
         ascending = 1 if self.pool else -1
         order = order[np.argsort(ascending * self.lengths_N[order], kind="stable")]
         return fill(order, self.lengths_N, self.budget)

@@ -11,19 +11,15 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import (
-    SPLIT_FILES,
     check_folder,
     finished,
     is_debug,
-    results_file,
-    write_json,
-    write_predictions,
 )
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
+from imdbattn.runs.results import training_facts, write_results
 from imdbattn.runs.resume import pinned
-from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.start import WAY_OUT, begin_folder, locked
 from imdbattn.runs.summary import read_results, summary
@@ -36,7 +32,6 @@ from imdbattn.tasks.task import task_of
 from imdbattn.tasks.trial import try_forward
 from imdbattn.tasks.weights import read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers
-from imdbattn.tracking.publish import publish_run
 
 log = logging.getLogger(__name__)
 
@@ -101,33 +96,15 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     failed = True
     try:
         run_trainer(trainer, module, data, resume_checkpoint, checkpoint_io)
-        metrics = run_facts(cfg, corpus) | training_facts(trainer, module, throughput, len(corpus.splits["train"]))
+        progress = {"epochs": trainer.current_epoch, "steps": trainer.global_step}
+        facts = training_facts(module, corpus, throughput.seconds, throughput.rate, **progress)
 
         # Score the best weights, or the last ones if training stopped before the first validation
         if best.best_model_path:
             module = task.load(cfg, Path(best.best_model_path), corpus)
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
-        loggers, trainer.loggers = trainer.loggers, []  # these scores are not part of the learning curve
-        trainer.validate(module, data, verbose=False)
-        trainer.loggers = loggers
-        scores = {"validation": module.scores}
-        if cfg.test:
-            trainer.test(module, data, verbose=False)
-            scores["test"] = module.scores
-        for split, split_scores in scores.items():
-            metrics |= score_facts("val" if split == "validation" else split, split_scores)
-
-        # Write
-        if trainer.is_global_zero:
-            for split, split_scores in scores.items():
-                predictions, texts = SPLIT_FILES[split]
-                write_predictions(folder / predictions, split_scores, corpus.splits[split].rows)
-                task.save_texts(corpus, split, folder / texts)
-            if cfg.pictures:
-                task.draw(module, corpus, cfg, folder)
-            write_json(folder / results_file(settings), metrics)  # written last: it marks the run as finished
-            publish_run(folder, metrics)
+        metrics = write_results(cfg, folder, trainer, module, data, facts)
         failed = False
     except Stopped as stopped:
         for line in stopped.lines:
@@ -171,18 +148,3 @@ def run_trainer(
         raise UserError(message) from error
     if trainer.is_global_zero:
         checkpoint.stop_if(checkpoint.signal, trainer)  # received after the last step
-
-
-def training_facts(trainer: L.Trainer, module: Learner, throughput: Throughput, reviews: int) -> dict[str, Any]:
-    """The part of metrics.json that describes training."""
-    start = {"start": module.hparams["start"]} if "start" in module.hparams else {}
-    return {
-        "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
-        "train_reviews": reviews,
-        "epochs": trainer.current_epoch,
-        "steps": trainer.global_step,
-        "train_seconds": throughput.seconds,
-        "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
-        "tokens_per_s": throughput.rate,
-        **start,
-    }

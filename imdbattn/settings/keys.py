@@ -30,6 +30,7 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "logger",
     "resume",
     "save_minutes",
+    "seeds_per_process",
     "threads",
     "trust",
     "test",
@@ -41,7 +42,7 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
-ADDED = ("data.limit", "data.folds", "data.fold", "data.padded_lengths")  # of reviews: absent in runs of earlier versions, which is null
+ADDED = tuple(f"data.{name}" for name in ("limit", "folds", "fold", "padded_lengths"))  # null in earlier versions
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
 

@@ -27,6 +27,7 @@ from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
 from imdbattn.settings.machine import gpus, threads_of
 from imdbattn.settings.safety import check_archive, read_json, read_settings
 from imdbattn.settings.schema import Settings, validate
+from imdbattn.sweep.together import folder_of_seed, seeds_together, waiting_for_others
 
 log = logging.getLogger(__name__)
 
@@ -63,20 +64,31 @@ def run_job(cfg: DictConfig) -> float | None:
 
 def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Status and metrics of a job. Raises UserError if it fails."""
-    status = "kept"
-    if part := missing(folder, settings):
-        record(folder.name, "started")
-        resume = resumable(folder, settings)
-        state = "resumes from its last checkpoint" if resume else f"it has no {part}"
-        suffix = f" ({state})" if (folder / "config.yaml").exists() else ""
-        log.info("run     %s: %s%s", folder.name, " ".join(varied_overrides()), suffix)
-        train(folder, settings, resume)
-        if not is_debug(settings.model_dump()) and (part := missing(folder, settings)):
-            raise UserError(f"it ended without {part}")
-        status = "done"
+    seeds = seeds_together(settings, sweep_dir())
+    with waiting_for_others(seeds, folder, settings.seed):
+        done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"  # by the job of another seed
+        status = "done" if done and len(seeds) > 1 else "kept"
+        if part := missing(folder, settings):
+            record(folder.name, "started")
+            resume = resumable(folder, settings)
+            state = "resumes from its last checkpoint" if resume else f"it has no {part}"
+            suffix = f" ({state})" if (folder / "config.yaml").exists() else ""
+            others = [] if resume else to_train(folder, settings, seeds)
+            together = f" with seed{'s' * (len(others) > 1)} {', '.join(map(str, others))}" if others else ""
+            log.info("run     %s: %s%s%s", folder.name, " ".join(varied_overrides()), together, suffix)
+            train(folder, settings, resume, others)
+            if not is_debug(settings.model_dump()) and (part := missing(folder, settings)):
+                raise UserError(f"it ended without {part}")
+            status = "done"
     if status == "done" or folder.name not in jobs_of(sweep_dir()):
         record(folder.name, status)
     return status, read_json(folder / results_file(settings.model_dump()))
+
+
+def to_train(folder: Path, settings: Settings, seeds: Sequence[int]) -> list[int]:
+    """The other seeds to train with this job: those that have no results, and no checkpoint to resume from."""
+    folders = {seed: folder_of_seed(folder, settings.seed, seed) for seed in seeds if seed != settings.seed}
+    return [seed for seed, one in folders.items() if missing(one, settings) and not resumable(one, settings)]
 
 
 def varied_overrides() -> list[str]:
@@ -126,15 +138,26 @@ def same_data(settings: Settings, source: str, key: str | None) -> bool:
     return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
 
 
-def train(folder: Path, settings: Settings, resume: bool) -> None:
-    """Run the job in a child process. Raises UserError if it fails."""
+def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] = ()) -> None:
+    """Run the job in a child process, together with those of other seeds. Raises UserError if it fails."""
     hydra = HydraConfig.get()
     alone = hydra.launcher._target_.endswith("BasicLauncher")
     threads = None if alone else threads_of(hydra.launcher)
     words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
-    with started(folder, settings, words, resume, threads, group_of(sweep_dir()), console=alone) as process:
+    seeds = [settings.seed, *others] if others else []
+    names = {seed: folder_of_seed(folder, settings.seed, seed).name for seed in others}
+    for name in names.values():
+        record(name, "started")
+    group = group_of(sweep_dir())
+    with started(folder, settings, words, resume, threads, group, console=alone, seeds=seeds) as process:
         process.wait()
-    if reason := failure(process.returncode, folder):
+    for name in names.values():
+        if part := missing(folder.with_name(name), settings):
+            record(name, "failed", f"it ended without {part}")  # its own job trains it again
+        else:
+            record(name, "done")
+    reason = failure(process.returncode, folder)
+    if reason and not (others and not missing(folder, settings)):  # otherwise another seed has failed
         raise UserError(reason)
 
 
@@ -148,6 +171,7 @@ def started(
     group: str,
     console: bool = False,
     number: int | None = None,
+    seeds: Sequence[int] = (),
 ) -> Iterator[subprocess.Popen]:
     """A run as `python -m imdbattn.train words... hydra.mode=RUN`, which an exception stops.
 
@@ -155,7 +179,7 @@ def started(
     and can crash without ending the sweep. Its output is in console.log unless `console`, its errors in stderr.log.
 
     settings: of these words. threads: unless the settings have a number. group: in W&B. number: of the job, which
-    selects a GPU where there are more jobs than GPUs.
+    selects a GPU where there are more jobs than GPUs. seeds: to train together, by imdbattn.seeds.
     """
     words = [word for word in words if not word.startswith("threads=")]
     words += [f"threads={settings.threads or threads or 'null'}", "hydra.mode=RUN", *search_path()]
@@ -165,7 +189,8 @@ def started(
     env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
     output = nullcontext() if console else (folder / "console.log").open("w")
     with reserved_gpu(settings.trainer, number) as gpu, (folder / ERRORS).open("w") as errors, output as stdout:
-        command = [sys.executable, "-m", "imdbattn.train", *words]
+        module = ["imdbattn.seeds", f"seeds={','.join(map(str, seeds))}"] if seeds else ["imdbattn.train"]
+        command = [sys.executable, "-m", *module, *words]
         with subprocess.Popen(command, env=env | gpu, stdout=stdout, stderr=errors) as process, stopping(process):
             yield process
 

@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader, Sampler
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, best_widths
+from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
+from imdbattn.data.widths import best_widths
 
 GPU_WIDTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
 
@@ -86,11 +87,13 @@ class BatchData(L.LightningDataModule):
         # A separate generator: a loader draws a number in each epoch, which would change the random state of dropout.
         return DataLoader(batches, sampler=sampler, batch_size=None, generator=torch.Generator())
 
+    def train_sampler(self, batches: Batches, seed: int) -> TrainBatches:
+        pool: Any = {"pool": None} if "widths" in batches.options else {}
+        return TrainBatches(batches.lengths_N(), self.batch_tokens, seed, done=self.done, **pool)
+
     def train_dataloader(self) -> DataLoader:
         batches = self.train_batches()
-        pool = {"pool": None} if "widths" in batches.options else {}
-        sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.seed, done=self.done, **pool)
-        return self.loader(batches, sampler)
+        return self.loader(batches, self.train_sampler(batches, self.seed))
 
     def eval_dataloader(self, split: str) -> DataLoader:
         """Every item of `split` exactly once, over all processes."""

@@ -49,7 +49,7 @@ class LazyAdamW(torch.optim.AdamW):
         state["step"] += 1
         step, lr = state["step"].item(), float(group["lr"])
         tables = state["exp_avg"], state["exp_avg_sq"], parameter
-        used_R = gradient.any(1)
+        used_R = gradient.any(-1)  # with several seeds (imdbattn/seeds) their dimension is before the rows'
 
         def updated(g: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, weight: torch.Tensor) -> tuple:
             mean = mean.lerp(g, 1 - beta1)
@@ -59,9 +59,9 @@ class LazyAdamW(torch.optim.AdamW):
             return mean, square, weight.addcdiv_(mean, root, value=-lr / (1 - beta1**step))
 
         if gradient.is_cpu:  # at most a tenth of the rows
-            rows = used_R.nonzero()[:, 0]
+            rows = used_R.nonzero(as_tuple=True)
             for table, new in zip(tables, updated(gradient[rows], *(table[rows] for table in tables)), strict=True):
                 table[rows] = new
         else:  # reading the number of rows would synchronize
             for table, new in zip(tables, updated(gradient, *tables), strict=True):
-                table.copy_(torch.where(used_R[:, None], new, table))
+                table.copy_(torch.where(used_R[..., None], new, table))

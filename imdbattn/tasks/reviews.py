@@ -68,13 +68,20 @@ class ReviewClassifier(Learner):
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss of each review of a training batch, (..., B), and whether its class is predicted."""
         if self.folds_N is not None:
             batch = batch._replace(fold_B=self.folds_N[batch.rows_B])
         logits_BC = self(batch)
-        targets = batch.labels_B if self.targets_NC is None else self.targets_NC[batch.rows_B].to(logits_BC.dtype)
-        losses_B = F.cross_entropy(logits_BC, targets, reduction="none", label_smoothing=self.label_smoothing)
-        self.add_to_epoch(losses_B, logits_BC.detach().argmax(1) == batch.labels_B, len(losses_B))
+        targets = batch.labels_B
+        if self.targets_NC is not None:
+            targets = self.targets_NC[batch.rows_B].to(logits_BC.dtype).movedim(-1, 1)
+        options: Any = {"reduction": "none", "label_smoothing": self.label_smoothing}
+        return F.cross_entropy(logits_BC.movedim(-1, 1), targets, **options), logits_BC.argmax(-1) == batch.labels_B
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        losses_B, right_B = self.losses(batch)
+        self.add_to_epoch(losses_B, right_B, len(losses_B))
         # DDP averages over processes; with this weight every review of the whole batch counts the same.
         return losses_B.sum() * (self.trainer.world_size / batch.reviews)
 

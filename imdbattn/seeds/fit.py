@@ -1,0 +1,172 @@
+"""Trains several seeds of a model together, and writes the run folder of each."""
+
+import logging
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+from imdbattn.errors import UserError
+from imdbattn.files import make_folder, writing_into
+from imdbattn.run_folder import check_folder
+from imdbattn.runs.callbacks import Throughput
+from imdbattn.runs.results import training_facts, write_results
+from imdbattn.runs.resume import pinned
+from imdbattn.runs.signals import exiting_on_signals
+from imdbattn.runs.start import WAY_OUT, begin_folder, locked
+from imdbattn.runs.summary import summary
+from imdbattn.runs.trainer import build_trainer, quiet
+from imdbattn.seeds.batches import SeedData
+from imdbattn.seeds.stack import Course, SeedStack
+from imdbattn.settings.schema import Settings, validate
+from imdbattn.tasks.build import reason
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.task import task_of
+from imdbattn.tasks.trial import try_forward
+from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers
+
+log = logging.getLogger(__name__)
+
+Row = tuple[dict[str, float], int | None]  # metrics, and the step at which they were logged
+
+
+class Rows(Logger):
+    """Keeps what is logged, with its step, for the loggers of each run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Row] = []
+
+    name, version = "seeds", ""
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """Nothing: each run has its own."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        self.rows.append((dict(metrics), step))
+
+    def of(self, course: Course, seeds: int) -> list[Row]:
+        """The rows of one of `seeds` seeds, as its run alone would log them, up to the epoch in which it stopped."""
+        rows = []
+        for metrics, step in self.rows:
+            own = {name.removeprefix(f"{course.seed}/"): value for name, value in metrics.items()}
+            own = {name: value for name, value in own.items() if not name.partition("/")[0].isdigit()}
+            if "train/tokens_per_s" in own:
+                own["train/tokens_per_s"] /= seeds
+            if own.keys() - {"epoch"} and (step or 0) < course.steps:
+                rows.append((own, step))
+        return rows
+
+
+def fit_seeds(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
+    """Trains runs that differ in their seed alone, and fills their run folders.
+
+    Raises UserError for wrong input before anything is deleted or overwritten; after training, for seeds whose loss is
+    not finite, when the other folders are complete. A run that is stopped starts from the beginning.
+    """
+    quiet()
+    warnings.filterwarnings("ignore", ".*There is a performance drop.*")  # of attention on a CPU, under vmap
+    with ExitStack() as stack:
+        for folder in folders:
+            check_folder(folder)
+            make_folder(folder, WAY_OUT)
+            stack.enter_context(writing_into(folder, WAY_OUT))
+            stack.enter_context(locked(folder))
+        stack.enter_context(exiting_on_signals())
+        train(cfgs, folders)
+
+
+def train(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
+    """`fit_seeds` in folders that no other process uses."""
+    check_logger(cfgs[0].logger)
+    if cfgs[0].threads:
+        torch.set_num_threads(cfgs[0].threads)
+    task = task_of(cfgs[0])
+    corpus = task.prepare(cfgs[0].data)
+    data = task.loaders(cfgs[0], corpus)
+    cfgs = [validate(pinned(c.model_dump(), corpus.source, data.batch_tokens), extra="allow") for c in cfgs]
+    first, seeds = cfgs[0], [c.seed for c in cfgs]
+
+    members: list[Any] = []
+    for cfg in cfgs:
+        L.seed_everything(cfg.seed, workers=True, verbose=False)
+        members.append(task.new(cfg, corpus))
+    module = SeedStack(members, seeds, first.choose_by, first.patience)
+    throughput, rows = Throughput(), Rows()
+    callbacks = [throughput, LearningRateMonitor("epoch")]
+    trainer = build_trainer(first.trainer, callbacks, default_root_dir=folders[0], enable_checkpointing=False)
+    if not data.widths and trainer.strategy.root_device.type == "cpu":
+        raise UserError(f"seeds_per_process={first.seeds_per_process} needs data.padded_lengths=6 on a CPU")
+    try_forward(members[0], data, first.model.name)
+    try:
+        try_forward(module, data, first.model.name)
+    except UserError as error:
+        raise UserError(f"{error}; seeds_per_process=1 trains each seed alone") from error
+    module.try_optimizer(trainer.strategy.root_device)
+
+    for cfg, folder in zip(cfgs, folders, strict=True):
+        begin_folder(folder, cfg.model_dump(), corpus.source_key, keep_training=False)
+    trainer.loggers = [rows]
+    try:
+        trainer.fit(module, SeedData(data, seeds))
+    except Exception as error:
+        if trainer.global_step:
+            raise
+        raise UserError(f"trainer: {reason(error)}") from error
+    failures = []
+    for number, (cfg, folder, course) in enumerate(zip(cfgs, folders, module.courses, strict=True)):
+        if course.failure:
+            failures.append(f"seed {course.seed}: {course.failure}")
+            continue
+        if course.weights is None:  # training stopped before the first validation
+            course.weights, course.steps = module.weights_of(number), trainer.global_step
+        share = course.epochs / max(trainer.current_epoch, 1) if course.epochs else 1.0
+        speed = share * throughput.seconds, throughput.rate / len(seeds)
+        finish(cfg, folder, members[number], data, course, speed, rows.of(course, len(seeds)))
+    if failures:
+        raise UserError("; ".join(failures))
+
+
+def write_rows(loggers: Sequence[Logger], rows: Sequence[Row]) -> None:
+    for logger in loggers:
+        for metrics, step in rows:
+            logger.log_metrics(metrics, step)
+        logger.save()
+
+
+def finish(
+    cfg: Settings,
+    folder: Path,
+    module: Any,
+    data: BatchData,
+    course: Course,
+    speed: tuple[float, float],
+    rows: Sequence[Row],
+) -> None:
+    """Writes the results of one seed. speed: seconds of training, and its tokens per second. rows: for its loggers."""
+    module.net.load_state_dict(course.weights, strict=False)
+    failed = True
+    try:
+        loggers = build_loggers(cfg.logger, folder, cfg.model_dump())
+        write_rows(loggers, rows)
+        trainer = build_trainer(cfg.trainer, default_root_dir=folder, enable_checkpointing=False)
+        trainer.strategy.connect(module)
+        trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
+        facts = training_facts(module, data.corpus, *speed, epochs=course.epochs, steps=course.steps)
+        metrics = write_results(cfg, folder, trainer, module, data, facts)
+        if cfg.test:
+            test = {f"test/{name}": value for name, value in module.scores.values().items()}
+            write_rows(loggers, [({"epoch": course.epochs, **test}, course.steps)])
+        failed = False
+    finally:
+        finish_loggers(failed)
+    for line in summary(metrics, folder):
+        log.info(line)

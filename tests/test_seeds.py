@@ -1,0 +1,180 @@
+"""Several seeds trained together in one process are the runs that each would be alone."""
+
+import itertools
+import json
+import re
+import shutil
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from imdbattn.errors import UserError
+from imdbattn.nn.ladder import PlainLayer
+from imdbattn.runs.fit import fit
+from imdbattn.seeds.fit import fit_seeds
+from imdbattn.settings.keys import BEYOND, RUNGS
+
+SEEDS = (1, 2, 3)
+SPEED = ["train/tokens_per_s", "train/epoch_seconds"]
+
+
+@pytest.fixture
+def together(settings, small, tmp_path):
+    def train(*overrides, seeds=SEEDS):
+        """Folders of the runs trained together."""
+        folders = [tmp_path / f"together-{seed}" for seed in seeds]
+        words = (*small, "data.padded_lengths=6", "seeds_per_process=3", *overrides)
+        fit_seeds([settings(*words, f"seed={seed}") for seed in seeds], folders)
+        return folders
+
+    return train
+
+
+@pytest.fixture
+def alone(settings, small, tmp_path):
+    def train(seed, *overrides):
+        """Folder of the run alone."""
+        folder = tmp_path / f"alone-{seed}"
+        fit(settings(*small, "data.padded_lengths=6", *overrides, f"seed={seed}"), folder)
+        return folder
+
+    return train
+
+
+def assert_same(one, other):
+    """Whether two run folders differ in nothing but speed and rounding."""
+    assert {f.name for f in one.iterdir()} == {f.name for f in other.iterdir()}
+    curves = [pd.read_csv(f / "metrics.csv").drop(columns=SPEED) for f in (one, other)]
+    pd.testing.assert_frame_equal(*curves, rtol=0, atol=1e-5)
+    ours, theirs = (json.loads((f / "metrics.json").read_text()) for f in (one, other))
+    assert ours.keys() == theirs.keys()
+    for name in ours.keys() - {"train_seconds", "epoch_seconds", "tokens_per_s"}:
+        assert ours[name] == (pytest.approx(theirs[name], abs=1e-5) if "loss" in name else theirs[name])
+    for table in ("predictions.parquet", "validation_predictions.parquet"):
+        ours, theirs = (pd.read_parquet(f / table) for f in (one, other))
+        assert ours["row"].equals(theirs["row"])
+        assert ours["probability"].to_numpy() == pytest.approx(theirs["probability"].to_numpy(), abs=1e-5)
+    ours, theirs = (torch.load(f / "checkpoints/best.ckpt", weights_only=True) for f in (one, other))
+    for name in ("state_dict", "hyper_parameters"):
+        assert ours[name].keys() == theirs[name].keys()
+    settings = [yaml.safe_load((f / "config.yaml").read_text()) for f in (one, other)]
+    assert settings[0] | {"seeds_per_process": 1} == settings[1]
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_each_seed_has_the_losses_of_its_run_alone(together, alone, rung):
+    words = (f"model={rung}", "trainer.max_epochs=3")
+    for seed, folder in zip(SEEDS, together(*words), strict=True):
+        assert_same(folder, alone(seed, *words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # each seed stops in another epoch, or not at all
+        ("model=residual", "trainer.max_epochs=12", "patience=1", "choose_by=loss", "optim.lr=0.006"),
+        # rows of its table are updated as LazyAdamW does alone
+        ("model=tuned", "trainer.max_epochs=2", "model.embedding.mixout=0", "model.dropout=0"),
+        # a gradient that is clipped
+        ("model=base", "trainer.max_epochs=2", "trainer.gradient_clip_val=0.01", "test=false"),
+        ("model=base", "trainer.max_epochs=2", "optim._target_=torch.optim.SGD", "trainer.gradient_clip_val=null"),
+        ("model=mean", "trainer.max_epochs=3", "label_smoothing=0.2", "trainer.accumulate_grad_batches=2"),
+    ],
+    ids=["early stopping", "lazy rows", "clipping", "other optimizer", "accumulated"],
+)
+def test_with_other_settings_too(together, alone, words):
+    folders, single = together(*words), {seed: alone(seed, *words) for seed in SEEDS}
+    for seed, folder in zip(SEEDS, folders, strict=True):
+        if "test=false" in words:
+            assert not (folder / "predictions.parquet").exists()
+            continue
+        assert_same(folder, single[seed])
+    if "patience=1" in words:
+        assert len({json.loads((folder / "metrics.json").read_text())["epochs"] for folder in folders}) > 1
+
+
+@pytest.mark.parametrize("rung", [rung for rung in BEYOND if rung not in ("pretrained", "distilled")])
+def test_models_beyond_the_ladder_train_together(together, rung):
+    for folder in together(f"model={rung}", "trainer.max_steps=3", "test=false", seeds=(1, 2)):
+        assert json.loads((folder / "metrics.json").read_text())["steps"] == 3
+
+
+class InfiniteForSeed2(PlainLayer):
+    def __init__(self, width, **settings):
+        super().__init__(width, **settings)
+        if torch.initial_seed() == 2:
+            torch.nn.init.constant_(self.g[0].weight, torch.inf)
+
+
+def test_a_seed_that_diverges_is_named_and_does_not_stop_the_others(together, tmp_path):
+    own = f"model.layer._target_={__name__}.InfiniteForSeed2"
+    with pytest.raises(UserError, match=r"^seed 2: loss or weights are not finite in epoch 1: try a lower optim\.lr$"):
+        together("model=base", "trainer.max_epochs=2", own)
+    assert [(tmp_path / f"together-{seed}" / "metrics.json").exists() for seed in SEEDS] == [True, False, True]
+
+
+def test_a_model_that_cannot_be_stacked_is_refused_before_anything_is_written(together, tmp_path):
+    own = f"model.layer._target_={__name__}.ReadsAValue"
+    with pytest.raises(UserError, match=r"model=base fails .* seeds_per_process=1 trains each seed alone$"):
+        together("model=base", own)
+    assert not any((tmp_path / f"together-{seed}" / "config.yaml").exists() for seed in SEEDS)
+
+
+class ReadsAValue(PlainLayer):
+    def forward(self, x_BTD, words=None):
+        return super().forward(x_BTD, words) * float(self.g[0].bias.sum() < 1e9)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["seeds_per_process=2"], "is for a sweep: add -m and seed=1,2,3,4,5"),
+        (["-m", "seeds_per_process=2", "seed=1,2", "compile=aot_eager"], "cannot be combined with compile=aot_eager"),
+        (["-m", "seeds_per_process=2", "seed=1,2", "trainer=ddp_cpu"], "cannot be combined with several devices"),
+        (["-m", "seeds_per_process=2", "seed=1,2", "data.padded_lengths=null"], "needs data.padded_lengths=6 on a CPU"),
+        (["-m", "seeds_per_process=2", "seed=1,2", "hydra.sweep.subdir=x${seed}"], "omit hydra.sweep.subdir"),
+        (["-m", "seeds_per_process=0", "seed=1,2"], "must be greater than or equal to 1"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_line(shell, small, tmp_path, words, reason):
+    done = shell("train", *small, "model=mean", "data.padded_lengths=6", *words, cwd=tmp_path)
+    assert done.returncode
+    output = done.stdout + done.stderr
+    assert any(re.search(reason, line) for line in output.splitlines())
+    assert "Traceback" not in output
+    assert not list(tmp_path.rglob("metrics.json"))
+
+
+def test_a_sweep_trains_seeds_of_the_same_settings_in_one_process(shell, small, tmp_path):
+    sweep = tmp_path / "sweep"
+    words = (*small, "model=mean,base", "seed=1,2,3", "trainer.max_epochs=1", "data.padded_lengths=6")
+    words += ("seeds_per_process=2", f"hydra.sweep.dir={sweep}")
+    done = shell("train", "-m", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^run .*seed=1 with seed 2$", done.stdout, re.MULTILINE)) == 2
+    assert len(re.findall(r"^run .*seed=3$", done.stdout, re.MULTILINE)) == 2
+    assert len(re.findall("^run     ", done.stdout, re.MULTILINE)) == 4
+    assert "6 jobs: 6 done" in done.stdout
+    for rung, seed in itertools.product(("mean", "base"), (1, 2, 3)):
+        (folder,) = sweep.glob(f"{rung}-s{seed}-*")
+        assert json.loads((folder / "metrics.json").read_text())["seed"] == seed
+        assert yaml.safe_load((folder / "config.yaml").read_text())["seed"] == seed
+    again = shell("train", "-m", *words, f"resume={sweep}", cwd=tmp_path)
+    assert "6 jobs: 6 kept" in again.stdout
+    shutil.rmtree(next(sweep.glob("base-s2-*")))
+    (lost,) = sweep.glob("mean-s1-*")
+    (lost / "metrics.json").unlink()
+    again = shell("train", "-m", *words, f"resume={sweep}", cwd=tmp_path)
+    assert "6 jobs: 2 done, 4 kept" in again.stdout
+
+
+def test_an_ordinary_command_goes_on_with_such_a_run(shell, together, tmp_path):
+    folder = together("model=mean", "trainer.max_epochs=1")[1]
+    assert "already finished" in shell("train", f"resume={folder}", cwd=tmp_path).stdout
+    (folder / "metrics.json").unlink()
+    again = shell("train", f"resume={folder}", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((folder / "metrics.json").read_text())["seed"] == 2
+    assert shell("evaluate", f"run={folder}", cwd=tmp_path).returncode == 0
