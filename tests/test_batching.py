@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged, read_places
-from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches, default_budget
-from imdbattn.data.widths import best_widths
+from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
+from imdbattn.data.sizes import best_widths, default_budget
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
@@ -105,7 +105,7 @@ def test_batches_of_few_lengths_are_drawn_anew_for_each_epoch_and_seed():
 
 
 def test_batches_of_few_lengths_are_padded_to_them_in_training_and_evaluation(settings, small):
-    cfg = settings(*small, "data.padded_lengths=2", "data.word_dropout=0.4", "data.pad_to=1")
+    cfg = settings(*small, "data.padded_lengths=2", "data.word_dropout=0.4", "data.eval_batch_tokens=300")
     data = TASK.loaders(cfg, prepare(cfg.data))
     for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader()):
         assert len({batch.tokens_BT.shape[1] for batch in loader}) == 2
@@ -121,7 +121,7 @@ def test_evaluation_shows_each_review_to_exactly_one_process(lengths, ranks, bud
 @given(st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8), st.integers(1, 40), st.floats(0, 1))
 @examples(max_examples=100, deadline=None)
 def test_a_batch_holds_the_head_and_the_tail_of_each_review(reviews, max_tokens, head_share):
-    batch = ragged(reviews).batch(torch.arange(len(reviews)), max_tokens, head_share)
+    batch = ragged(reviews).batch(torch.arange(len(reviews)), max_tokens=max_tokens, head_share=head_share)
     for row, review in enumerate(reviews):
         expected = [review[place] for place in read_places(len(review), max_tokens, head_share)]
         assert batch.tokens_BT[row, : len(expected)].tolist() == expected
@@ -132,7 +132,7 @@ def test_a_batch_holds_the_head_and_the_tail_of_each_review(reviews, max_tokens,
 def test_of_512_tokens_384_are_of_the_start_and_128_of_the_end():
     expected = [*range(384), *range(1000 - 128, 1000)]
     assert read_places(1000, 512, 0.75) == expected
-    batch = ragged([list(range(1000))]).batch(torch.tensor([0]), 512, 0.75)
+    batch = ragged([list(range(1000))]).batch(torch.tensor([0]), max_tokens=512, head_share=0.75)
     assert batch.tokens_BT[0].tolist() == expected
 
 
@@ -177,7 +177,8 @@ def test_the_words_in_front_are_those_of_the_review_whatever_is_taken_out(
 ):
     """Of a word behind the gap of a truncated review, too; where a review starts none is in front."""
     order = torch.arange(len(reviews)).flip(0)
-    batch = ragged(reviews).batch(order, max_tokens, head_share, share, 7, multiple, before)
+    options = {"max_tokens": max_tokens, "head_share": head_share, "word_dropout": share, "multiple": multiple}
+    batch = ragged(reviews).batch(order, seed=7, before=before, **options)
     assert batch.before_BTW.shape == (*batch.tokens_BT.shape, before)
     for row, review in enumerate(reviews[::-1]):
         length = int(batch.lengths_B[row])
@@ -187,6 +188,24 @@ def test_the_words_in_front_are_those_of_the_review_whatever_is_taken_out(
         expected = [[review[place - back] if place >= back else 0 for back in range(1, before + 1)] for place in read]
         assert batch.before_BTW[row, :length].tolist() == expected
         assert batch.before_BTW[row, length:].eq(0).all()
+
+
+@given(
+    st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=2, max_size=12),
+    st.integers(1, 11),
+    st.sampled_from([0.0, 0.4]),
+    st.integers(0, 2),
+)
+@examples(max_examples=100, deadline=None)
+def test_batches_made_together_are_those_made_alone(reviews, first, share, before):
+    split, order = ragged(reviews), np.random.default_rng(0).permutation(len(reviews))
+    items = [(seed, index) for seed, index in ((5, order[:first]), (9, order[first:])) if len(index)]
+    for widths in ((), (16, 30)):
+        options = {"max_tokens": 20, "word_dropout": share, "multiple": 4, "before": before, "widths": widths}
+        batches = Batches(split, 0, 2, **options)
+        for item, together in zip(items, batches.several(items), strict=True):
+            for one, other in zip(batches[item], together, strict=True):
+                assert one.equal(other) if isinstance(one, torch.Tensor) else one == other
 
 
 @given(st.lists(st.lists(st.integers(3, 99), max_size=12), min_size=1, max_size=8), st.integers(0, 4))

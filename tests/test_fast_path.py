@@ -169,7 +169,7 @@ def test_every_rung_trains_in_the_gpus_precision(settings, small, needs, rung, t
     assert fit(cfg, tmp_path)["steps"] == 2
 
 
-@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", False)])
+@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)])
 def test_one_kernel_updates_all_weights_where_it_can(settings, precision, fused):
     assert fused_in(settings, precision) == fused
 

@@ -64,46 +64,55 @@ class Ragged:
         ids, offsets, labels = (tensor.to(device) for tensor in (self.ids, self.offsets, self.labels))
         return replace(self, ids=ids, offsets=offsets, labels=labels)
 
-    def batch(
+    def batch(self, index_B: Tensor, *, seed: int = 0, **options: Any) -> Batch:
+        """The reviews `index_B` (on the CPU), padded to the longest of them. options: see `batches`."""
+        return self.batches([(seed, index_B)], **options)[0]
+
+    def batches(
         self,
-        index_B: Tensor,
+        items: Sequence[tuple[int, Tensor]],
         max_tokens: int | None = None,
         head_share: float = 1.0,
         word_dropout: float = 0.0,
-        seed: int = 0,
         multiple: int = 1,
         before: int = 0,
         part: slice = slice(None),
         widths: Sequence[int] = (),
-    ) -> Batch:
-        """The reviews `index_B` (on the CPU), padded to the longest of them (at least one position).
+    ) -> list[Batch]:
+        """Batches, each padded to the longest of its reviews (at least one position), by the operations of one.
 
         Args:
+            items: of each batch the random seed of the removal of words, whose results differ between kinds of devices,
+                and the indices of its reviews (on the CPU).
             max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
             word_dropout: share of each review's tokens that are removed at random; the others keep their positions.
-            seed: random seed of the removal; results differ between kinds of devices.
             multiple: the number of positions is rounded up to a multiple of this, but not beyond max_tokens.
             before: W, the number of words in `before_BTW`, which includes removed words.
             part: the reviews of one process; random numbers are drawn for all of them.
             widths: numbers of positions to round up to, instead of `multiple`; see `padded`.
         """
+        counts = [len(index_B) for _, index_B in items]
+        index_B = torch.cat([index_B for _, index_B in items])
         full_B = self.lengths[index_B]
         lengths_B = self.kept(full_B, max_tokens)
         kept_B = self.kept(full_B, max_tokens, word_dropout)
-        longest, size = (max(lengths.tolist(), default=0) or 1 for lengths in (lengths_B, kept_B))
+        longest, sizes = ([max(one.tolist(), default=0) or 1 for one in n.split(counts)] for n in (lengths_B, kept_B))
+        size = max(sizes)
         # All sizes are known here, on the CPU: nothing below waits for the device.
         device = self.ids.device
         index_B, full_B, lengths_B, kept_B = move(torch.stack([index_B, full_B, lengths_B, kept_B]), device)
-        positions_BT = torch.arange(longest, device=device).expand(len(index_B), -1)
+        positions_BT = torch.arange(max(longest), device=device).expand(len(index_B), -1)
         if word_dropout > 0:
             # Each review keeps its `kept` smallest random numbers; those after its end are 2 and never kept.
-            generator = torch.Generator(device).manual_seed(seed)
-            draw_BT = torch.rand(positions_BT.shape, generator=generator, device=device)
+            draw_BT = torch.full(positions_BT.shape, 2.0, device=device)
+            for (seed, _), rows_BT, columns in zip(items, draw_BT.split(counts), longest, strict=True):
+                rows_BT[:, :columns].uniform_(generator=torch.Generator(device).manual_seed(seed))
             draw_BT.masked_fill_(positions_BT >= lengths_B[:, None], 2.0)
             chosen_BT = draw_BT.topk(size, largest=False).indices
             beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]
-            positions_BT = chosen_BT.masked_fill_(beyond_BT, longest).sort().values
-        positions_BT = F.pad(positions_BT, (0, int(padded(size, multiple, max_tokens, widths)) - size))
+            positions_BT = chosen_BT.masked_fill_(beyond_BT, max(longest)).sort().values
+        padded_sizes = [int(padded(one, multiple, max_tokens, widths)) for one in sizes]
+        positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - size))
         word_BT = torch.arange(positions_BT.shape[1], device=device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
         # A truncated review is its head and its tail: positions from `head` on are after the gap.
@@ -113,7 +122,11 @@ class Ragged:
         tokens_BT = self.ids[(place_BT * word_BT)].long() * word_BT if len(self.ids) else torch.zeros_like(place_BT)
         before_BTW = self.before(place_BT, self.offsets[index_B][:, None], before) * word_BT[..., None]
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW)
-        return Batch(*(column[part] for column in columns), reviews=len(index_B))  # type: ignore[arg-type,misc]
+        made = []
+        for count, width, *own in zip(counts, padded_sizes, *(column.split(counts) for column in columns), strict=True):
+            own = [column[part, :width] if column.ndim > 1 else column[part] for column in own]
+            made.append(Batch(*own, reviews=count))  # type: ignore[misc]
+        return made
 
     def batch_lengths(
         self,

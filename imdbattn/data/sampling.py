@@ -3,8 +3,7 @@
 Shape suffix: N items of a split.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,14 +30,6 @@ def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
         half = len(largest) // 2
         batches = sorted([*batches, largest[:half], largest[half:]], key=len)
     return batches
-
-
-def default_budget(tokens: int) -> int:
-    """Padded tokens in a training batch: 8,192, or a smaller power of two (from 512), for an epoch of 400 batches.
-
-    tokens: number in all training reviews, truncated, but before word dropout, which must not change the batches.
-    """
-    return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
 
 
 class TrainBatches(Sampler[tuple[int, np.ndarray]]):
@@ -143,6 +134,11 @@ class Batches(Dataset[Any]):
     def __getitem__(self, item: tuple[int, np.ndarray]) -> Any:
         seed, index = item
         return self.split.batch(torch.from_numpy(index), seed=seed, part=self.part, **self.options)
+
+    def several(self, items: Sequence[tuple[int, np.ndarray]]) -> list[Any]:
+        """The batches of several items of a `Ragged` split, made together."""
+        seeded = [(seed, torch.from_numpy(index)) for seed, index in items]
+        return self.split.batches(seeded, part=self.part, **self.options)
 
     def lengths_N(self) -> np.ndarray:
         """Positions that each item takes in a batch."""

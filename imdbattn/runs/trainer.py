@@ -87,9 +87,10 @@ def compile_net(net: torch.nn.Module, backend: str) -> None:
 
     Raises UserError if there is no C++ compiler, which `inductor` needs.
     """
-    if backend == "inductor" and not any(map(shutil.which, ("c++", "g++", "clang++"))):
-        raise UserError("compile=inductor needs a C++ compiler: install g++, or set compile=null")
-    net.compile(backend=backend, dynamic=True)
+    if backend != "aot_eager" and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        raise UserError(f"compile={backend} needs a C++ compiler: install g++, or set compile=null")
+    how = {"mode": backend} if backend == "reduce-overhead" else {"backend": backend}
+    net.compile(dynamic=True, **how)
 
 
 def use_onednn() -> bool:

@@ -37,8 +37,7 @@ class StackedBatches(Dataset[Batch]):
         self.batches = batches
 
     def __getitem__(self, items: Sequence[Any]) -> Batch:
-        own = [self.batches[item] for item in items]
-        columns = zip(*own, strict=True)
+        columns = zip(*self.batches.several(items), strict=True)
         return Batch(*(torch.stack(c) if isinstance(c[0], Tensor) else c[0] for c in columns))  # type: ignore[arg-type]
 
 

@@ -422,7 +422,7 @@ class Training(Group):
     task: str
     seed: Seed
     threads: Annotated[int | None, Field(ge=1, le=1024)] = None
-    compile: Literal["inductor", "aot_eager"] | None = None
+    compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None = None
     test: bool = True
     optim: Optimizer
     embedding_lr: Amount | None

@@ -28,6 +28,7 @@ def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
     return values
 
 
+UNSCALED = ("32-true", "bf16-mixed")  # precisions in which gradients are not scaled
 TABLES = ("offset_RD", "table_HD")  # parameters of which a batch uses few rows: vectors of words and phrases
 
 
@@ -149,6 +150,15 @@ class Learner(L.LightningModule):
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.lr_share(step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+    ) -> None:
+        """As Lightning's, which refuses fused optimizers in mixed precision, even where gradients are not scaled."""
+        if self.trainer.precision != UNSCALED[1] or str(gradient_clip_algorithm or "norm") != "norm":
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        elif gradient_clip_val:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
     def try_optimizer(self, device: torch.device) -> torch.optim.Optimizer:
         """An optimizer as in `configure_optimizers`, after a step on zeros of the parameters' shapes.
 
@@ -170,8 +180,7 @@ class Learner(L.LightningModule):
         """`fused`, one kernel per step for all weights, if the optimizer supports it and it works."""
         available = "fused" in inspect.signature(self.make_optimizer).parameters
         chosen = "fused" in getattr(self.make_optimizer, "keywords", {})  # in optim.fused
-        # Lightning does not clip the gradients of fused optimizers in mixed precision.
-        works = self.trainer.precision == "32-true" and self.device.type in ("cpu", "cuda")
+        works = self.trainer.precision in UNSCALED and self.device.type in ("cpu", "cuda")
         recent = torch.torch_version.TorchVersion(torch.__version__) >= "2.4"
         return {"fused": True} if available and not chosen and works and recent else {}
 

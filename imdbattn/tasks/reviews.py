@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, as_tensor
-from imdbattn.data.sampling import default_budget
+from imdbattn.data.sizes import default_budget
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.explain.figures import draw_positions
@@ -86,7 +86,8 @@ class ReviewClassifier(Learner):
         return losses_B.sum() * (self.trainer.world_size / batch.reviews)
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
-        return batch.rows_B, batch.labels_B, batch.lengths_B, self(batch).float()
+        logits_BC = self(batch).float().clone()  # CUDA graphs write the next batch's into the same memory
+        return batch.rows_B, batch.labels_B, batch.lengths_B, logits_BC
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Scores:
         return Scores(*outputs)

@@ -1,9 +1,19 @@
-"""Chooses few padded lengths for the batches of a split.
+"""Sizes of batches: their padded tokens, and the lengths to which reviews are padded.
 
 Shape suffix: N items of a split.
 """
 
+import math
+
 import numpy as np
+
+
+def default_budget(tokens: int) -> int:
+    """Padded tokens in a training batch: 8,192, or a smaller power of two (from 512), for an epoch of 400 batches.
+
+    tokens: number in all training reviews, truncated, but before word dropout, which must not change the batches.
+    """
+    return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
 
 
 def best_widths(lengths_N: np.ndarray, count: int) -> list[int]:
