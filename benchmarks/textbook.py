@@ -82,17 +82,28 @@ def collate(vectors_VD: Tensor | None, limit: int | None, fixed: bool = False) -
     return pad
 
 
-def train(net: nn.Module, reviews: list, collate_fn: Callable, batch: int, lr: float = 0.003) -> float:
-    """One epoch; returns its seconds."""
+def train(
+    net: nn.Module,
+    reviews: list,
+    collate_fn: Callable,
+    batch: int,
+    lr: float = 0.003,
+    device: str = "cpu",
+    dtype: torch.dtype | None = None,
+) -> float:
+    """One epoch; returns its seconds. dtype: for autocast; None is float32."""
     loader = DataLoader(reviews, batch_size=batch, shuffle=True, collate_fn=collate_fn)
     optimizer, criterion = torch.optim.Adam(net.parameters(), lr=lr), nn.CrossEntropyLoss()
     net.train()
     start = time.perf_counter()
-    for x, mask_BT, labels_B in loader:
-        loss = criterion(net(x, mask_BT), labels_B)
+    for tensors in loader:
+        x, mask_BT, labels_B = (tensor.to(device) for tensor in tensors)
+        with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
+            loss = criterion(net(x, mask_BT), labels_B)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    loss.item()  # waits for a GPU
     return time.perf_counter() - start
 
 

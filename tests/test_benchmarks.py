@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from benchmarks import gpu
 from benchmarks.common import Row, in_turn, markdown, row, write
 from benchmarks.training import as_lists, part
 from imdbattn.data.ragged import ragged
@@ -41,3 +44,47 @@ def test_a_part_of_the_reviews_holds_them_whole():
     chosen = as_lists(part(reviews, 4))
     assert len(chosen) == 4
     assert all(ids == [ids[0]] * (ids[0] + 1) for ids, _ in chosen)
+
+
+def fails() -> dict[str, float]:
+    raise RuntimeError("CUDA out of memory\ntried to allocate")
+
+
+def test_the_table_of_a_gpu_has_no_ratio_with_a_side_that_failed():
+    table = gpu.Table(gpu.COLUMNS)
+    table.measure("ours", lambda: {"epoch": 0.5, "tokens_per_s": 1e6})
+    table.measure("theirs", lambda: {"epoch": 20.0})
+    table.measure("compiled", fails)
+    assert table.times_as_fast("ours", "theirs") == "ours: 40.0 times as fast as theirs"
+    assert table.times_as_fast("compiled", "theirs") == "compiled: no ratio with theirs"
+    assert table.times_as_fast("ours", "compiled") == "ours: no ratio with compiled"
+    assert table.failures == ["compiled failed: RuntimeError: CUDA out of memory tried to allocate"]
+    assert table.markdown().splitlines()[2].startswith("| ours | 0.5 | 1e+06 |")
+    assert "| compiled | – | – | – | – |" in table.markdown()
+
+
+def test_without_a_gpu_the_benchmark_says_what_runs(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        gpu.main(["--parts", "epochs"])
+    assert ended.value.code == 2
+    assert "no GPU is available: give --device cpu" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_a_gpu_measures_all_its_rows_on_a_cpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "EPOCHS", 2)
+    out = tmp_path / "table.md"
+    gpu.main(["--device", "cpu", "--reviews", "40", "--out", str(out), "--parts", "epochs", "seeds", "textbook"])
+    rows = [line for line in out.read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) == 9  # with the head
+    assert "failed" not in out.read_text()
+    assert out.read_text().count("times as fast as textbook") == 6
+
+
+@pytest.mark.slow
+def test_seeds_together_start_fewer_operations_than_one_after_another():
+    corpus = gpu.corpora(gpu.GPU_CHUNK)
+    one, five = (gpu.operations(corpus, "residual_pe", "32-true", seeds)["sum"] for seeds in (1, 5))
+    assert one < 185  # with batches made one at a time and gradients clipped by Lightning
+    assert five < 3.2 * one

@@ -5,16 +5,23 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 import yaml
 
+from imdbattn.data.sampling import Batches
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import PlainLayer
 from imdbattn.runs.fit import fit
+from imdbattn.seeds.batches import StackedBatches
 from imdbattn.seeds.fit import fit_seeds
+from imdbattn.seeds.stack import SeedStack
 from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.tasks.learner import parameter_groups
+from imdbattn.tasks.reviews import words_before
+from tests.nets import learner, net, reviews
 
 SEEDS = (1, 2, 3)
 SPEED = ["train/tokens_per_s", "train/epoch_seconds"]
@@ -99,6 +106,29 @@ def test_with_other_settings_too(together, alone, words):
 def test_models_beyond_the_ladder_train_together(together, rung):
     for folder in together(f"model={rung}", "trainer.max_steps=3", "test=false", seeds=(1, 2)):
         assert json.loads((folder / "metrics.json").read_text())["steps"] == 3
+
+
+@pytest.mark.parametrize("rung", ["residual_pe", "tuned", "log_counts"])
+def test_a_step_never_waits_for_the_device(settings, monkeypatch, rung):
+    # Tensors of the device "meta" have no values: whatever reads one on the host raises.
+    cfg = settings(f"model={rung}")
+    items = reviews(count=40)
+    folds_N = torch.zeros(len(items), dtype=torch.int64)
+    members = [learner(cfg, net(settings, rung, seed=seed), folds_N=folds_N) for seed in SEEDS]
+    module = SeedStack(members, SEEDS, "accuracy", None).to("meta").train()
+    lengths = items.lengths
+    there = items.to(torch.device("meta"))
+    there.__dict__["lengths"] = lengths
+    monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
+    batches = Batches(there, before=words_before(cfg), word_dropout=0.5, widths=(64, 100))
+    batch = StackedBatches(batches)[[(seed, np.arange(20)) for seed in SEEDS]]
+    assert batch.tokens_BT.is_meta
+    module.training_step(batch, 0).backward()
+    optimizer = module.make_optimizer(parameter_groups(module.net, None))
+    for _ in range(2):
+        monkeypatch.setattr(torch, "_foreach_norm", lambda parts: [part.norm() for part in parts])  # not for "meta"
+        module.configure_gradient_clipping(optimizer, 1.0, "norm")
+        optimizer.step()
 
 
 class InfiniteForSeed2(PlainLayer):

@@ -108,7 +108,8 @@ class SeedStack(ReviewClassifier):
         gradients = [p.grad for p in self.net.parameters() if p.grad is not None]
         if not gradient_clip_val or not gradients:
             return
-        norm_S = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+        parts = [own for gradient in gradients for own in gradient.unbind(0)]
+        norm_S = torch.stack(torch._foreach_norm(parts)).view(len(gradients), -1).norm(dim=0)
         factor_S = (gradient_clip_val / (norm_S + NORM_EPSILON)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(factor_S.view(-1, *[1] * (gradient.ndim - 1)))

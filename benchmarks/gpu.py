@@ -1,0 +1,306 @@
+"""Training on a GPU, in one table of under ten minutes; or the operations that a training step starts, on a CPU.
+
+python -m benchmarks.gpu                        epochs of residual_pe, compiled, five seeds together, textbook, ladder
+python -m benchmarks.gpu --device cpu --reviews 200 --parts epochs seeds textbook    a trial without a GPU
+python -m benchmarks.gpu --parts operations     operations per step of each rung, counted on a CPU
+
+A ratio is printed only if both of its sides were measured; the reason for a missing value is below the table.
+"""
+
+import argparse
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from torch._inductor.utils import run_and_get_code
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks import textbook
+from benchmarks.common import ROOT, environment
+from benchmarks.training import as_lists, corpora, settings, table_VD
+from imdbattn.nn import fast
+from imdbattn.runs.callbacks import Throughput
+from imdbattn.runs.trainer import build_trainer, compile_net, quiet
+from imdbattn.seeds.batches import SeedData, StackedBatches
+from imdbattn.seeds.stack import SeedStack
+from imdbattn.settings.keys import RUNGS
+from imdbattn.tasks.learner import parameter_groups
+from imdbattn.tasks.loaders import GPU_CHUNK
+from imdbattn.tasks.reviews import TASK
+
+EPOCHS, SEEDS = 4, 5
+COLUMNS = {"epoch": "epoch, s", "tokens_per_s": "tokens/s", "memory": "memory, MB", "start": "start, s"}
+PHASES = ("batch", "forward", "backward", "update")
+
+
+class Table:
+    """Measured values by name, or why there are none."""
+
+    def __init__(self, columns: dict[str, str]):
+        self.columns, self.rows = columns, dict[str, dict[str, float]]()
+        self.failures: list[str] = []
+
+    def measure(self, name: str, work: Callable[[], dict[str, float]]) -> None:
+        """Adds a row. work: returns the values of its columns."""
+        cuda = torch.cuda.is_available()
+        if cuda:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            self.rows[name] = work() | ({"memory": torch.cuda.max_memory_allocated() / 1e6} if cuda else {})
+        except Exception as error:  # any: the other rows are measured
+            self.rows[name] = {}
+            self.failures.append(f"{name} failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        print(f"{name}: {self.rows[name] or self.failures[-1]}", file=sys.stderr)
+
+    def times_as_fast(self, name: str, other: str) -> str:
+        """A line with the ratio of the seconds of two rows; without it unless both were measured."""
+        seconds = [self.rows[one].get("epoch") for one in (name, other)]
+        ratio = f"{seconds[1] / seconds[0]:.1f} times as fast as" if all(seconds) else "no ratio with"
+        return f"{name}: {ratio} {other}"
+
+    def markdown(self) -> str:
+        lines = [f"| | {' | '.join(self.columns.values())} |", "|---" * (len(self.columns) + 1) + "|"]
+        for name, values in self.rows.items():
+            cells = [f"{values[key]:,.4g}" if key in values else "–" for key in self.columns]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        return "\n".join(lines) + "\n"
+
+
+# --- seconds ----------------------------------------------------------------------------------------------------------
+
+
+class EpochSeconds(L.Callback):
+    """The seconds of each epoch, without validation. It must follow `throughput`."""
+
+    def __init__(self, throughput: Throughput):
+        self.throughput, self.seconds = throughput, list[float]()
+
+    def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.seconds.append(self.throughput.epoch_seconds)
+
+
+def trained(module: L.LightningModule, data: L.LightningDataModule, cfg: Any) -> dict[str, float]:
+    """Trains EPOCHS epochs. epoch: the median of all but the first; start: what the first took in addition."""
+    throughput = Throughput()
+    times = EpochSeconds(throughput)
+    options = {"enable_checkpointing": False, "max_epochs": EPOCHS, "limit_val_batches": 0}
+    build_trainer(cfg.trainer, [throughput, times], **options).fit(module, data)
+    epoch = statistics.median(times.seconds[1:])
+    return {"epoch": epoch, "tokens_per_s": throughput.rate, "start": times.seconds[0] - epoch}
+
+
+def ours(corpus: Any, words: Sequence[str], backend: str | None = None) -> dict[str, float]:
+    """residual_pe, as `python -m imdbattn.train` trains it."""
+    cfg = settings(*words)
+    module = TASK.new(cfg, corpus)
+    if backend:
+        compile_net(module.net, backend)
+    return trained(module, TASK.loaders(cfg, corpus), cfg)
+
+
+def together(corpus: Any, words: Sequence[str]) -> dict[str, float]:
+    """The same with SEEDS seeds in one process; seconds per seed."""
+    cfg, seeds = settings(*words), range(1, SEEDS + 1)
+    stack = SeedStack([TASK.new(cfg, corpus) for _ in seeds], seeds, "accuracy", None)
+    values = trained(stack, SeedData(TASK.loaders(cfg, corpus), seeds), cfg)
+    return values | {"epoch": values["epoch"] / SEEDS}
+
+
+def theirs(corpus: Any, device: str, dtype: torch.dtype | None) -> dict[str, float]:
+    """The textbook loop at batch 64, on the same reviews."""
+    pairs, vectors_VD = as_lists(corpus.splits["train"]), table_VD(corpus)
+    net, collate = textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, 512).to(device), textbook.collate(vectors_VD, 512)
+    for reviews in (pairs[:640], pairs):  # the first steps are not timed
+        epoch = textbook.train(net, reviews, collate, 64, device=device, dtype=dtype)
+    return {"epoch": epoch, "tokens_per_s": sum(min(len(ids), 512) for ids, _ in pairs) / epoch}
+
+
+def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
+    """The sweep of the ladder with SEEDS seeds, as a user starts it. epoch: seconds of the whole command."""
+    seeds = ",".join(map(str, range(1, SEEDS + 1)))
+    with tempfile.TemporaryDirectory() as folder:
+        options = [
+            f"seed={seeds}",
+            f"seeds_per_process={SEEDS}",
+            "pictures=false",
+            "logger=csv",
+            "data.source=packaged",
+        ]
+        options += [f"data.limit={reviews}"] * bool(reviews)
+        command = [sys.executable, "-m", "imdbattn.train", "+experiment=[ladder,large_batches]", *words, *options]
+        start = time.perf_counter()
+        done = subprocess.run(
+            [*command, f"hydra.sweep.dir={folder}/sweep"],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError((done.stdout + done.stderr)[-300:])
+    return {"epoch": time.perf_counter() - start}
+
+
+def times(device: str, reviews: int, parts: Sequence[str]) -> str:
+    """The table of seconds."""
+    whole = corpora(reviews or 10**6)
+    table, ratios = Table(COLUMNS), list[tuple[str, str]]()
+    kind = "gpu" if device == "cuda" else "cpu"
+    dtypes = {"float32": ("32-true", None), "bfloat16": ("bf16-mixed", torch.bfloat16)}
+    for name, (precision, dtype) in dtypes.items():
+        small = ["model=residual_pe", f"trainer={kind}", f"trainer.precision={precision}", "data.padded_lengths=6"]
+        large = [*small, "data.batch_tokens=65536"]
+        best = f"{name}, 65,536 tokens"
+        if "epochs" in parts:
+            table.measure(f"{name}, 8,192 tokens", partial(ours, whole, small))
+            table.measure(best, partial(ours, whole, large))
+        if "compile" in parts:
+            for backend in ("inductor", "reduce-overhead"):
+                table.measure(f"{best}, compile={backend}", partial(ours, whole, large, backend))
+        if "seeds" in parts:
+            table.measure(five := f"{best}, {SEEDS} seeds at once, per seed", partial(together, whole, large))
+            ratios.append((five, best))
+        if "textbook" in parts:
+            table.measure(textbook_row := f"textbook, {name}, batch 64", partial(theirs, whole, device, dtype))
+            ratios += [(ours_row, textbook_row) for ours_row in table.rows if ours_row.startswith(name)]
+    if "ladder" in parts:
+        words = [f"trainer={kind}", *["data.padded_lengths=6"] * (kind == "cpu")]
+        table.measure(f"the ladder, {SEEDS} seeds, whole command", partial(ladder, words, reviews))
+    lines = [table.times_as_fast(*pair) for pair in ratios if set(pair) <= table.rows.keys()]
+    return "\n".join([table.markdown(), *(f"- {line}" for line in (*lines, *table.failures))]) + "\n"
+
+
+# --- operations per step ----------------------------------------------------------------------------------------------
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that start a kernel: all but views and allocations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counter[str]()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+        if not is_view and not re.search("empty|detach|lift_fresh|_local_scalar|profiler", func._schema.name):
+            self.counts[func._schema.name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def counted(work: Callable[[], Any]) -> tuple[Any, int]:
+    """The result of a call, and how many operations it started."""
+    with Operations() as operations:
+        result = work()
+    return result, sum(operations.counts.values())
+
+
+@contextmanager
+def attention_as_on_a_gpu() -> Iterator[None]:
+    before, fast.use_blocks = fast.use_blocks, lambda *_: False  # type: ignore[assignment,return-value]
+    try:
+        yield
+    finally:
+        fast.use_blocks = before
+
+
+def generated(work: Callable[[], Any]) -> list[int]:
+    """The kernels that the compiled forward and backward pass of a call start, counted in inductor's code."""
+    _, codes = run_and_get_code(work)
+    kernel = re.compile(r"^    .*\b(cpp_fused\w*|extern_kernels\.\w+|torch\.ops\.aten\.\w+\.default)\(", re.MULTILINE)
+    return [len(kernel.findall(code[code.index("def call(") :])) for code in codes]
+
+
+def operations(corpus: Any, rung: str, precision: str, seeds: int = 1, compiled: bool = False) -> dict[str, float]:
+    """Operations of a training step, by phase; of all seeds together."""
+    cfg = settings(f"model={rung}", "data.padded_lengths=6")
+    members = [TASK.new(cfg, corpus) for _ in range(seeds)]
+    module = members[0] if seeds == 1 else SeedStack(members, range(seeds), "accuracy", None)
+    module.trainer = L.Trainer(precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False)
+    batches, items = TASK.loaders(cfg, corpus).train_batches(), [(number, np.arange(4)) for number in range(GPU_CHUNK)]
+    counts = dict.fromkeys(PHASES, 0.0)
+
+    def in_precision(work: Callable[..., Any]) -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):  # casts each weight once
+            return work(batch, *[0] * (work == module.training_step))
+
+    with attention_as_on_a_gpu():
+        if seeds > 1:
+            batch, counts["batch"] = counted(lambda: StackedBatches(batches)[items[:seeds]])
+        else:
+            made, count = counted(lambda: batches.several(items))
+            batch, counts["batch"] = made[0], count / GPU_CHUNK
+        loss, counts["forward"] = counted(lambda: in_precision(module.training_step))
+        _, counts["backward"] = counted(loss.backward)
+        if compiled:
+            module.zero_grad()  # adding to gradients would be counted
+            logits_BC, forward = counted(lambda: in_precision(module.net))
+            _, backward = counted(lambda: logits_BC.backward(torch.ones_like(logits_BC)))
+            compile_net(module.net, "inductor")
+            inside = generated(lambda: in_precision(module.training_step).backward())
+            counts["forward"] += inside[0] - forward
+            counts["backward"] += inside[1] - backward
+    optimizer = module.make_optimizer(parameter_groups(module.net, None), **module.fused())
+    optimizer.step()  # makes its state
+
+    def update() -> None:
+        module.configure_gradient_clipping(optimizer, 1.0, "norm")
+        optimizer.step()
+
+    _, counts["update"] = counted(update)
+    return counts | {"sum": sum(counts.values())}
+
+
+def operation_table() -> str:
+    """Operations per step of each rung, and of residual_pe compiled and with SEEDS seeds together."""
+    corpus, table = corpora(GPU_CHUNK), Table({name: name for name in (*PHASES, "sum")})
+    for precision in ("32-true", "bf16-mixed"):
+        for rung in RUNGS:
+            table.measure(f"{rung}, {precision}", partial(operations, corpus, rung, precision))
+        more = partial(operations, corpus, "residual_pe", precision)
+        table.measure(f"residual_pe, {precision}, {SEEDS} seeds", partial(more, SEEDS))
+        table.measure(f"residual_pe, {precision}, compile=inductor", partial(more, compiled=True))
+    return "\n".join([table.markdown(), *(f"- {line}" for line in table.failures)])
+
+
+PARTS = ("epochs", "compile", "seeds", "textbook", "ladder", "operations")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--reviews", type=int, default=0, help="training reviews; 0 is all")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--out", type=Path, help="file for the tables; they are printed in any case")
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available() and set(options.parts) != {"operations"}:
+        parser.error("no GPU is available: give --device cpu --reviews 300, or --parts operations")
+    quiet()
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
+    blocks = [f"{name}, Python {platform.python_version()}, torch {torch.__version__}, lightning {L.__version__}\n"]
+    if set(options.parts) - {"operations"}:
+        blocks.append(times(options.device, options.reviews, options.parts))
+    if "operations" in options.parts:
+        blocks.append(operation_table())
+    text = "\n".join(blocks)
+    print(text)
+    if options.out:
+        options.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
