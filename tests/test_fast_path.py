@@ -15,6 +15,7 @@ from imdbattn.runs import trainer as trainer_module
 from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import build_trainer, compile_net
 from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.tasks import loaders
 from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.reviews import words_before
 from tests.nets import WIDTH, WORDS, learner, net
@@ -149,6 +150,22 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
         optimizer.step()
 
 
+def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(settings, small, monkeypatch, tmp_path):
+    words = (*small, "model=residual_pe", "data.word_dropout=0.3", "trainer.max_epochs=2")
+    fit(settings(*words, f"data.padded_lengths={loaders.GPU_WIDTHS}"), tmp_path / "cpu")
+    together = []
+    several = Batches.several
+    monkeypatch.setattr(Batches, "several", lambda self, items: together.append(len(items)) or several(self, items))
+    monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
+    fit(settings(*words), tmp_path / "as on a gpu")
+    assert max(together) == loaders.GPU_CHUNK
+    saved = [
+        torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True) for name in ("cpu", "as on a gpu")
+    ]
+    for name, value in saved[0]["state_dict"].items():
+        assert value.equal(saved[1]["state_dict"][name])
+
+
 def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
     def width(limit: int | None, multiple: int) -> int:
         batches = Batches(ragged(reviews), max_tokens=limit, word_dropout=0.3, multiple=multiple)
@@ -166,6 +183,18 @@ def test_every_rung_trains_in_the_gpus_precision(settings, small, needs, rung, t
     short = ("trainer.precision=bf16-mixed", "trainer.max_steps=2", "test=false", "init=null")
     cfg = settings(*small, f"model={rung}", *short, *needs(rung))
     assert fit(cfg, tmp_path)["steps"] == 2
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_the_norm_of_the_gradient_is_clipped_in_each_precision(settings, small, precision, tmp_path):
+    sgd = ("optim._target_=torch.optim.SGD", "optim.weight_decay=0", "embedding_lr=null", "warmup=0", "decay=none")
+    short = ("model=base", f"trainer.precision={precision}", "trainer.max_steps=1", "test=false")
+    weights = []
+    for lr in (0, 1):
+        fit(settings(*small, *sgd, *short, f"optim.lr={lr}", "trainer.gradient_clip_val=0.001"), tmp_path / str(lr))
+        saved = torch.load(tmp_path / str(lr) / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
+        weights.append(torch.cat([value.double().flatten() for value in saved.values()]))
+    assert (weights[1] - weights[0]).norm().item() == pytest.approx(0.001, rel=0.01)
 
 
 @pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)])

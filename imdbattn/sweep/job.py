@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 LOG = "sweep.jsonl"
 ERRORS = "stderr.log"  # what the job wrote there
 START_FILES = ("config.yaml", "environment.json")  # files of a run that has started
+STOPPED = "stopped with its sweep"  # why a job failed
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it after 30
 
@@ -55,7 +56,7 @@ def run_job(cfg: DictConfig) -> float | None:
         log.error("failed  %s: %s", folder.name, reason)
         return None
     except BaseException:  # Ctrl-C or SIGTERM
-        record(folder.name, "failed", "stopped with its sweep")
+        record(folder.name, "failed", STOPPED)
         raise
     test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
     log.info("%s    %s: validation %.2f %%%s", status, folder.name, 100 * metrics["val_accuracy"], test)
@@ -149,8 +150,13 @@ def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] 
     for name in names.values():
         record(name, "started")
     group = group_of(sweep_dir())
-    with started(folder, settings, words, resume, threads, group, console=alone, seeds=seeds) as process:
-        process.wait()
+    try:
+        with started(folder, settings, words, resume, threads, group, console=alone, seeds=seeds) as process:
+            process.wait()
+    except BaseException:  # Ctrl-C or SIGTERM
+        for name in names.values():
+            record(name, "failed", STOPPED)
+        raise
     for name in names.values():
         if part := missing(folder.with_name(name), settings):
             record(name, "failed", f"it ended without {part}")  # its own job trains it again
@@ -189,7 +195,9 @@ def started(
     env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
     output = nullcontext() if console else (folder / "console.log").open("w")
     with reserved_gpu(settings.trainer, number) as gpu, (folder / ERRORS).open("w") as errors, output as stdout:
-        module = ["imdbattn.seeds", f"seeds={','.join(map(str, seeds))}"] if seeds else ["imdbattn.train"]
+        module = ["imdbattn.train"]
+        if seeds:
+            module = ["imdbattn.seeds", f"seeds={','.join(map(str, seeds))}", "hydra.job.name=train"]
         command = [sys.executable, "-m", *module, *words]
         with subprocess.Popen(command, env=env | gpu, stdout=stdout, stderr=errors) as process, stopping(process):
             yield process
