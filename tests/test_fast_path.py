@@ -151,7 +151,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
 
 
 def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(settings, small, monkeypatch, tmp_path):
-    words = (*small, "model=residual_pe", "data.word_dropout=0.3", "trainer.max_epochs=2")
+    words = (*small, "model=residual_pe", "data.word_dropout=0.3", "trainer.max_epochs=2", "data.batch_tokens=100")
     fit(settings(*words, f"data.padded_lengths={loaders.GPU_WIDTHS}"), tmp_path / "cpu")
     together = []
     several = Batches.several
