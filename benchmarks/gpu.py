@@ -141,7 +141,12 @@ def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
             "data.source=packaged",
         ]
         options += [f"data.limit={reviews}"] * bool(reviews)
-        command = [sys.executable, "-m", "imdbattn.train", "+experiment=[ladder,large_batches]", *words, *options]
+        options += [
+            "data.batch_tokens=65536",
+            "optim.lr=0.008",
+            "trainer.max_epochs=24",
+        ]  # as +experiment=large_batches
+        command = [sys.executable, "-m", "imdbattn.train", "+experiment=ladder", *words, *options]
         start = time.perf_counter()
         done = subprocess.run(
             [*command, f"hydra.sweep.dir={folder}/sweep"],
