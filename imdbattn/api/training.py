@@ -110,6 +110,8 @@ def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> Dic
     if config is not None and overrides:
         raise UserError("give overrides or config=, not both")
     words = " ".join(overrides)
+    if any(word.startswith("seeds_per_process=") for word in overrides):
+        raise UserError(f"{words}: {ONE_MODEL} -m {words} seed=1,2,3,4,5")
     try:
         cfg = composed("train", overrides, PATHS)
     except UserError as error:
