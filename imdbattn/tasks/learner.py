@@ -28,7 +28,7 @@ def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
     return values
 
 
-UNSCALED = ("32-true", "bf16-mixed")  # precisions in which gradients are not scaled
+BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
 TABLES = ("offset_RD", "table_HD")  # parameters of which a batch uses few rows: vectors of words and phrases
 
 
@@ -154,7 +154,7 @@ class Learner(L.LightningModule):
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
         """As Lightning's, which refuses fused optimizers in mixed precision, even where gradients are not scaled."""
-        if self.trainer.precision != UNSCALED[1] or str(gradient_clip_algorithm or "norm") != "norm":
+        if self.trainer.precision != BFLOAT16 or str(gradient_clip_algorithm or "norm") != "norm":
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
@@ -180,7 +180,7 @@ class Learner(L.LightningModule):
         """`fused`, one kernel per step for all weights, if the optimizer supports it and it works."""
         available = "fused" in inspect.signature(self.make_optimizer).parameters
         chosen = "fused" in getattr(self.make_optimizer, "keywords", {})  # in optim.fused
-        works = self.trainer.precision in UNSCALED and self.device.type in ("cpu", "cuda")
+        works = self.trainer.precision in ("32-true", BFLOAT16) and self.device.type in ("cpu", "cuda")
         recent = torch.torch_version.TorchVersion(torch.__version__) >= "2.4"
         return {"fused": True} if available and not chosen and works and recent else {}
 
