@@ -423,20 +423,25 @@ def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path, pl
         write_export(predictor, tmp_path / "m", run)
     assert contents(tmp_path) == before
     monkeypatch.undo()
-    monkeypatch.setattr(Path, "rename", interrupted_at(2))
+    monkeypatch.setattr(Path, "rename", raising_at(2, KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
+        write_export(predictor, tmp_path / "m", run)
+    assert contents(tmp_path) == before
+    mount_point = OSError(16, "Device or resource busy", str(tmp_path / "m"))
+    monkeypatch.setattr(Path, "rename", raising_at(1, mount_point))
+    with pytest.raises(UserError, match=r"/m cannot be written \(Device or resource busy\): .*choose another folder$"):
         write_export(predictor, tmp_path / "m", run)
     assert contents(tmp_path) == before
 
 
-def interrupted_at(call: int):
-    """Path.rename that is interrupted once."""
+def raising_at(call: int, exception: BaseException):
+    """Path.rename that raises once."""
     calls, rename = [], Path.rename
 
     def count(self, target):
         calls.append(target)
         if len(calls) == call:
-            raise KeyboardInterrupt
+            raise exception
         return rename(self, target)
 
     return count

@@ -124,9 +124,10 @@ def replacing(out: Path) -> Iterator[Path]:
     with writing_into(out.parent, OTHER_FOLDER):
         try:
             yield new
-            if out.exists():
-                out.rename(old)
-            new.rename(out)
+            with writing_into(out, OTHER_FOLDER):  # a mount point cannot be renamed
+                if out.exists():
+                    out.rename(old)
+                new.rename(out)
         finally:
             if old.exists() and not out.exists():
                 old.rename(out)
