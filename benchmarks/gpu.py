@@ -236,7 +236,9 @@ def operations(corpus: Any, rung: str, precision: str, seeds: int = 1, compiled:
     members = [TASK.new(cfg, corpus) for _ in range(seeds)]
     module = members[0] if seeds == 1 else SeedStack(members, range(seeds), "accuracy", None)
     module.trainer = L.Trainer(precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False)
-    batches, items = TASK.loaders(cfg, corpus).train_batches(), [(number, np.arange(4)) for number in range(GPU_CHUNK)]
+    batches, all_reviews = TASK.loaders(cfg, corpus).train_batches(), np.arange(GPU_CHUNK)
+    size = 4 if seeds == 1 else GPU_CHUNK  # batches of different shapes, or, for several seeds, of the same shape
+    items = [(number, np.roll(all_reviews, number)[:size]) for number in range(GPU_CHUNK)]
     counts = dict.fromkeys(PHASES, 0.0)
 
     def in_precision(work: Callable[..., Any]) -> Any:

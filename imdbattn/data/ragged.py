@@ -124,7 +124,7 @@ class Ragged:
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW)
         made = []
         for count, width, *own in zip(counts, padded_sizes, *(column.split(counts) for column in columns), strict=True):
-            own = [column[part, :width] if column.ndim > 1 else column[part] for column in own]
+            own = [(column[part, :width] if column.ndim > 1 else column[part]).contiguous() for column in own]
             made.append(Batch(*own, reviews=count))  # type: ignore[misc]
         return made
 
