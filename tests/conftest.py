@@ -218,7 +218,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
         folder.parent.mkdir(exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not (folder / "metrics.json").exists():
-                fit(settings(*small, f"model={rung}", "trainer.max_epochs=20", "patience=null", *overrides), folder)
+                fit(settings(*small, f"model={rung}", "trainer.max_epochs=10", "patience=null", *overrides), folder)
         return folder
 
     def get(rung: str, *overrides: str) -> tuple[Path, dict]:

@@ -400,7 +400,8 @@ def test_a_malformed_run_is_named_and_the_others_are_compared(kind, tmp_path):
     write_run(tmp_path / "good", "mean")
     malform(write_run(tmp_path / "bad", "base", seed=9))
     found = quick(tmp_path, split="test", resamples=100)
-    write_all(found, tmp_path / "out")
+    if kind == next(iter(MALFORMED)):  # figures take a second
+        write_all(found, tmp_path / "out")
     assert labels_of(found) == ["mean"]
     assert [Path(one["folder"]).name for one in found["skipped"]] == ["bad"]
     assert reason in found["skipped"][0]["reason"]
