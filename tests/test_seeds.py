@@ -219,6 +219,7 @@ def test_a_sweep_trains_seeds_of_the_same_settings_in_one_process(shell, small, 
     done = shell("train", "-m", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^run     .*: (.*)$", done.stdout, re.MULTILINE) == ["seed=1 with seed 2", "seed=3"]
+    assert re.findall(r"^done    mean-s(\d)", done.stdout, re.MULTILINE) == ["1", "2", "3"]
     assert "3 jobs: 3 done" in done.stdout
     folders = {seed: next(sweep.glob(f"mean-s{seed}-*")) for seed in SEEDS}
     for seed, folder in folders.items():
