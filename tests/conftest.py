@@ -12,6 +12,7 @@ from functools import cache
 from itertools import compress
 from pathlib import Path
 
+import hypothesis
 import pytest
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
@@ -28,6 +29,10 @@ from tests.world import write_world
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
 # What commands get of the environment, not what libraries set while tests train in this process.
 ENVIRONMENT = dict(os.environ)
+
+# A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
+hypothesis.settings.register_profile("busy machine", deadline=None)
+hypothesis.settings.load_profile("busy machine")
 
 COMMANDS = {
     "evaluate": schema.Evaluate,
@@ -218,7 +223,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
         folder.parent.mkdir(exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not (folder / "metrics.json").exists():
-                fit(settings(*small, f"model={rung}", "trainer.max_epochs=10", "patience=null", *overrides), folder)
+                fit(settings(*small, f"model={rung}", "trainer.max_epochs=20", "patience=null", *overrides), folder)
         return folder
 
     def get(rung: str, *overrides: str) -> tuple[Path, dict]:

@@ -78,10 +78,15 @@ def test_predictions_agree_with_the_metrics(trained, world):
 
 
 def test_the_best_epoch_is_tested_not_the_last(trained):
-    folder, metrics = trained("mean", "optim.lr=3.0", "decay=none")  # so that epochs are uneven
-    with (folder / "metrics.csv").open(newline="") as file:
-        accuracies = [float(line["val/accuracy"]) for line in csv.DictReader(file) if line["val/accuracy"]]
-    assert accuracies[-1] < max(accuracies), "this run cannot tell the best epoch from the last"
+    for seed in range(
+        1, 9
+    ):  # epochs are uneven at this learning rate; which seed ends below its best, depends on rounding
+        folder, metrics = trained("mean", "optim.lr=3.0", "decay=none", f"seed={seed}")
+        with (folder / "metrics.csv").open(newline="") as file:
+            accuracies = [float(line["val/accuracy"]) for line in csv.DictReader(file) if line["val/accuracy"]]
+        if accuracies[-1] < max(accuracies):
+            break
+    assert accuracies[-1] < max(accuracies), "no run tells the best epoch from the last"
     assert metrics["val_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
 
 
