@@ -88,9 +88,9 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
 
 
-def run(command: Sequence[str | Path], status: int = 0) -> str:
+def run(command: Sequence[str | Path], status: int = 0, timeout: float = 300) -> str:
     """Runs a command and returns its output. Raises RuntimeError for another exit status."""
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=timeout)
     if done.returncode != status:
         raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout

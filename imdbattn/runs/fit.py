@@ -10,11 +10,7 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
-from imdbattn.run_folder import (
-    check_folder,
-    finished,
-    is_debug,
-)
+from imdbattn.run_folder import check_folder, finished, is_debug
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped

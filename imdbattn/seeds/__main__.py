@@ -4,7 +4,6 @@ A sweep with seeds_per_process starts it; hydra.run.dir= is the folder of one of
 """
 
 import os
-import sys
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -45,4 +44,4 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -26,7 +26,6 @@ class Course:
     seed: int
     epochs: int = 0
     steps: int = 0
-    seconds: float = 0.0
     best: float | None = None  # the score that selects an epoch
     weights: dict[str, Tensor] | None = None  # of that epoch
     worse: int = 0  # epochs since
@@ -159,7 +158,8 @@ class SeedStack(ReviewClassifier):
         """Updates the course of the seed with this number in the stack after an epoch."""
         course.epochs, course.steps = self.trainer.current_epoch + 1, self.trainer.global_step
         if not finite:
-            return course.stop(f"loss or weights are not finite in epoch {course.epochs}: try a lower optim.lr")
+            course.stop(f"loss or weights are not finite in epoch {course.epochs}: try a lower optim.lr")
+            return
         score = self.scores.scores[number].values()[self.choose_by]
         better = course.best is None or (score < course.best if self.choose_by == "loss" else score > course.best)
         course.worse = 0 if better else course.worse + 1
@@ -167,7 +167,6 @@ class SeedStack(ReviewClassifier):
             course.best, course.weights = score, self.weights_of(number)
         elif self.patience and course.worse >= self.patience:
             course.stop()
-        return None
 
     def weights_of(self, number: int) -> dict[str, Tensor]:
         """A copy of the weights of the seed with this number in the stack."""

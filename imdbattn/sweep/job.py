@@ -67,8 +67,9 @@ def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]
     """Status and metrics of a job. Raises UserError if it fails."""
     seeds = seeds_together(settings, sweep_dir())
     with waiting_for_others(seeds, folder, settings.seed):
-        done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"  # by the job of another seed
-        status = "done" if done and len(seeds) > 1 else "kept"
+        status = "kept"
+        if len(seeds) > 1 and jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done":
+            status = "done"  # by the job of another seed
         if part := missing(folder, settings):
             record(folder.name, "started")
             resume = resumable(folder, settings)
@@ -146,18 +147,18 @@ def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] 
     threads = None if alone else threads_of(hydra.launcher)
     words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
     seeds = [settings.seed, *others] if others else []
-    names = {seed: folder_of_seed(folder, settings.seed, seed).name for seed in others}
-    for name in names.values():
+    names = [folder_of_seed(folder, settings.seed, seed).name for seed in others]
+    for name in names:
         record(name, "started")
     group = group_of(sweep_dir())
     try:
         with started(folder, settings, words, resume, threads, group, console=alone, seeds=seeds) as process:
             process.wait()
     except BaseException:  # Ctrl-C or SIGTERM
-        for name in names.values():
+        for name in names:
             record(name, "failed", STOPPED)
         raise
-    for name in names.values():
+    for name in names:
         if part := missing(folder.with_name(name), settings):
             record(name, "failed", f"it ended without {part}")  # its own job trains it again
         else:
