@@ -4,16 +4,27 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from imdbattn.data.folds import fold_rule
 from imdbattn.data.order_probe import order_probe_source
-from imdbattn.data.sources import SPLIT_NAMES, SPLITS, Rule, Source, Split, Texts, cut, load_hub
+from imdbattn.data.sources import (
+    SPLIT_NAMES,
+    SPLITS,
+    Rule,
+    Source,
+    Split,
+    Texts,
+    cut,
+    fingerprint,
+    labelled_texts,
+    load_hub,
+)
 from imdbattn.data.text_files import (
     SUFFIXES,
     checksum,
@@ -337,15 +348,64 @@ def block_cut(rest: Split, shares: Mapping[str, float], given: object = None) ->
     Consecutive reviews of IMDB are about the same film: with a random split, 97% of held-out reviews are about a film
     that is also in training, with consecutive blocks 37%.
     """
-    shares = {"train": 1 - sum(shares.values()), **shares}
-    bounds = np.cumsum([0, *shares.values()])
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in shares}
-    for label in np.unique(rest.labels):
-        index = np.flatnonzero(rest.labels == label)
-        edges = np.round(bounds * len(index)).astype(int)
-        for name, start, stop in zip(shares, edges, edges[1:], strict=False):
-            parts[name].append(index[start:stop])
-    return {name: np.sort(np.concatenate(part)) for name, part in parts.items()}
+    ends = np.cumsum([1 - sum(shares.values()), *shares.values()])[:-1]
+
+    def blocks(index: np.ndarray) -> list[np.ndarray]:
+        return np.split(index, np.round(ends * len(index)).astype(int))
+
+    return by_class(rest.labels, ("train", *shares), blocks)
+
+
+def fold_cut(
+    rest: Split, shares: Mapping[str, float], given: object = None, *, fold: int, folds: int
+) -> dict[str, np.ndarray]:
+    """Indices of train, validation and test, each in consecutive blocks of every class; test is fold `fold`.
+
+    Validation is the block before the fold. The first review of a class follows its last one, so validation of the
+    first fold is the end of the class.
+    """
+
+    def blocks(index: np.ndarray) -> list[np.ndarray]:
+        start, stop = (end * len(index) // folds for end in (fold - 1, fold))
+        others = np.concatenate([index[stop:], index[:start]])
+        train = max(0, len(others) - round(shares["validation"] * len(index)))
+        return [others[:train], others[train:], index[start:stop]]
+
+    return by_class(rest.labels, ("train", "validation", "test"), blocks)
+
+
+def by_class(
+    labels_N: np.ndarray, names: Sequence[str], blocks: Callable[[np.ndarray], list[np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Indices of each split, ascending. blocks: called with the indices of a class, returns those of each split."""
+    classes = [blocks(np.flatnonzero(labels_N == label)) for label in np.unique(labels_N)]
+    return {name: np.sort(np.concatenate(parts)) for name, parts in zip(names, zip(*classes, strict=True), strict=True)}
+
+
+def fold_rule(reviews: Texts, name: str, fold: int, folds: int) -> tuple[Texts, Rule]:
+    """The reviews with the facts of the cross-validation, and the rule that takes fold `fold` of `folds` as test.
+
+    Raises UserError if the source has given splits other than training, or a class has fewer reviews than folds.
+    """
+    if given := [split for split in reviews.splits if split not in ("", "train")]:
+        raise UserError(
+            f"{name} has its own {' and '.join(given)} split, so data.folds={folds} cannot cut it: omit data.folds, or "
+            "give reviews without splits, such as data.source=packaged or data.path=<one file>"
+        )
+    (whole,) = reviews.splits.values()
+    for label, count in zip(*np.unique(whole.labels, return_counts=True), strict=True):
+        if count < folds:
+            label_name = in_line(reviews.label_names[label])
+            raise UserError(f"data.folds={folds}, but {name} has {count} reviews of {label_name}: use fewer folds")
+    digest = fingerprint([f"{folds} folds\0", *labelled_texts(whole)])  # equal folds have equal fingerprints
+    facts = {"cross_validation": {"folds": folds, "fold": fold, "fingerprint": digest}}
+    rule = Rule(
+        "reviews",
+        f"fold {fold} of {folds} in consecutive blocks per class",
+        "data.folds and data.validation_share",
+        partial(fold_cut, fold=fold, folds=folds),
+    )
+    return replace(reviews, facts=facts), rule
 
 
 BLOCKS = Rule(
