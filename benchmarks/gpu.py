@@ -32,7 +32,7 @@ from benchmarks.training import as_lists, corpora, settings, table_VD
 from imdbattn.nn import fast
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet
-from imdbattn.seeds.batches import SeedData, StackedBatches
+from imdbattn.seeds.fit import SeedData, StackedBatches
 from imdbattn.seeds.stack import SeedStack
 from imdbattn.settings.keys import RUNGS
 from imdbattn.tasks.learner import parameter_groups

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from imdbattn.check.parts import PARTS
+from imdbattn.check import PARTS
 from imdbattn.check.process import Outcome
 from imdbattn.check.report import as_text
 from imdbattn.check.subject import RULES, check

@@ -5,7 +5,7 @@ import torch
 
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.faithfulness.counterfactual import adversary, permute, replaced
-from imdbattn.faithfulness.interventions import take
+from imdbattn.faithfulness.erasure import take
 from imdbattn.nn import Attention, ResidualLayer, ScaledDot
 from imdbattn.nn.ladder import mean_weights
 

@@ -16,9 +16,17 @@ from sklearn.metrics import average_precision_score
 from imdbattn.data.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
 from imdbattn.faithfulness.attributions import ATTRIBUTIONS, applicable, from_vectors, predicted
-from imdbattn.faithfulness.erasure import erase, ranks
-from imdbattn.faithfulness.interventions import keep, log_odds, take, words_of
-from imdbattn.faithfulness.rationales import average_precision, precision, true_words
+from imdbattn.faithfulness.erasure import (
+    average_precision,
+    erase,
+    keep,
+    log_odds,
+    precision,
+    ranks,
+    take,
+    true_words,
+    words_of,
+)
 from imdbattn.faithfulness.summary import claims, spearman
 
 from . import nets

@@ -15,8 +15,7 @@ from imdbattn.data.sampling import Batches
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import PlainLayer
 from imdbattn.runs.fit import fit
-from imdbattn.seeds.batches import StackedBatches
-from imdbattn.seeds.fit import fit_seeds
+from imdbattn.seeds.fit import StackedBatches, fit_seeds
 from imdbattn.seeds.stack import SeedStack
 from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks.learner import parameter_groups

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from imdbattn.check.parts import PARTS
+from imdbattn.check import PARTS
 from imdbattn.errors import UserError, in_line
 
 

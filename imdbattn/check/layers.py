@@ -11,10 +11,15 @@ import torch
 from torch import Tensor
 
 from imdbattn.check.rules import Mistake, Part, Rules, build, same, show
-from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_direction, add_order, mask, words
+from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_order, mask, words
 
 PLAIN, RESIDUAL = Rules(), Rules()
 ATTENTION = tuple(f"SelfAttention.{name}" for name in ("softmax-over-keys", "order", "key-mask", "batch"))
+
+
+for layer_rules in (PLAIN, RESIDUAL):
+    add_basics(layer_rules)
+    add_order(layer_rules)
 
 
 def paths(part: Part, seed: int) -> tuple[Tensor, Tensor]:
@@ -29,62 +34,48 @@ def paths(part: Part, seed: int) -> tuple[Tensor, Tensor]:
     return by_first_DD - by_second_DD, by_second_DD
 
 
-def add_padding(rules: Rules) -> None:
-    @rules.add("padding", "mask-direction", *ATTENTION)
-    def padding(part: Part) -> None:
-        """Padding does not change the results of words."""
-        module, x_BTD = build(part.make, WIDTH), words(1, 3)
-        alone, padded = module(x_BTD[:, :2], mask(2))[0], module(x_BTD, mask(2, size=3))[0, :2]
-        if not same(alone, padded):
-            example = f"Of 2 words, the first gives {show(alone[0, :3])}... without and {show(padded[0, :3])}... "
-            example += "with one padding after them."
-            raise Mistake("depends-on-padding", "Padding changes the results of words.", example, "Pass the mask to f.")
+@PLAIN.add("padding", "mask-direction", *ATTENTION)
+@RESIDUAL.add("padding", "mask-direction", *ATTENTION)
+def padding(part: Part) -> None:
+    """Padding does not change the results of words."""
+    module, x_BTD = build(part.make, WIDTH), words(1, 3)
+    alone, padded = module(x_BTD[:, :2], mask(2))[0], module(x_BTD, mask(2, size=3))[0, :2]
+    if not same(alone, padded):
+        example = f"Of 2 words, the first gives {show(alone[0, :3])}... without and {show(padded[0, :3])}... "
+        example += "with one padding after them."
+        raise Mistake("depends-on-padding", "Padding changes the results of words.", example, "Pass the mask to f.")
 
 
-def add_g(rules: Rules) -> None:
-    @rules.add("g", "mask-direction")
-    def g(part: Part) -> None:
-        """The layer ends with a ReLU."""
-        y_N = torch.cat([build(part.make, WIDTH, seed=seed)(words(2, 3), mask(3, 3)).flatten() for seed in range(4)])
-        if bool((y_N < 0).any()):
-            example = f"One result is {y_N.min().item():.3g}; ReLU gives 0 or more."
-            around_DD = torch.stack([paths(part, seed)[0] for seed in range(4)])
-            if same(around_DD, torch.eye(WIDTH).expand(4, -1, -1)):
-                sentence = "x is added after g, not before: the layer is x + g(f(...))."
-                raise Mistake("skip-around-g", sentence, example, "Return self.g(x + self.f(self.norm(x), mask)).")
-            sentence = "The results are not those of a ReLU: some are negative."
-            raise Mistake(
-                "no-relu", sentence, example, "g is nn.Linear(width, width) and nn.ReLU(), and the last step."
-            )
-        if not bool((y_N == 0).any()):
-            example = f"The smallest of {len(y_N)} results is {y_N.min().item():.3g}; ReLU gives 0 for about half."
-            raise Mistake("no-relu", "The results are not those of a ReLU: none is 0.", example, "Use nn.ReLU().")
+@PLAIN.add("g", "mask-direction")
+@RESIDUAL.add("g", "mask-direction")
+def g(part: Part) -> None:
+    """The layer ends with a ReLU."""
+    y_N = torch.cat([build(part.make, WIDTH, seed=seed)(words(2, 3), mask(3, 3)).flatten() for seed in range(4)])
+    if bool((y_N < 0).any()):
+        example = f"One result is {y_N.min().item():.3g}; ReLU gives 0 or more."
+        around_DD = torch.stack([paths(part, seed)[0] for seed in range(4)])
+        if same(around_DD, torch.eye(WIDTH).expand(4, -1, -1)):
+            sentence = "x is added after g, not before: the layer is x + g(f(...))."
+            raise Mistake("skip-around-g", sentence, example, "Return self.g(x + self.f(self.norm(x), mask)).")
+        sentence = "The results are not those of a ReLU: some are negative."
+        raise Mistake("no-relu", sentence, example, "g is nn.Linear(width, width) and nn.ReLU(), and the last step.")
+    if not bool((y_N == 0).any()):
+        example = f"The smallest of {len(y_N)} results is {y_N.min().item():.3g}; ReLU gives 0 for about half."
+        raise Mistake("no-relu", "The results are not those of a ReLU: none is 0.", example, "Use nn.ReLU().")
 
 
-for layer_rules in (PLAIN, RESIDUAL):
-    add_basics(layer_rules)
-    add_direction(layer_rules)
-    add_order(layer_rules)
-    add_padding(layer_rules)
-    add_g(layer_rules)
-
-
-def add_attention(rules: Rules) -> None:
-    @rules.add("attention", "SelfAttention.softmax-over-keys")
-    def attention(part: Part) -> None:
-        """Words have an effect on other words."""
-        x_BTD, changed_BTD = words(1, 3), words(1, 3)
-        changed_BTD[0, 1] = words(2, seed=1)[1]
-        for module in (build(part.make, WIDTH, seed=seed) for seed in range(4)):
-            y_BTD, other_BTD = module(x_BTD, mask(3)), module(changed_BTD, mask(3))
-            if not same(y_BTD[0, ::2], other_BTD[0, ::2]):
-                return
-        example = f"In a review of 3 words, the first gives {show(y_BTD[0, 0, :2])}... whatever the second is."
-        raise Mistake("no-attention", "Words have no effect on other words.", example, "f is SelfAttention.")
-
-
-add_attention(PLAIN)
-add_attention(RESIDUAL)
+@PLAIN.add("attention", "SelfAttention.softmax-over-keys")
+@RESIDUAL.add("attention", "SelfAttention.softmax-over-keys")
+def attention(part: Part) -> None:
+    """Words have an effect on other words."""
+    x_BTD, changed_BTD = words(1, 3), words(1, 3)
+    changed_BTD[0, 1] = words(2, seed=1)[1]
+    for module in (build(part.make, WIDTH, seed=seed) for seed in range(4)):
+        y_BTD, other_BTD = module(x_BTD, mask(3)), module(changed_BTD, mask(3))
+        if not same(y_BTD[0, ::2], other_BTD[0, ::2]):
+            return
+    example = f"In a review of 3 words, the first gives {show(y_BTD[0, 0, :2])}... whatever the second is."
+    raise Mistake("no-attention", "Words have no effect on other words.", example, "f is SelfAttention.")
 
 
 @PLAIN.add("no-skip", "attention", "g", "input-unchanged", *ATTENTION)

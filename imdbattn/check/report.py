@@ -3,7 +3,7 @@
 import json
 import textwrap
 
-from imdbattn.check.parts import PARTS
+from imdbattn.check import PARTS
 from imdbattn.check.process import Outcome
 
 WIDTH = 100

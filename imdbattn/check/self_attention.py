@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, build, same, show
-from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_direction, add_order, mask, words
+from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_order, mask, words
 
 RULES = Rules()
 KEYS = "Apply the softmax to the scores (B, queries, keys) over the last dimension: softmax(dim=-1)."
 MINUS_INFINITY = "Before the softmax: scores.masked_fill(~mask[:, None, :], -inf), for mask (B, T)."
 
 add_basics(RULES)
-add_direction(RULES)
 
 
 def weights_TT(module: nn.Module, x_1TD: Tensor, mask_1T: Tensor) -> tuple[Tensor, bool]:

@@ -53,8 +53,6 @@ def add_basics(rules: Rules) -> None:
         build(part.make, WIDTH).forward(given := x_BTD.clone(), given_mask := mask_BT.clone())
         require_unchanged((x_BTD, given, "x"), (mask_BT, given_mask, "mask"))
 
-
-def add_direction(rules: Rules) -> None:
     @rules.add("mask-direction")
     def mask_direction(part: Part) -> None:
         """The mask is True on words."""

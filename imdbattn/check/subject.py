@@ -8,8 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from imdbattn.check import classifier, evaluation, layers, mean, positions, self_attention
-from imdbattn.check.parts import PARTS
+from imdbattn.check import PARTS, classifier, evaluation, layers, mean, positions, self_attention
 from imdbattn.check.rules import Part, Result, Rules, explain
 from imdbattn.errors import UserError
 

@@ -19,7 +19,7 @@ from imdbattn.data.tokens import Word
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import LabelledReview, entropy
 from imdbattn.explore.changes import Changes, changed, check, has_positions, heads_by_layer, layers_of, shares
-from imdbattn.faithfulness.interventions import keep
+from imdbattn.faithfulness.erasure import keep
 from imdbattn.tasks.review_predictor import ReviewPredictor
 
 MAPS = 1024  # words for which weights are sent: their number grows with the square

@@ -9,7 +9,7 @@ import json
 import random
 import secrets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,13 +25,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from imdbattn.data.order_probe import PAIRS, pair
 from imdbattn.errors import UserError, in_line
-from imdbattn.explain.show import digest
+from imdbattn.explain.figures import attention_png
+from imdbattn.explain.reading import Reading
+from imdbattn.explain.show import digest, encoded_images, explained_values
 from imdbattn.explore import positions, read, write
 from imdbattn.explore.browse import Filters, TestReviews
 from imdbattn.explore.changes import Changes
 from imdbattn.explore.runs import Runs
-from imdbattn.explore.save import saved_page
+from imdbattn.pages import render
 
+WORDS = 40  # of the maps of a saved page, which are images
 STATIC = Path(__file__).with_name("static")
 MEBIBYTES = 4  # largest request
 HOSTS = ("127.0.0.1", "localhost")
@@ -241,3 +244,14 @@ def make_app(runs: Runs, token: str) -> ASGIApp:
     handlers: Any = {HTTPException: http_error, Exception: server_error}
     inner = Starlette(routes=[Mount(f"/{token}", routes=routes)], exception_handlers=handlers)
     return Guard(inner, token)
+
+
+def saved_page(readings: Sequence[tuple[str, Sequence[str], Reading]]) -> str:
+    """Name of the run, changes in words, and result of each. At least one."""
+    only = [reading for *_, reading in readings]
+    images = encoded_images(attention_png(reading, WORDS) for reading in only)
+    sections = [
+        (name, changes, reading, image) for (name, changes, reading), image in zip(readings, images, strict=True)
+    ]
+    values: dict[str, Any] = explained_values()
+    return render(Path(__file__).with_name("saved.html.jinja"), sections=sections, words=WORDS, **values)

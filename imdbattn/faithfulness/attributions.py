@@ -16,7 +16,7 @@ from torch import Tensor
 from imdbattn.data.ragged import Batch
 from imdbattn.errors import UserError
 from imdbattn.explain.watch import rollout
-from imdbattn.faithfulness.interventions import keep, log_odds, take, words_of
+from imdbattn.faithfulness.erasure import keep, log_odds, take, words_of
 from imdbattn.nn.ladder import Classifier, MeanPooling
 from imdbattn.tasks.review_predictor import watched
 

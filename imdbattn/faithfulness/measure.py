@@ -20,8 +20,7 @@ from imdbattn.data.ragged import Batch
 from imdbattn.faithfulness.ablation import ablate, mean_outputs, units
 from imdbattn.faithfulness.attributions import ATTRIBUTIONS, applicable, predicted
 from imdbattn.faithfulness.counterfactual import adversary, permute
-from imdbattn.faithfulness.erasure import erase, ranks
-from imdbattn.faithfulness.rationales import SHOWN, average_precision, precision, true_words
+from imdbattn.faithfulness.erasure import SHOWN, average_precision, erase, precision, ranks, true_words
 from imdbattn.faithfulness.subject import Subject
 from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.run_folder import write_table

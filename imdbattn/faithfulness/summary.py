@@ -18,8 +18,8 @@ from imdbattn.comparison.compare import LEVEL, environments, folders_of, spread
 from imdbattn.comparison.runs import Run, Variant, variants
 from imdbattn.comparison.statistics import Bootstrap, holm, verdict
 from imdbattn.faithfulness.attributions import ATTRIBUTIONS
+from imdbattn.faithfulness.erasure import SHOWN
 from imdbattn.faithfulness.measure import LAST
-from imdbattn.faithfulness.rationales import SHOWN
 from imdbattn.settings.schema import Faithfulness
 
 Tables = dict[str, pa.Table]  # name of the part -> its table

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
 
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.tasks.weights import check_weights
+from imdbattn.tasks.build import check_weights
 
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
 CALLBACKS = (EarlyStopping, ModelCheckpoint, Throughput)  # custom callbacks may save any values

@@ -27,8 +27,8 @@ from imdbattn.runs.callbacks import StopOnNaN
 from imdbattn.runs.check_state import move_checkpoints
 from imdbattn.runs.signals import exit_now, requeue, set_handlers
 from imdbattn.settings.safety import trust_option
+from imdbattn.tasks.build import read_checkpoint
 from imdbattn.tasks.learner import from_all
-from imdbattn.tasks.weights import read_checkpoint
 
 SAVE = 1  # request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
 RESTART = "delete it, and resume= starts the run again"

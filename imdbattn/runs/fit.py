@@ -14,19 +14,17 @@ from imdbattn.run_folder import check_folder, finished, is_debug
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
-from imdbattn.runs.results import training_facts, write_results
+from imdbattn.runs.results import read_results, summary, training_facts, write_results
 from imdbattn.runs.resume import pinned
 from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.start import WAY_OUT, begin_folder, locked
-from imdbattn.runs.summary import read_results, summary
 from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
 from imdbattn.settings.schema import Settings, validate
-from imdbattn.tasks.build import reason
+from imdbattn.tasks.build import read_checkpoint, reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
 from imdbattn.tasks.trial import try_forward
-from imdbattn.tasks.weights import read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers
 
 log = logging.getLogger(__name__)

@@ -1,11 +1,17 @@
-"""Starts a run in its folder: locks it, removes old results and writes the settings."""
+"""Starts a run in its folder: locks it, removes old results, writes the settings and environment.json."""
 
+import functools
 import os
+import platform
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
 from filelock import FileLock, Timeout
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
@@ -13,10 +19,15 @@ from omegaconf import OmegaConf
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
 from imdbattn.run_folder import SPLIT_FILES, is_debug, temporary_files, write_json
-from imdbattn.runs.environment import environment
+from imdbattn.runs.trainer import float32_products
+from imdbattn.settings.keys import PACKAGE
 
 LOCK_SECONDS = 20.0  # how long a run waits for another one that uses its folder, which may be stopping
 WAY_OUT = "choose another hydra.run.dir"
+PACKAGES = (
+    *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
+    *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
+)
 
 
 @contextmanager
@@ -52,3 +63,38 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
             link.replace(runs / "latest")
+
+
+def environment() -> dict[str, Any]:
+    """Content of environment.json."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "float32_products": float32_products(),
+        "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "git_commit": git_commit(),
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+
+
+@functools.cache
+def git_commit() -> str | None:
+    """The commit of this checkout, with + if files were changed; None in an installed package or without git."""
+    if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
+        return None
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(PACKAGE), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    return git("rev-parse", "HEAD") + "+" * bool(git("status", "--porcelain")) or None
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,20 @@ import torch
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
 
+from imdbattn.data.ragged import Batch
+from imdbattn.data.sampling import Batches, TrainBatches
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import check_folder
 from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.results import training_facts, write_results
+from imdbattn.runs.results import summary, training_facts, write_results
 from imdbattn.runs.resume import pinned
 from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.start import WAY_OUT, begin_folder, locked
-from imdbattn.runs.summary import summary
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.seeds.batches import SeedData
 from imdbattn.seeds.stack import Course, SeedStack
 from imdbattn.settings.schema import Settings, validate
 from imdbattn.tasks.build import reason
@@ -170,3 +172,53 @@ def finish(
         finish_loggers(failed)
     for line in summary(metrics, folder):
         log.info(line)
+
+
+# --- batches: at each step those of all seeds have the same shape -----------------------------------------------------
+
+
+class SeedSampler(Sampler[tuple[Any, ...]]):
+    """The items of the samplers of all seeds, step by step."""
+
+    def __init__(self, samplers: Sequence[TrainBatches]):
+        self.samplers = samplers
+
+    def set_epoch(self, epoch: int) -> None:
+        for sampler in self.samplers:
+            sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self.samplers[0])
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return zip(*self.samplers, strict=True)
+
+
+class StackedBatches(Dataset[Batch]):
+    """A batch for each seed as one, with a first dimension for the seeds."""
+
+    def __init__(self, batches: Batches):
+        self.batches = batches
+
+    def __getitem__(self, items: Sequence[Any]) -> Batch:
+        columns = zip(*self.batches.several(items), strict=True)
+        return Batch(*(torch.stack(c) if isinstance(c[0], Tensor) else c[0] for c in columns))  # type: ignore[arg-type]
+
+
+class SeedData(L.LightningDataModule):
+    """The batches of `data` for several seeds, which must have few padded lengths; validation is the same for all."""
+
+    def __init__(self, data: BatchData, seeds: Sequence[int]):
+        super().__init__()
+        self.data, self.seeds = data, seeds
+
+    def setup(self, stage: str) -> None:
+        self.data.trainer = self.trainer
+
+    def train_dataloader(self) -> DataLoader:
+        batches = self.data.train_batches()
+        samplers = [self.data.train_sampler(batches, seed) for seed in self.seeds]
+        return self.data.loader(StackedBatches(batches), SeedSampler(samplers))
+
+    def val_dataloader(self) -> DataLoader:
+        return self.data.val_dataloader()

@@ -1,6 +1,10 @@
-"""Builds objects from settings. The only module that calls Hydra's `instantiate`."""
+"""Builds objects from settings, and reads checkpoints, which contain tensors and plain values, never code.
+
+The only module that calls Hydra's `instantiate`.
+"""
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,15 +13,58 @@ import lightning as L
 import torch
 from hydra._internal.utils import _locate
 from hydra.utils import instantiate
+from torch import Tensor, nn
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.settings.safety import check_archive
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.weights import load_weights, read_checkpoint
 
 log = logging.getLogger(__name__)
 
 PARTS = {"trainer.callbacks": L.Callback}  # lists of objects of another class than the rest of their group
 WAY_OUT = "train again, or use the version that its environment.json names"
+RENAMED = re.compile(r"^(net\.(?:encoder\.)?)((?:phrases|channels|convolution)\.)")  # weights in earlier versions
+
+
+def read_checkpoint(path: Path, way_out: str) -> dict[str, Any]:
+    """The content of a checkpoint, on the CPU.
+
+    Raises UserError if the file is damaged, compressed, or contains anything but tensors and plain values.
+    """
+    try:
+        check_archive(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(content, dict):
+            raise ValueError("it is not a checkpoint")
+        weights = content.get("state_dict", {})
+        for name in [name for name in weights if RENAMED.match(name)]:
+            weights[RENAMED.sub(r"\1context.\2", name)] = weights.pop(name)
+        return content
+    except Exception as error:
+        problem = str(error).strip().partition("\n")[0] or type(error).__name__
+        if "weights_only" in str(error):  # torch advises to load the file with weights_only=False
+            problem = "it contains something other than tensors and plain values"
+        raise UserError(f"{path} cannot be read: {problem}; {way_out}") from error
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Any], strict: bool = True) -> None:
+    """Loads weights into a module. Raises an error unless they fit and are finite."""
+    integers = {name: weight.clone() for name, weight in module.state_dict().items() if not weight.is_floating_point()}
+    module.load_state_dict(weights, strict=strict)
+    check_weights(module.state_dict(), integers)
+
+
+def check_weights(weights: Mapping[str, Tensor], integers: Mapping[str, Tensor]) -> None:
+    """Raises ValueError if weights are not finite, or if integers differ from the module's own.
+
+    Integers in a module index rows of its tables: other integers could be out of range.
+    """
+    for name, weight in weights.items():
+        if weight.is_floating_point():
+            if not weight.isfinite().all():
+                raise ValueError(f"the weights {name} are not finite")
+        elif not torch.equal(weight, integers[name]):
+            raise ValueError(f"{name} points to other rows than the model has")
 
 
 def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:

@@ -10,8 +10,7 @@ from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_text, digest, without
 from imdbattn.settings.safety import read_json
-from imdbattn.tasks.build import reason
-from imdbattn.tasks.weights import read_checkpoint
+from imdbattn.tasks.build import read_checkpoint, reason
 
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # settings that both must share
 PREFIX, UNUSED = "net.encoder.", ("head.", "pooling.")  # prefixes of its weights' names
