@@ -108,8 +108,5 @@ def following(rows: np.ndarray, after: int | None, step: int) -> int:
     """The index of the next or previous row, which wraps around."""
     if after is None:
         return 0 if step == 1 else len(rows) - 1
-    if step == 1:
-        later = np.flatnonzero(rows > after)
-        return int(later[0]) if len(later) else 0
-    earlier = np.flatnonzero(rows < after)
-    return int(earlier[-1]) if len(earlier) else len(rows) - 1
+    matching = np.flatnonzero(rows > after if step == 1 else rows < after)
+    return int(matching[0 if step == 1 else -1]) if len(matching) else following(rows, None, step)

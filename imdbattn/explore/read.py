@@ -1,6 +1,8 @@
 """What one classifier makes of one text, with changes: the label, the share of each word, and all attention weights.
 
-Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read.
+Also its position vectors, and what its distances add to the scores.
+
+Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or positions; D width.
 """
 
 import json
@@ -17,6 +19,7 @@ import torch
 from imdbattn.api.model import Model
 from imdbattn.data.tokens import Word
 from imdbattn.errors import UserError
+from imdbattn.explain.figures import position_tables, scores_by_distance
 from imdbattn.explain.reading import LabelledReview, entropy
 from imdbattn.explore.changes import Changes, changed, check, has_positions, heads_by_layer, layers_of, shares
 from imdbattn.faithfulness.erasure import keep
@@ -161,3 +164,32 @@ def attentions_of(net: Any, reading: LabelledReview, changes: Changes) -> tuple[
 def shape_of(weights_HQK: np.ndarray) -> dict[str, Any]:
     entropies = entropy(weights_HQK).mean(1).tolist()
     return {"heads": weights_HQK.shape[0], "queries": weights_HQK.shape[1], "entropies": entropies}
+
+
+def answer_positions(model: Model, length: int) -> bytes:
+    """The products pe_i . pe_j of the first `length` positions, (T, T), and their means by distance.
+
+    Raises UserError for a model without positions.
+    """
+    net = model.net
+    tables = position_tables(net, length) if hasattr(net, "positions") else {}
+    layers = scores_by_distance(net) if layers_of(net) else {}
+    if not tables and not layers:
+        name = model.predictor.cfg.model.name
+        raise UserError(f"{name} has no positions: residual_pe, residual_learned and tuned have")
+    products = {name: pe_TD @ pe_TD.T for name, pe_TD in tables.items()}
+    facts: dict[str, Any] = {
+        "tables": [
+            {
+                "name": name,
+                "size": len(products_TT),
+                "largest": float(np.abs(products_TT[~np.eye(len(products_TT), dtype=bool)]).max(initial=0)),
+                "by_distance": [
+                    float(np.diagonal(products_TT, apart).mean()) for apart in range(len(products_TT) // 2)
+                ],
+            }
+            for name, products_TT in products.items()
+        ],
+        "distances": [{"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()],
+    }
+    return framed(facts, list(products.values()))

@@ -28,7 +28,7 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.explain.figures import attention_png
 from imdbattn.explain.reading import Reading
 from imdbattn.explain.show import digest, encoded_images, explained_values
-from imdbattn.explore import positions, read, write
+from imdbattn.explore import read, write
 from imdbattn.explore.browse import Filters, TestReviews
 from imdbattn.explore.changes import Changes
 from imdbattn.explore.runs import Runs
@@ -104,7 +104,7 @@ class Answers:
 
     def positions(self, asked: ToMeasure) -> Response:
         with self.runs.lock:
-            return binary(positions.answer(self.runs.model(asked.run), asked.length))
+            return binary(read.answer_positions(self.runs.model(asked.run), asked.length))
 
     def next(self, asked: ToBrowse) -> Response:
         others = [self.runs.run(name) for name in asked.runs]
@@ -247,11 +247,7 @@ def make_app(runs: Runs, token: str) -> ASGIApp:
 
 
 def saved_page(readings: Sequence[tuple[str, Sequence[str], Reading]]) -> str:
-    """Name of the run, changes in words, and result of each. At least one."""
-    only = [reading for *_, reading in readings]
-    images = encoded_images(attention_png(reading, WORDS) for reading in only)
-    sections = [
-        (name, changes, reading, image) for (name, changes, reading), image in zip(readings, images, strict=True)
-    ]
-    values: dict[str, Any] = explained_values()
-    return render(Path(__file__).with_name("saved.html.jinja"), sections=sections, words=WORDS, **values)
+    """The page as one offline HTML file without scripts. readings: name of the run, changes in words, result."""
+    images = encoded_images(attention_png(reading, WORDS) for *_, reading in readings)
+    sections = [(*shown, image) for shown, image in zip(readings, images, strict=True)]
+    return render(Path(__file__).with_name("saved.html.jinja"), sections=sections, words=WORDS, **explained_values())
