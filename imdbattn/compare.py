@@ -3,24 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import command, plain_dict
+from imdbattn.settings.cli import command
 
 
-@command("compare", "runs", "out", "against")
-def main(cfg: DictConfig) -> None:
+@command("compare", "runs", "out", "against", schema="Compare")
+def main(settings: Any) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
-    from imdbattn.settings.schema import Compare, validate_as  # pydantic: `--help` does not wait for it
 
-    settings = validate_as(Compare, plain_dict(cfg)).model_dump()
-    folders = listed(settings.pop("runs"))
-    out = Path(settings.pop("out") or Path(folders[0], "comparison")).expanduser()
+    options = settings.model_dump(exclude={"runs", "out"})
+    folders = listed(settings.runs)
+    out = Path(settings.out or Path(folders[0], "comparison")).expanduser()
     from imdbattn.comparison.compare import compare_sets  # scipy and matplotlib: `--help` does not wait for them
     from imdbattn.comparison.report import print_terminal, write_sets
 
-    comparisons = compare_sets(folders, **settings)
+    comparisons = compare_sets(folders, **options)
     page = write_sets(comparisons, out)
     print_terminal(*comparisons)
     print(f"comparison: {page}")

@@ -1,20 +1,17 @@
 """Builds a W&B workspace for the runs of a project: `python -m imdbattn.dashboard entity=<user or team>`."""
 
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import Any
 
 from imdbattn.files import write_atomically
-from imdbattn.settings.cli import command, plain_dict
+from imdbattn.settings.cli import command
 
 
-@command("dashboard", "out", "group")
-def main(cfg: DictConfig) -> None:
+@command("dashboard", "out", "group", schema="Dashboard")
+def main(settings: Any) -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
-    from imdbattn.settings.schema import Dashboard, validate_as  # pydantic, for which `--help` does not wait
     from imdbattn.tracking.dashboard import save, workspace
 
-    settings = validate_as(Dashboard, plain_dict(cfg))
     built = workspace(settings)
     if not settings.dry_run:
         print(f"dashboard: {save(built, settings.timeout)}")

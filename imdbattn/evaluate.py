@@ -3,18 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig
-
-from imdbattn.settings.cli import command, plain_dict, without_gc
+from imdbattn.settings.cli import command, without_gc
 from imdbattn.settings.safety import visible
 
 
-@command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir")
-def main(cfg: DictConfig) -> None:
+@command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir", schema="Evaluate")
+def main(settings: Any) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the run folder."""
-    from imdbattn.settings.schema import Evaluate, validate_as  # pydantic, for which `--help` does not wait
 
-    settings = validate_as(Evaluate, plain_dict(cfg))
     with without_gc():
         from imdbattn.runs.score import score_run
 

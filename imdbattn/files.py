@@ -9,8 +9,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from imdbattn.errors import UserError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 NOT_WRITABLE = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM),
@@ -32,6 +36,18 @@ def make_folder(path: Path, way_out: str) -> None:
             path.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError as error:  # such as below /proc
             raise UserError(f"{path} cannot be created: {way_out}") from error
+
+
+def acquired(file: Path, busy: str, seconds: float = 0) -> "FileLock":
+    """A lock that this process holds until it is released. Raises UserError if another holds it for so many seconds."""
+    from filelock import FileLock, Timeout  # 15 ms that `--help` need not wait for
+
+    lock = FileLock(file, timeout=seconds)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(busy) from None
+    return lock
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.run_folder import SPLIT_FILES, open_run
-from imdbattn.settings.cli import command, plain_dict, take_argument, without_gc
+from imdbattn.settings.cli import command, plain_dict, take_argument, validated, without_gc
 
 
 def picture(cfg: DictConfig, text: str | None) -> None:
@@ -18,9 +18,7 @@ def picture(cfg: DictConfig, text: str | None) -> None:
 
 def draw(settings: dict[str, Any]) -> list[Path]:
     """settings: those of conf/picture.yaml. Returns the paths of the files that are written. Raises UserError."""
-    from imdbattn.settings.schema import Picture, validate_as  # pydantic, for which `--help` does not wait
-
-    cfg = validate_as(Picture, settings)
+    cfg = validated("Picture", settings)
     text = text_of_row(cfg) if cfg.picture == "attention" and cfg.text is None else str(cfg.text)
     with without_gc():
         from imdbattn.explain.figures import draw_positions, write_png

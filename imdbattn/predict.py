@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from imdbattn.data.text_files import Lines, open_lines
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import command, exit_without_reader, plain_dict, take_argument, without_gc
+from imdbattn.settings.cli import command, exit_without_reader, plain_dict, take_argument, validated, without_gc
 from imdbattn.settings.safety import visible
 
 
@@ -21,9 +21,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     With out=, writes a table instead, which is complete or absent.
     """
-    from imdbattn.settings.schema import Predict, validate_as  # pydantic, for which `--help` does not wait
-
-    settings = validate_as(Predict, plain_dict(cfg) | ({} if text is None else {"text": text}))
+    settings = validated("Predict", plain_dict(cfg) | ({} if text is None else {"text": text}))
     if settings.out:
         check_out(Path(settings.out).expanduser(), settings.file)
     texts = (

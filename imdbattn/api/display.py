@@ -1,8 +1,7 @@
 """Results as they are shown in notebooks and terminals, and the numbers of a run."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ def fragment(heading: str, tables: Sequence[Table], images: Sequence[bytes] = ()
     return render(Path(__file__).with_name("fragment.html.jinja"), **values)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Metrics(Mapping[str, Any]):
+class Metrics(dict[str, Any]):
     """The numbers of a run or of an evaluation, by their names in metrics.json; they are attributes, too.
 
     >>> metrics = Metrics({"reviews": 5000, "accuracy": 0.8568})
@@ -32,21 +30,10 @@ class Metrics(Mapping[str, Any]):
     reviews   5000
     """
 
-    _values: dict[str, Any]
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._values:
+        if name.startswith("_") or name not in self:
             raise AttributeError(f"there is no {name}; there are {', '.join(self)}" if name[:1] != "_" else name)
-        return self._values[name]
+        return self[name]
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self]

@@ -7,21 +7,17 @@ import threading
 import webbrowser
 from typing import Any
 
-from omegaconf import DictConfig
-
 from imdbattn.compare import listed
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import command, plain_dict, without_gc
+from imdbattn.settings.cli import command, without_gc
 
 HOST = "127.0.0.1"
 
 
-@command("explore", "runs", "data.glove.path", "data.cache_dir")
-def main(cfg: DictConfig) -> None:
+@command("explore", "runs", "data.glove.path", "data.cache_dir", schema="Explore")
+def main(settings: Any) -> None:
     """Serves the page until it is stopped."""
-    from imdbattn.settings.schema import Explore, validate_as  # pydantic: `--help` does not wait for it
 
-    settings = validate_as(Explore, plain_dict(cfg))
     folders = listed(settings.runs)
     try:
         import starlette  # noqa: F401

@@ -1,17 +1,15 @@
 """Exports a finished run's model: `python -m imdbattn.export run=<run folder> out=my_model`."""
 
-from omegaconf import DictConfig
+from typing import Any
 
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import command, plain_dict, without_gc
+from imdbattn.settings.cli import command, without_gc
 
 
-@command("export", "run", "out", "data.glove.path", "data.cache_dir")
-def main(cfg: DictConfig) -> None:
+@command("export", "run", "out", "data.glove.path", "data.cache_dir", schema="Export")
+def main(settings: Any) -> None:
     """Prints what was written, and how many labels it changes."""
-    from imdbattn.settings.schema import Export, validate_as  # pydantic, for which `--help` does not wait
 
-    settings = validate_as(Export, plain_dict(cfg))
     if settings.out is None:
         raise UserError("out=<folder to write> is needed, such as out=my_model")
     with without_gc():

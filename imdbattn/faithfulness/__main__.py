@@ -2,19 +2,16 @@
 
 import sys
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import Any
 
 from imdbattn.compare import listed
-from imdbattn.settings.cli import command, plain_dict, without_gc
+from imdbattn.settings.cli import command, without_gc
 
 
-@command("faithfulness", "runs", "out", "data.glove.path", "data.cache_dir")
-def main(cfg: DictConfig) -> None:
+@command("faithfulness", "runs", "out", "data.glove.path", "data.cache_dir", schema="Faithfulness")
+def main(settings: Any) -> None:
     """Prints the results and writes them into `out`."""
-    from imdbattn.settings.schema import Faithfulness, validate_as  # pydantic: `--help` does not wait for it
 
-    settings = validate_as(Faithfulness, plain_dict(cfg))
     folders = listed(settings.runs)
     out = Path(settings.out or Path(folders[0], "faithfulness")).expanduser()
     with without_gc():

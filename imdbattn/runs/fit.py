@@ -51,17 +51,9 @@ def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
 
 def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
-    check_logger(cfg.logger)
-    if cfg.threads:
-        torch.set_num_threads(cfg.threads)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
-
-    # Data
-    task = task_of(cfg)
-    corpus = task.prepare(cfg.data)
-    data = task.loaders(cfg, corpus)
-    cfg = validate(pinned(cfg.model_dump(), corpus.source, data.batch_tokens), extra="allow")
-    settings = cfg.model_dump()
+    data, (cfg,) = prepare_data(cfg)
+    task, corpus, settings = task_of(cfg), data.corpus, cfg.model_dump()
 
     # Model
     last = folder / "checkpoints" / "last.ckpt"
@@ -111,6 +103,17 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
         for line in [debug_line] if is_debug(settings) else summary(metrics, folder):
             log.info(line)
     return metrics
+
+
+def prepare_data(*cfgs: Settings) -> tuple[BatchData, list[Settings]]:
+    """The batches of runs that differ in their seed alone, and the settings with absolute paths and without `auto`."""
+    check_logger(cfgs[0].logger)
+    if cfgs[0].threads:
+        torch.set_num_threads(cfgs[0].threads)
+    task = task_of(cfgs[0])
+    corpus = task.prepare(cfgs[0].data)
+    data = task.loaders(cfgs[0], corpus)
+    return data, [validate(pinned(c.model_dump(), corpus.source, data.batch_tokens), extra="allow") for c in cfgs]
 
 
 def run_trainer(

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
-from imdbattn.errors import UserError
-from imdbattn.files import write_atomically
+from imdbattn.files import acquired, write_atomically
 from imdbattn.run_folder import SPLIT_FILES, is_debug, temporary_files, write_json
 from imdbattn.runs.trainer import float32_products
 from imdbattn.settings.keys import PACKAGE
@@ -36,11 +34,8 @@ def locked(folder: Path) -> Iterator[None]:
     if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
         yield
         return
-    lock = FileLock(folder / ".lock", timeout=LOCK_SECONDS)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"another run is active in {folder}: wait for it, or {WAY_OUT}") from None
+    busy = f"another run is active in {folder}: wait for it, or {WAY_OUT}"
+    lock = acquired(folder / ".lock", busy, LOCK_SECONDS)
     try:
         yield
     finally:

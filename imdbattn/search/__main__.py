@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import PATHS, command, conf_dir, explain, plain_dict, print_error, quote
+from imdbattn.settings.cli import PATHS, command, conf_dir, explain, plain_dict, print_error, quote, validated
 from imdbattn.settings.safety import read_settings
 
 CHANGEABLE = ("resume", "trust", "n_trials", "n_jobs", "seeds")  # settings that may differ in a resumed search
@@ -37,8 +37,6 @@ def group_of(word: str) -> str:
 
 def search(cfg: DictConfig, others: list[str]) -> None:
     """others: overrides of the space, and of the settings of all trials."""
-    from imdbattn.settings.schema import Search, validate_as  # pydantic, for which `--help` does not wait
-
     values, folder = plain_dict(cfg), Path(HydraConfig.get().runtime.output_dir).resolve()
     if values["resume"]:
         values = resumed(values, others, folder)
@@ -47,7 +45,7 @@ def search(cfg: DictConfig, others: list[str]) -> None:
         values["space"] = varied(values["space"], others)
         if {file.name for file in folder.iterdir()} - {"search.log"}:
             raise UserError(f"{os.path.relpath(folder)} is not empty: choose another hydra.run.dir, or give resume=")
-    settings = validate_as(Search, values)
+    settings = validated("Search", values)
     try:
         from imdbattn.search import trials
     except ImportError as error:

@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import optuna
-from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import TPESampler
@@ -24,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import Trial, TrialState, create_trial
 
 from imdbattn.errors import UserError
-from imdbattn.files import write_atomically, writing_into
+from imdbattn.files import acquired, write_atomically, writing_into
 from imdbattn.run_folder import finished, read_curves
 from imdbattn.search.results import complete
 from imdbattn.search.space import Space, as_words, check
@@ -46,11 +45,7 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
     """Runs the trials, then trains the best settings with several seeds. file: name of the file with the settings."""
     space, settings = check(cfg, folder / file)
     place = os.path.relpath(folder)
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"{place} belongs to a search that is still running: wait for it") from None
+    lock = acquired(folder / ".lock", f"{place} belongs to a search that is still running: wait for it")
     os.environ[SWEEP_PID] = str(os.getpid())  # trials end with this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the finally clauses
     with lock, writing_into(folder, "choose another hydra.run.dir"):

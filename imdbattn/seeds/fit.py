@@ -21,18 +21,18 @@ from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import check_folder
 from imdbattn.runs.callbacks import Throughput
+from imdbattn.runs.fit import prepare_data
 from imdbattn.runs.results import summary, training_facts, write_results
-from imdbattn.runs.resume import pinned
 from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.start import WAY_OUT, begin_folder, locked
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.seeds.stack import Course, SeedStack
-from imdbattn.settings.schema import Settings, validate
+from imdbattn.settings.schema import Settings
 from imdbattn.tasks.build import reason
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
 from imdbattn.tasks.trial import try_forward
-from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers
+from imdbattn.tracking.loggers import build_loggers, finish_loggers
 
 log = logging.getLogger(__name__)
 
@@ -88,19 +88,13 @@ def fit_seeds(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
 
 def train(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
     """`fit_seeds` in folders that no other process uses."""
-    check_logger(cfgs[0].logger)
-    if cfgs[0].threads:
-        torch.set_num_threads(cfgs[0].threads)
-    task = task_of(cfgs[0])
-    corpus = task.prepare(cfgs[0].data)
-    data = task.loaders(cfgs[0], corpus)
-    cfgs = [validate(pinned(c.model_dump(), corpus.source, data.batch_tokens), extra="allow") for c in cfgs]
-    first, seeds = cfgs[0], [c.seed for c in cfgs]
+    data, cfgs = prepare_data(*cfgs)
+    first, corpus, seeds = cfgs[0], data.corpus, [cfg.seed for cfg in cfgs]
 
     members: list[Any] = []
     for cfg in cfgs:
         L.seed_everything(cfg.seed, workers=True, verbose=False)
-        members.append(task.new(cfg, corpus))
+        members.append(task_of(cfg).new(cfg, corpus))
     module = SeedStack(members, seeds, first.choose_by, first.patience)
     throughput, rows = Throughput(), Rows()
     callbacks = [throughput, LearningRateMonitor("epoch")]

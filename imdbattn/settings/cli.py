@@ -49,15 +49,18 @@ ALIASES = {  # names of settings in other programs -> the last part of their key
 }
 
 
-def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], Any]]:
+def command(
+    config_name: str, *paths: str, schema: str | None = None
+) -> Callable[[Callable[[Any], Any]], Callable[[], Any]]:
     """hydra.main with conf/. A UserError, or a config that Hydra cannot compose, ends in one line and exit status 2.
 
     An empty folder that Hydra created for the run is then removed.
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are special there. In a
     sweep they are not (a comma separates values), and a UserError ends its job, not the sweep.
+    schema: class of settings.schema; the command receives an object of it, else the config.
     """
 
-    def decorate(task: Callable[[DictConfig], Any]) -> Callable[[], Any]:
+    def decorate(task: Callable[[Any], Any]) -> Callable[[], Any]:
         typed, begun = list(sys.argv), list[bool]()
 
         @functools.wraps(task)
@@ -67,7 +70,7 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
             folder = Path(HydraConfig.get().runtime.output_dir)
             fresh = folder != Path.cwd() and not any(folder.iterdir())
             try:
-                return task(cfg)
+                return task(validated(schema, plain_dict(cfg)) if schema else cfg)
             except UserError as error:
                 print_error(error)
                 if in_sweep():
@@ -115,6 +118,13 @@ def command(config_name: str, *paths: str) -> Callable[[Callable[[DictConfig], A
         return main
 
     return decorate
+
+
+def validated(kind: str, settings: dict[str, Any]) -> Any:
+    """The settings as an object of a class of settings.schema. Raises UserError."""
+    from imdbattn.settings import schema  # pydantic, for which `--help` does not wait
+
+    return schema.validate_as(getattr(schema, kind), settings)
 
 
 def exit_without_reader() -> NoReturn:

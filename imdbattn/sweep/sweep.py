@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.files import make_folder, write_atomically, writing_into
+from imdbattn.files import acquired, make_folder, write_atomically, writing_into
 from imdbattn.settings.cli import SWEEP_PID, print_error, remove_empty
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.safety import refuse_credentials
@@ -69,11 +69,8 @@ class SweepReport(Callback):
             except (OSError, ValueError, KeyError, TypeError):
                 raise UserError(f"{sweep} contains {', '.join(self.earlier)}, not of a sweep: {WAY_OUT}") from None
         make_folder(sweep, WAY_OUT)
-        lock = FileLock(sweep / ".lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise UserError(f"{sweep} belongs to a sweep that is still running: wait for it, or {WAY_OUT}") from None
+        busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {WAY_OUT}"
+        lock = acquired(sweep / ".lock", busy)
         if os.environ.get(SWEEP_PID) == str(os.getppid()):
             end_with(os.getppid())  # it was started by a search
         os.environ[SWEEP_PID] = str(os.getpid())

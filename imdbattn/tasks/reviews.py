@@ -29,11 +29,10 @@ from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, load_weights, make, make_learner, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.pretrained import pretrained_encoder
+from imdbattn.tasks.other_runs import pretrained_encoder, with_soft_labels
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
-from imdbattn.tasks.teachers import with_soft_labels
 
 NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
 ADDITIONS = ("channels", "convolution")  # those of nn.beyond.context.Context

@@ -1,7 +1,7 @@
-"""Labels for reviews of data.unlabelled: the mean of the probabilities that finished runs give them.
+"""What a classifier takes from other runs: labels of `data.teachers` for unlabelled reviews, and an encoder of `init`.
 
-Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network", NIPS 2014 workshop; one model then stands for
-several, and learns from reviews that nobody has labeled.
+The labels are the mean of the probabilities of several models (Hinton, Vinyals and Dean, "Distilling the Knowledge in a
+Neural Network", NIPS 2014 workshop); one model then stands for several, and learns from reviews without labels.
 
 Shape suffixes: N training reviews, U reviews of data.unlabelled, the last of them, C classes.
 """
@@ -24,13 +24,24 @@ from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
 from imdbattn.errors import UserError
 from imdbattn.files import build_once, cache_root, check_seal, seal, sha256_of
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
+from imdbattn.settings.keys import as_text, digest, without
 from imdbattn.settings.safety import read_json
+from imdbattn.tasks.build import read_checkpoint, reason
 from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
 
 WAY_OUT = "train some on the same data, python -m imdbattn.train +experiment=teachers"
-FORMAT = 1  # version of the cache entries; increment it when probabilities would differ
+FORMAT = 1  # version of the cached labels; increment it when probabilities would differ
+ENCODER = (
+    "embedding",
+    "width",
+    "convolution",
+    "positions",
+    "layers",
+    "layer",
+)  # of `model`, that `init` must share
+PREFIX, UNUSED = "net.encoder.", ("head.", "pooling.")  # prefixes of the names of its weights
 
 
 def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
@@ -120,3 +131,50 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
     folder = build_once(cache_root(cfg.cache_dir) / "labels" / key, build)
     check_seal(folder)
     return torch.from_numpy(np.load(folder / "probabilities.npy")), key
+
+
+# --- init: the encoder of a run of task=masked_words ------------------------------------------------------------------
+
+
+def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor], str]:
+    """The encoder of the run `init`, by its weights' names in a classifier, and six hex digits of that run's settings.
+
+    Raises UserError unless it is a finished run of task=masked_words with the same encoder and vectors that has not
+    read reviews of this run's validation or test.
+    """
+    run, way_out = cfg.init, "train one, task=masked_words hydra.run.dir=runs/masked_words, or set init=null"
+    folder = Path(run)
+    if not finished(folder):
+        raise UserError(f"init={run} is not a folder with a pretrained encoder: {way_out}")
+    pretraining, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
+    if pretraining.task != "masked_words":
+        raise UserError(f"init={run} is a run of task={pretraining.task}: {way_out}")
+    old, new = (
+        without({key: model.get(key) for key in ENCODER}, "layer.dropout", "embedding.mixout")
+        for model in (pretraining.model_dump()["model"], cfg.model_dump()["model"])
+    )
+    if different := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
+        old_text, new_text = (as_text(settings.get(different[0])) for settings in (old, new))
+        raise UserError(
+            f"init={run} has model.{different[0]}={old_text}, but this model has {new_text}: train both with the same "
+            "encoder"
+        )
+    try:
+        metrics = read_json(folder / "metrics.json")
+        content = read_checkpoint(checkpoint, way_out)
+        weights, vectors = content["state_dict"], content["hyper_parameters"]["vectors"]
+        held_out = {key: metrics[key] for key in FINGERPRINT.values()}
+    except Exception as error:
+        raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {way_out}") from error
+    if vectors != corpus.glove.fingerprint:
+        raise UserError(
+            f"init={run} was trained on vectors with fingerprint {vectors}, but these have {corpus.glove.fingerprint}: "
+            "set data.glove as in its config.yaml"
+        )
+    check_held_out(f"init={run}", held_out, corpus.fingerprints)
+    names = {name: name.removeprefix(PREFIX) for name in weights if name.startswith(PREFIX)}
+    encoder = {short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
+    settings = pretraining.model_dump()
+    if settings["data"].get("fold"):  # the same digest for all folds
+        settings["data"]["fold"] = None
+    return encoder, digest(settings)
