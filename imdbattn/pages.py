@@ -25,7 +25,6 @@ def style(axes: Axes) -> None:
 
 
 def integer_ticks(axes: Axes, most: int = 9) -> None:
-    """Ticks of x at integers only."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))

@@ -90,7 +90,6 @@ def write_predictions(path: Path, scores: Any, rows: Any) -> None:
 
 
 def write_table(path: Path, columns: Mapping[str, Any]) -> None:
-    """Writes a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

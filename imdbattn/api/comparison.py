@@ -9,18 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.api.display import fragment
+from imdbattn.comparison import report
 from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.figures import figures
-from imdbattn.comparison.report import (
-    headline,
-    notes,
-    pair_table,
-    print_terminal,
-    rung_table,
-    set_name,
-    verdicts,
-    write_sets,
-)
 from imdbattn.errors import UserError
 from imdbattn.pages import printed, svg
 from imdbattn.settings.cli import composed, plain_dict
@@ -66,7 +57,7 @@ class Comparison:
 
         several = len(self.contents) > 1
         rows = [
-            ({"set": set_name(content)} if several else {}) | numbers(row)
+            ({"set": report.set_name(content)} if several else {}) | numbers(row)
             for content in self.contents
             for row in content[part]
         ]
@@ -74,10 +65,10 @@ class Comparison:
 
     def save(self, out: StrPath) -> Path:
         """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns the HTML page."""
-        return write_sets(self.contents, Path(out).expanduser())
+        return report.write_sets(self.contents, Path(out).expanduser())
 
     def __repr__(self) -> str:
-        return printed(lambda console: print_terminal(*self.contents, console=console))
+        return printed(lambda console: report.print_terminal(*self.contents, console=console))
 
     def _repr_html_(self) -> str:
         return "\n".join(map(html, self.contents))
@@ -101,11 +92,14 @@ def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 def html(content: dict[str, Any]) -> str:
     """One set as a part of a notebook."""
     images = [svg(figure) for name, figure in figures(content).items() if name == "accuracies"]
-    tables = [rung_table(content), *([pair_table(content)] if content["pairs"] else [])]
+    tables = [report.rung_table(content), *([report.pair_table(content)] if content["pairs"] else [])]
     method = {**content["method"], "words": {}}  # of slices, which are not shown here
     skipped = [f"skipped: {one['folder']}: {one['reason']}" for one in content["skipped"]]
     return fragment(
-        headline(content), tables, images, [verdicts(content), *notes(content | {"method": method}), *skipped]
+        report.headline(content),
+        tables,
+        images,
+        [report.verdicts(content), *report.notes(content | {"method": method}), *skipped],
     )
 
 

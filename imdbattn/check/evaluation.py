@@ -3,10 +3,11 @@
 Shape suffixes: B reviews, T positions, C classes.
 """
 
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from imdbattn.check.rules import Mistake, Part, Rules
 
@@ -25,22 +26,15 @@ class FirstWord(nn.Module):
         return self.scale * nn.functional.one_hot(chosen_B, 2).to(torch.get_default_dtype())
 
 
-class Loader:
+def loader(*batches: list[int]) -> DataLoader[Any]:
     """Batches (tokens, lengths, labels). batches: the labels of each; the prediction is always 1."""
-
-    def __init__(self, *batches: list[int]):
-        self.batches = batches
-        self.dataset = [label for batch in batches for label in batch]  # as a DataLoader has
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for labels in self.batches:
-            yield torch.ones(len(labels), 2, dtype=torch.int64), torch.full((len(labels),), 2), torch.tensor(labels)
+    labels_N = torch.tensor([label for batch in batches for label in batch])
+    reviews = TensorDataset(torch.ones(len(labels_N), 2, dtype=torch.int64), torch.full_like(labels_N, 2), labels_N)
+    places = torch.arange(len(labels_N)).split([len(labels) for labels in batches])
+    return DataLoader(reviews, batch_sampler=[batch.tolist() for batch in places])
 
 
-def accuracy(part: Part, train: Loader, test: Loader) -> float:
+def accuracy(part: Part, train: DataLoader[Any], test: DataLoader[Any]) -> float:
     model = FirstWord()
     with torch.enable_grad():
         return float(part.make(model.train(), train, test))
@@ -49,7 +43,7 @@ def accuracy(part: Part, train: Loader, test: Loader) -> float:
 @RULES.add("number")
 def number(part: Part) -> None:
     """The result is a number from 0 to 1."""
-    found = accuracy(part, Loader([1, 1]), Loader([1, 1]))
+    found = accuracy(part, loader([1, 1]), loader([1, 1]))
     if not 0 <= found <= 1:
         example = f"With all reviews right or all wrong the result is {found:.4g}."
         fix = "Return correct / total, a number and not a percentage."
@@ -59,7 +53,7 @@ def number(part: Part) -> None:
 @RULES.add("test-reviews")
 def test_reviews(part: Part) -> None:
     """The accuracy is that of the test reviews, in evaluation mode."""
-    train, test = Loader([1, 1, 1, 1], [1, 1, 1, 0]), Loader([1, 1, 1, 0], [0])
+    train, test = loader([1, 1, 1, 1], [1, 1, 1, 0]), loader([1, 1, 1, 0], [0])
     found = accuracy(part, train, test)
     example = f"7 of 8 training and 3 of 5 test reviews are right: the result is {found:.4g}, right is 0.6."
     if abs(found - 0.6) < 1e-4:

@@ -77,7 +77,6 @@ def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, lis
 
 
 def grouped(runs: Sequence[Run], split: str) -> list[list[Run]]:
-    """The runs by the fingerprint of the split."""
     groups: dict[str | None, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.metrics.get(FINGERPRINT[split]), []).append(run)
@@ -243,7 +242,6 @@ def slices(
 
 
 def unit(items: str) -> str:
-    """The unit of an item's length."""
     return "symbols" if items == "strings" else "words"
 
 

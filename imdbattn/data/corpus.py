@@ -114,7 +114,6 @@ def with_unlabelled(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
 
 
 def load_vectors(cfg: Any) -> Glove:
-    """The vectors that the `data` settings name."""
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
 
 

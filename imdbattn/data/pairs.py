@@ -71,7 +71,6 @@ class Pairs:
         return self.source.rows
 
     def to(self, device: torch.device) -> "Pairs":
-        """The same pairs on another device."""
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
     def batch_lengths(self) -> np.ndarray:

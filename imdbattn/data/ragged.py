@@ -49,7 +49,6 @@ class Ragged:
         return (self.offsets[1:] - self.offsets[:-1]).cpu()
 
     def last(self, count: int) -> "Ragged":
-        """The last reviews alone."""
         first = len(self) - count
         return Ragged(self.ids, self.offsets[first:], self.labels[first:], self.rows[first:])
 
@@ -60,7 +59,6 @@ class Ragged:
         return Ragged(torch.cat([self.ids, other.ids]), offsets, torch.cat([self.labels, other.labels]), rows)
 
     def to(self, device: torch.device) -> "Ragged":
-        """The same reviews on another device."""
         ids, offsets, labels = (tensor.to(device) for tensor in (self.ids, self.offsets, self.labels))
         return replace(self, ids=ids, offsets=offsets, labels=labels)
 

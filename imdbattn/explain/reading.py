@@ -28,7 +28,6 @@ class AttentionWeights:
     numbers: Sequence[int] = ()
 
     def numbered(self) -> list[tuple[int, np.ndarray]]:
-        """The number of each layer, and its weights."""
         return list(zip(self.numbers or range(1, 1 + len(self.layers)), self.layers, strict=True))
 
     def received(self) -> dict[str, np.ndarray]:

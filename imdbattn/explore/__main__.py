@@ -40,13 +40,8 @@ def main(settings: Any) -> None:
     if settings.open:
         threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
     config = uvicorn.Config(make_app(runs, token), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-    serve(uvicorn.Server(config), opened)
-
-
-def serve(server: Any, opened: socket.socket) -> None:
-    """Until Ctrl-C or SIGTERM."""
     with opened:
-        server.run(sockets=[opened])
+        uvicorn.Server(config).run(sockets=[opened])  # until Ctrl-C or SIGTERM
 
 
 def open_port(port: int) -> socket.socket:

@@ -95,14 +95,11 @@ def permute(
 ) -> tuple[Tensor, Tensor] | None:
     """How much outputs change when the weights are permuted among the words of a review (section 4.2.1).
 
-    A permutation is the same for all queries, heads and layers; <cls> and padding keep their weights.
+    A permutation is the same for all queries, heads and layers; <cls> and padding keep their weights. The generator's
+    seed, with the row of each review, determines the permutations.
 
-    Args:
-        generator: its seed, with the row of each review, determines the permutations.
-
-    Returns:
-        (B,) the median total variation distance between the outputs, and (B,) the largest share of a word in the
-        pooled vector (explain.watch.rollout); None for a network without Attention.
+    Returns (B,) the median total variation distance between the outputs, and (B,) the largest share of a word in the
+    pooled vector (explain.watch.rollout); None for a network without Attention.
     """
     original = observe(net, batch)
     if original is None:
@@ -155,15 +152,11 @@ def adversary(
 
     All attentions change at once. A search with `steps` steps of Adam over a logit for each weight, from each of
     `restarts` random starts; the result is the best weights found; larger divergences may exist.
-    Needs memory for about ten times the weights: B x H x Q x K numbers for each attention.
+    Needs memory for about ten times the weights: B x H x Q x K numbers for each attention. The generator's seed, with
+    the row of each review, determines the starts.
 
-    Args:
-        epsilon: largest total variation distance between the outputs.
-        generator: its seed, with the row of each review, determines the starts.
-
-    Returns:
-        (B,) the Jensen-Shannon divergence (see `divergence`), at least 0, and (B,) the distance between the outputs, at
-        most epsilon; None for a network without Attention.
+    Returns (B,) the Jensen-Shannon divergence (see `divergence`), at least 0, and (B,) the total variation distance
+    between the outputs, at most epsilon; None for a network without Attention.
     """
     original = observe(net, batch)
     if original is None:

@@ -65,11 +65,12 @@ def parts_of(subject: Subject, cfg: Faithfulness) -> list[Part]:
         measure = partial(explanations, name, cfg.steps, cfg.shares, subject.negation)
         parts.append(Part(name, options, reviews, measure))
     if any(isinstance(module, Attention) for module in net.modules()):
-        measure = partial(permutations, cfg.permutations)
+        measure = partial(named, ("distance", "weight"), partial(permute, permutations=cfg.permutations))
         parts.append(Part("permutation", common | {"permutations": cfg.permutations}, reviews, measure))
         search = cfg.adversary
         positions = WEIGHTS // (max(1, len(net.layers)) * int(subject.lengths_N.max()))
-        measure = partial(adversaries, search.epsilon, search.steps, search.restarts)
+        changed = partial(adversary, **search.model_dump(exclude={"reviews"}))
+        measure = partial(named, ("divergence", "distance"), changed)
         parts.append(Part("adversary", common | search.model_dump(), search.reviews, measure, positions=positions))
     if units(net):
         parts.append(Part("ablation", common, reviews, ablations, mean_outputs))
@@ -153,22 +154,11 @@ def explanations(
     return columns
 
 
-def permutations(number: int, net: Classifier, batch: Batch, rng: torch.Generator, prepared: None) -> Columns:
-    distance_B, largest_B = permute(net, batch, number, rng)  # type: ignore[misc]
-    return {"distance": distance_B.tolist(), "weight": largest_B.tolist()}
-
-
-def adversaries(
-    epsilon: float,
-    steps: int,
-    restarts: int,
-    net: nn.Module,
-    batch: Batch,
-    rng: torch.Generator,
-    prepared: None,
+def named(
+    names: Sequence[str], test: Callable[..., Any], net: nn.Module, batch: Batch, rng: torch.Generator, prepared: None
 ) -> Columns:
-    divergence_B, distance_B = adversary(net, batch, epsilon, steps, restarts, rng)  # type: ignore[misc]
-    return {"divergence": divergence_B.tolist(), "distance": distance_B.tolist()}
+    """The numbers of each review that `test` returns, by their names."""
+    return {name: numbers_B.tolist() for name, numbers_B in zip(names, test(net, batch, generator=rng), strict=True)}
 
 
 @torch.no_grad()

@@ -9,31 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
+from imdbattn.comparison import report as shared
 from imdbattn.comparison.figures import signed
-from imdbattn.comparison.report import (
-    Table,
-    as_json,
-    as_table,
-    bullets,
-    count,
-    each,
-    folders_of,
-    joined,
-    markdown_end,
-    markdown_figure,
-    markdown_table,
-    mean_and_sd,
-    p_value,
-    percent,
-    plain,
-    print_sets,
-    set_name,
-    signed_interval,
-    terminal_table,
-    without_nan,
-    write_index,
-    write_report,
-)
 from imdbattn.faithfulness.attributions import ATTENTION
 from imdbattn.faithfulness.figures import FIGURES, SCORES, UNITS, figures, measured, unit_verdicts
 from imdbattn.pages import png, render, svg, terminal
@@ -51,7 +28,7 @@ class Section:
 
     title: str
     text: str
-    table: Table
+    table: shared.Table
     names: int = 1
     figures: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,31 +37,23 @@ class Section:
 
 
 def write_sets(summaries: Sequence[dict[str, Any]], out: Path) -> Path:
-    """Writes each summary, and an index if there are several; returns the HTML page to open.
-
-    With several, the files of an earlier single summary in `out` are removed. Raises UserError where `out` cannot be
-    written.
-    """
-    pages = list(map(write_all, summaries, folders_of(summaries, out)))
+    """The same for summaries as comparison.report.write_sets for comparisons."""
+    pages = list(map(write_all, summaries, shared.folders_of(summaries, out)))
     texts = [f"{headline(one)}. {verdicts(one)}" for one in map(cleaned, summaries)]
-    return write_index(summaries, pages, texts, "Results on different sets cannot be compared.", FIGURES)
+    return shared.write_index(summaries, pages, texts, "Results on different sets cannot be compared.", FIGURES)
 
 
 def write_all(summary: dict[str, Any], out: Path) -> Path:
-    """Writes faithfulness.json, .md and .html and figures/*.png into `out`; returns the HTML page.
-
-    Everything is rendered before anything is written, and every file is atomic. Figures of earlier results that these
-    do not have are removed. Raises UserError where `out` cannot be written.
-    """
+    """Writes faithfulness.json, .md and .html and figures/*.png, as comparison.report.write_all does."""
     known = cleaned(summary)
     drawn = figures(known)
     texts = {
-        "json": as_json(summary),
+        "json": shared.as_json(summary),
         "md": markdown(known, drawn),
         "html": page(known, {name: svg(figure) for name, figure in drawn.items()}),
     }
     pictures = {name: png(figure) for name, figure in drawn.items()}
-    return write_report(out / "faithfulness.html", texts, pictures, FIGURES)
+    return shared.write_report(out / "faithfulness.html", texts, pictures, FIGURES)
 
 
 def cleaned(summary: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +72,7 @@ def cleaned(summary: dict[str, Any]) -> dict[str, Any]:
             return None if "mean" in value else {}
         return {key: known(one) for key, one in value.items()}
 
-    found: dict[str, Any] = known(each(summary, without_nan))
+    found: dict[str, Any] = known(shared.each(summary, shared.without_nan))
     return found
 
 
@@ -124,12 +93,12 @@ def page(summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
 
 def markdown(summary: dict[str, Any], pictures: Iterable[str]) -> str:
     """The same as Markdown with links to the figures."""
-    parts = [f"# {plain(headline(summary))}", verdicts(summary), bullets(sentences(summary))]
+    parts = [f"# {shared.plain(headline(summary))}", verdicts(summary), shared.bullets(sentences(summary))]
     for section in sections(summary):
-        parts += [f"## {section.title}", plain(section.text)]
-        parts += [markdown_figure(name) for name in section.figures if name in pictures]
-        parts += [markdown_table(section.table)]
-    return joined([*parts, *markdown_end(notes(summary), summary["skipped"])])
+        parts += [f"## {section.title}", shared.plain(section.text)]
+        parts += [shared.markdown_figure(name) for name in section.figures if name in pictures]
+        parts += [shared.markdown_table(section.table)]
+    return shared.joined([*parts, *shared.markdown_end(notes(summary), summary["skipped"])])
 
 
 # --- terminal --------------------------------------------------------------------------------------------------------
@@ -137,7 +106,7 @@ def markdown(summary: dict[str, Any], pictures: Iterable[str]) -> str:
 
 def print_terminal(*summaries: dict[str, Any], console: Console | None = None) -> None:
     """Prints the answer in words and the means of each summary, then the skipped runs."""
-    print_sets(list(map(cleaned, summaries)), print_summary, console or terminal())
+    shared.print_sets(list(map(cleaned, summaries)), print_summary, console or terminal())
 
 
 def print_summary(summary: dict[str, Any], console: Console) -> None:
@@ -149,7 +118,7 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     if rows[1:]:
         wide = [head.startswith("precision") for head in rows[0]]  # more columns than a terminal has room for
         rows = [[cell for cell, omitted in zip(row, wide, strict=True) if not omitted] for row in rows]
-        console.print("", terminal_table(rows, names=2), sep="\n")
+        console.print("", shared.terminal_table(rows, names=2), sep="\n")
     console.print("", *notes(summary), sep="\n", style="dim")
 
 
@@ -178,7 +147,7 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     """The sections of the page that have data, each with a table; their words are in sections.txt.jinja."""
     words = dict(line.split(": ", 1) for line in lines("sections.txt.jinja", summary, **texts_of(summary)))
     scores = ("comprehensiveness", "sufficiency", "rationales")
-    parts: list[tuple[str, Table, int, tuple[str, ...]]] = [  # title, table, its columns of names, figures
+    parts: list[tuple[str, shared.Table, int, tuple[str, ...]]] = [  # title, table, its columns of names, figures
         ("Rungs", rung_table(summary), 1, ()),
         ("Erasure", score_table(summary, with_interval), 2, ("erasure", *scores)),
         ("Claims", claim_table(summary), 3, ()),
@@ -194,16 +163,20 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     ]
 
 
-def rung_table(summary: dict[str, Any]) -> Table:
-    return as_table(
+def rung_table(summary: dict[str, Any]) -> shared.Table:
+    return shared.as_table(
         [
-            {"rung": rung["label"], "seeds": str(len(rung["seeds"])), "accuracy %": mean_and_sd(rung["accuracy"])}
+            {
+                "rung": rung["label"],
+                "seeds": str(len(rung["seeds"])),
+                "accuracy %": shared.mean_and_sd(rung["accuracy"]),
+            }
             for rung in summary["rungs"]
         ]
     )
 
 
-def score_rows(summary: dict[str, Any], cells: Callable[[dict[str, Any]], dict[str, str]]) -> Table:
+def score_rows(summary: dict[str, Any], cells: Callable[[dict[str, Any]], dict[str, str]]) -> shared.Table:
     """A row for each rung and score for which `cells` (column -> cell) are not all empty."""
     rows = [
         {"rung": rung["label"], "score": shown} | row
@@ -211,10 +184,10 @@ def score_rows(summary: dict[str, Any], cells: Callable[[dict[str, Any]], dict[s
         for name, (shown, *_) in SCORES.items()
         if name in rung["scores"] and any((row := cells(rung["scores"][name])).values())
     ]
-    return as_table(rows)
+    return shared.as_table(rows)
 
 
-def score_table(summary: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> Table:
+def score_table(summary: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> shared.Table:
     """Comprehensiveness, sufficiency and agreement with known rationales. text: of a mean with its interval."""
     precisions = {k for rung in summary["rungs"] for score in rung["scores"].values() for k in precision(score)}
 
@@ -235,17 +208,17 @@ def stability_cells(score: dict[str, Any]) -> dict[str, str]:
     return {f"between {way}": with_interval(measured(score, way)) for way in ("seeds", "epochs")}
 
 
-def cost_table(summary: dict[str, Any]) -> Table:
+def cost_table(summary: dict[str, Any]) -> shared.Table:
     rows = []
     for rung in summary["rungs"]:
         speeds = {name: score["reviews_per_s"] for name, score in rung["scores"].items()}
         if any(speeds.values()):
-            rows.append({"rung": rung["label"]} | {SCORES[name][0]: count(speeds.get(name)) for name in SCORES})
-    return as_table(rows)
+            rows.append({"rung": rung["label"]} | {SCORES[name][0]: shared.count(speeds.get(name)) for name in SCORES})
+    return shared.as_table(rows)
 
 
-def claim_table(summary: dict[str, Any]) -> Table:
-    return as_table(
+def claim_table(summary: dict[str, Any]) -> shared.Table:
+    return shared.as_table(
         [
             {
                 "rung": claim["rung"],
@@ -263,11 +236,11 @@ def claim_table(summary: dict[str, Any]) -> Table:
 
 
 def corrected(claim: Mapping[str, Any]) -> str:
-    return "" if claim["holm_p"] is None else p_value(claim["holm_p"])
+    return "" if claim["holm_p"] is None else shared.p_value(claim["holm_p"])
 
 
-def counterfactual_table(summary: dict[str, Any]) -> Table:
-    return as_table(
+def counterfactual_table(summary: dict[str, Any]) -> shared.Table:
+    return shared.as_table(
         [
             {
                 "rung": rung["label"],
@@ -281,17 +254,17 @@ def counterfactual_table(summary: dict[str, Any]) -> Table:
     )
 
 
-def ablation_table(summary: dict[str, Any]) -> Table:
+def ablation_table(summary: dict[str, Any]) -> shared.Table:
     verdict = unit_verdicts(summary)
     p_values = {(one["rung"], one["unit"]): corrected(one) for one in summary["claims"]}
-    return as_table(
+    return shared.as_table(
         [
             {
                 "rung": rung["label"],
                 "without": unit["unit"],
-                "accuracy %": percent(unit["accuracy"]),
+                "accuracy %": shared.percent(unit["accuracy"]),
                 "points": signed(unit["change"]),
-                "interval": signed_interval(unit["interval"]),
+                "interval": shared.signed_interval(unit["interval"]),
                 "verdict": verdict.get((rung["label"], unit["unit"]), ""),
                 "p (Holm)": p_values.get((rung["label"], unit["unit"]), ""),
             }
@@ -397,7 +370,7 @@ def removable(summary: dict[str, Any]) -> str:
     for kind in ("layer", "head"):
         units = [one for one in claims if ("head" in one["unit"]) == (kind == "head")]
         named = [
-            f"{one['unit']} of {one['rung']} ({signed(one['difference'])}, {signed_interval(one['interval'])})"
+            f"{one['unit']} of {one['rung']} ({signed(one['difference'])}, {shared.signed_interval(one['interval'])})"
             for one in units
             if one["verdict"] == "removable"
         ]
@@ -447,10 +420,9 @@ def texts_of(summary: dict[str, Any]) -> dict[str, str]:
 
 def notes(summary: dict[str, Any]) -> list[str]:
     """How the numbers were computed: definitions, method, data, machines."""
-    return lines("notes.txt.jinja", summary, set_name=set_name(summary))
+    return lines("notes.txt.jinja", summary, set_name=shared.set_name(summary))
 
 
 def lines(template: str, summary: dict[str, Any], **values: Any) -> list[str]:
-    """The lines of a template of texts."""
     text = render(TEMPLATES / template, **summary, **values)
     return [" ".join(line.split()) for line in text.split("\n") if line.strip()]

@@ -101,7 +101,6 @@ class Rung:
             yield ("ablation", unit), self.column("ablation", unit) - self.column("ablation", "model")
 
     def described(self) -> dict[str, Any]:
-        """The rung as plain values."""
         runs, permutation = self.variant.runs, self.estimates.get(("permutation", ""))
         return {
             "label": self.variant.label,

@@ -23,11 +23,7 @@ def check_state(
 ) -> None:
     """Raises ValueError naming a part of a checkpoint that is missing, or that a run with these settings cannot save.
 
-    Args:
-        content: the checkpoint.
-        module: of the run, with initial weights.
-        optimizer: one like the run's own, after one step.
-        trainer: with all callbacks.
+    module: with initial weights. optimizer: one like the run's own, after one step. trainer: with all callbacks.
     """
     own = optimizer.state_dict()
     groups = own["param_groups"]

@@ -72,11 +72,8 @@ class ResumeCheckpoint(L.Callback):
     It must be the first callback: a resumed run repeats what the others do when an epoch begins. Raises Stopped after
     a signal, and UserError instead of saving weights that are not finite.
 
-    Args:
-        folder: run folder.
-        fingerprints: fingerprints of the splits.
-        begin: writes the run's first files and sets the trainer's loggers. Called after Lightning has accepted all
-            settings and the checkpoint; nothing is written or deleted before.
+    fingerprints: of the splits. begin: writes the run's first files and sets the trainer's loggers. Called after
+    Lightning has accepted all settings and the checkpoint; nothing is written or deleted before.
     """
 
     def __init__(

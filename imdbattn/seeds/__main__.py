@@ -20,8 +20,7 @@ SEEDS = take_argument("seeds") if __name__ == "__main__" else None
 def main(cfg: DictConfig) -> None:
     """Trains each seed of `seeds=` into its own folder."""
     from imdbattn.settings.schema import validate  # pydantic, for which `--help` does not wait
-    from imdbattn.sweep.job import end_with
-    from imdbattn.sweep.together import folder_of_seed
+    from imdbattn.sweep.job import end_with, folder_of_seed
 
     folder = Path(HydraConfig.get().runtime.output_dir).resolve()
     try:

@@ -66,11 +66,8 @@ class SeedStack(ReviewClassifier):
     draws other numbers than in a run alone; the ladder has none. All nets have the same buffers, which depend on the
     data alone.
 
-    Args:
-        members: the classifiers, with initial weights.
-        seeds: their seeds.
-        choose_by: validation score that selects the best epoch of each, "accuracy" or "loss".
-        patience: epochs without improvement before a seed stops; None never stops early.
+    members: the classifiers, with initial weights. choose_by: validation score that selects the best epoch of each,
+    "accuracy" or "loss". patience: epochs without improvement before a seed stops; None never stops early.
     """
 
     scores: Any

@@ -50,7 +50,6 @@ class Learner(L.LightningModule):
     and are the predictions that a run folder stores.
 
     Args:
-        net: the network.
         optimizer: called with parameter groups.
         facts: plain values that go into checkpoints, such as the settings.
         warmup: share of all steps in which the learning rate rises from 0.

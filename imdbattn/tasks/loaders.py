@@ -32,10 +32,8 @@ class BatchData(L.LightningDataModule):
     Args:
         batch_tokens: padded tokens of one training batch, over all processes together.
         eval_batch_tokens: the same for validation and test, for each process.
-        seed: random seed of the order of the batches and of word dropout.
-        test_split: the split of `test_dataloader`.
-        options: options of the batches, see `Ragged.batch`.
-        train_options: additional options, for training only.
+        seed: of the order of the batches and of word dropout.
+        options, train_options: see `Ragged.batch`; the latter are additional ones for training.
         widths: number of different padded lengths of the batches of a split; None is GPU_WIDTHS on a GPU, whose kernels
             and graphs are recorded once for each shape, and no limit on a CPU.
     """

@@ -47,7 +47,6 @@ class Seq2SeqPredictor(Predictor):
         )
 
     def symbols(self, text: str) -> list[str]:
-        """The symbols of a source."""
         return split_text(text, self.cfg.data)
 
     def write(

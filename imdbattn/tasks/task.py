@@ -82,5 +82,4 @@ class Task(ABC):
 
 
 def task_of(cfg: Any) -> Task:
-    """The task of a run."""
     return import_module(TASKS[cfg.task]).TASK
