@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged, read_places
 from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
-from imdbattn.data.sizes import best_widths, default_budget
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.settings.schema import validate
+from imdbattn.tasks.loaders import best_widths, default_budget
 from imdbattn.tasks.reviews import TASK
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)

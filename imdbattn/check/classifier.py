@@ -246,13 +246,9 @@ def gradients(part: Part) -> None:
     for _, options in variants(part):  # a parameter of CLS may be unused without it
         net = model(part, **options)
         loss(net).backward()
-        names = dict.fromkeys(idle(net))
-        without = names if without is None else {n: None for n in without if n in names or not has(net, n)}
+        names, owned = dict.fromkeys(idle(net)), dict(net.named_parameters())
+        without = names if without is None else {n: None for n in without if n in names or n not in owned}
     require_gradients(net, list(without or ()))
-
-
-def has(net: nn.Module, name: str) -> bool:
-    return name in dict(net.named_parameters())
 
 
 def loss(net: nn.Module) -> Tensor:

@@ -13,11 +13,7 @@ from imdbattn.errors import in_line
 
 
 class Mistake(Exception):
-    """What a rule found. name: for programs. sentence: what is wrong. example: numbers that show it. fix: a remedy."""
-
-    def __init__(self, name: str, sentence: str, example: str = "", fix: str = ""):
-        super().__init__(name)
-        self.name, self.sentence, self.example, self.fix = name, sentence, example, fix
+    """What a rule found: a name for programs, what is wrong, and optionally numbers that show it and a remedy."""
 
 
 class NotChecked(Exception):
@@ -129,8 +125,7 @@ def attempt(rule: Rule, part: Part) -> Result:
     try:
         rule.test(part)
     except Mistake as mistake:
-        found = (mistake.name, mistake.sentence, mistake.example, mistake.fix)
-        return Result(part.name, rule.name, False, *found)
+        return Result(part.name, rule.name, False, *mistake.args)
     except NotChecked as reason:
         return Result(part.name, rule.name, None, None, in_line(reason))
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ Suffixes of arrays: N items, V variants, S seeds, B resamples.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -23,13 +24,13 @@ from imdbattn.comparison.runs import (
     Variant,
     display,
     find_runs,
+    grouped,
     neighbours,
     skip,
     variants,
 )
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, macro_f1
-from imdbattn.run_folder import FINGERPRINT
 
 LEVEL = 0.95  # of the intervals
 RANGE = "data.lengths"  # the setting with the shortest and longest string of training
@@ -70,17 +71,10 @@ def compare_sets(
 def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, list[Run]]]:
     """The runs grouped by the items that they were scored on, with the split; see `compare_sets`."""
     sets = []
-    for group in grouped(runs, split or "test"):
+    for group in grouped(runs, methodcaller("fingerprint", split or "test")):
         chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
-        sets += [(chosen, some) for some in grouped(group, chosen)]
+        sets += [(chosen, some) for some in grouped(group, methodcaller("fingerprint", chosen))]
     return sets
-
-
-def grouped(runs: Sequence[Run], split: str) -> list[list[Run]]:
-    groups: dict[str | None, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(run.metrics.get(FINGERPRINT[split]), []).append(run)
-    return list(groups.values())
 
 
 def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
@@ -131,12 +125,12 @@ def compare(
     return {
         "split": split,
         "test_set": first.metrics["test_set"],
-        "fingerprint": first.metrics[FINGERPRINT[split]],
+        "fingerprint": first.fingerprint(split),
         "items": first.items,
         "unit": unit(first.items),
         "reviews": len(drawn.mean_NV),
         "labels": first.labels,
-        "one_validation": len({str(run.metrics.get(FINGERPRINT["validation"])) for run in runs}) == 1,
+        "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": folders_of(runs),
         "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},

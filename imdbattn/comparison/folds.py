@@ -3,7 +3,6 @@
 Shape suffix: N reviews.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.comparison.runs import PRINTS, Predictions, Run, Skipped, skip
+from imdbattn.comparison.runs import PRINTS, Predictions, Run, Skipped, grouped, skip
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT
 
@@ -65,12 +64,12 @@ def cross_validations(runs: Iterable[Run]) -> Iterator[list[Run]]:
 
 def alike(runs: Iterable[Run], *ignored: str) -> list[list[Run]]:
     """The runs grouped by seed, folds, labels and all settings that are not ignored."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
+
+    def key(run: Run) -> list[Any]:
         settings = {key: value for key, value in run.shared.items() if key not in ignored}
-        facts = [run.metrics["seed"], run.metrics["cross_validation"]["fingerprint"], run.labels]
-        groups.setdefault(json.dumps([settings, *facts], sort_keys=True), []).append(run)
-    return list(groups.values())
+        return [settings, run.metrics["seed"], run.metrics["cross_validation"]["fingerprint"], run.labels]
+
+    return grouped(runs, key)
 
 
 def join(runs: Sequence[Run]) -> CrossValidation:
@@ -94,7 +93,7 @@ def join(runs: Sequence[Run]) -> CrossValidation:
     columns = ([getattr(part, field.name) for part in parts] for field in fields(Predictions))
     joined = Predictions(*(np.concatenate(column)[order_N] for column in columns))
     values: dict[str, list[Any]] = {key: [run.metrics.get(key) for run in runs] for key in NUMBERS}
-    fingerprints = "".join(str(run.metrics.get(FINGERPRINT["validation"])) for run in runs)
+    fingerprints = "".join(str(run.fingerprint("validation")) for run in runs)
     metrics = first.metrics | {
         **{key: None if None in numbers else mean(numbers) for key, numbers in values.items()},
         "test_accuracy": float(joined.right_N.mean()),

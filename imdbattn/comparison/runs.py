@@ -6,7 +6,7 @@ Suffixes of arrays: N items (reviews, strings or sentences), C classes.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -149,9 +149,12 @@ class Run:
         data["start"] = self.metrics.get("start")  # settings of the pretraining whose weights it starts from
         return {key: value for key, value in (variant(self.settings) | data).items() if value is not None}
 
+    def fingerprint(self, split: str) -> str | None:
+        return self.metrics.get(FINGERPRINT[split])
+
     def has(self, split: str) -> bool:
         """Whether it has predictions of a split and the split's fingerprint."""
-        return self.metrics.get(FINGERPRINT[split]) is not None and (self.folder / SPLIT_FILES[split][0]).exists()
+        return self.fingerprint(split) is not None and (self.folder / SPLIT_FILES[split][0]).exists()
 
     def predictions(self, split: str) -> Predictions:
         """Reads the file at each call. Raises UserError for wrong values, and any exception of a broken file."""
@@ -320,13 +323,11 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     A label is the model's name and the settings in which its variants differ: `residual layers=6`,
     `residual_pe Dot width=64`. Fingerprints of data are part of it only if no setting distinguishes the variants.
     """
-    by_model: dict[str, dict[str, list[Run]]] = {}
-    for run in runs:
-        groups = by_model.setdefault(run.model, {})
-        groups.setdefault(json.dumps(run.shared, sort_keys=True), []).append(run)
+    by_model = {group[0].model: group for group in grouped(runs, lambda run: run.model)}
     ordered: list[Variant] = []
     for model in sorted(by_model, key=lambda name: MODELS.index(name) if name in MODELS else len(MODELS)):
-        seeds = [sorted(group, key=lambda run: run.metrics["seed"]) for group in by_model[model].values()]
+        groups = grouped(by_model[model], lambda run: run.shared)
+        seeds = [sorted(group, key=lambda run: run.metrics["seed"]) for group in groups]
         shared = [group[0].shared for group in seeds]
         keys = list(dict.fromkeys(key for one in shared for key in one))
         keys = [key for key in keys if any(one.get(key) != shared[0].get(key) for one in shared)]
@@ -340,6 +341,14 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
         group = [Variant(labels[i], model, varied[i], seeds[i]) for i in range(len(seeds))]
         ordered += sorted(group, key=lambda one: [rank(value) for value in one.varied.values()])
     return ordered
+
+
+def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
+    """The items with equal keys, which JSON can hold; groups and items keep their order."""
+    groups: dict[str, list[Any]] = {}
+    for item in items:
+        groups.setdefault(json.dumps(key(item), sort_keys=True), []).append(item)
+    return list(groups.values())
 
 
 def brief(varied: dict[str, Any]) -> list[str]:

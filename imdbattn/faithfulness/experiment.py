@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import torch
 from tqdm import tqdm
 
-from imdbattn.comparison.runs import REVIEWS, Run, find_runs, skip
+from imdbattn.comparison.runs import REVIEWS, Run, find_runs, grouped, skip
 from imdbattn.errors import UserError, in_line
 from imdbattn.faithfulness.attributions import attention_weights, import_captum
 from imdbattn.faithfulness.measure import Part, folder_of, measure, parts_of
@@ -65,12 +65,13 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
         raise UserError(f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
     make_folder(out, "choose another folder")
     measure_all(jobs)
-    sets: dict[str, list[Job]] = {}
-    for job in jobs:
-        sets.setdefault(job.subject.corpus.fingerprints[cfg.split], []).append(job)
+
+    def fingerprint(job: Job) -> str:
+        return job.subject.corpus.fingerprints[cfg.split]
+
     return [
-        summarize([(job.run, job.tables()) for job in group], fingerprint, cfg) | {"skipped": skipped}
-        for fingerprint, group in sets.items()
+        summarize([(job.run, job.tables()) for job in group], fingerprint(group[0]), cfg) | {"skipped": skipped}
+        for group in grouped(jobs, fingerprint)
     ]
 
 

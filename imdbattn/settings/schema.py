@@ -573,16 +573,19 @@ class OtherData(LocalData):
     test_lengths: Lengths | None
 
 
-class Evaluate(Group):
+class OfRun(Group):
     run: Text | None
-    split: Literal["train", "validation", "test"]
     trust: Trust
+    data: LocalData
+
+
+class Evaluate(OfRun):
+    split: Literal["train", "validation", "test"]
     data: OtherData
     trainer: TrainerToScore
 
 
-class Predict(Group):
-    run: Text | None
+class Predict(OfRun):
     text: Any
     file: Text | None
     column: Text | None = None
@@ -593,11 +596,9 @@ class Predict(Group):
             re.compile(r"(?i).*[^/]\.(csv|tsv|jsonl|parquet)").fullmatch,
         ),
     ] = None
-    trust: Trust
     explain: bool
     beams: Annotated[Count, Field(le=100)]
     length_penalty: Annotated[Amount, Field(le=10)]
-    data: LocalData
 
     def check(self) -> None:
         if self.text is not None and self.file is not None:
@@ -608,26 +609,20 @@ class Predict(Group):
             raise UserError("give out= or explain=true, not both")
 
 
-class Export(Group):
-    run: Text | None
+class Export(OfRun):
     out: Text | None
     vectors: Literal["training", "all"]
     precision: Literal["auto", "float32"]
     graph: bool
     onnx: bool
-    trust: Trust
-    data: LocalData
 
 
-class Picture(Group):
+class Picture(OfRun):
     picture: Literal["positions", "attention", "scaling"]
-    run: Text | None
     text: Any
     row: Natural | None
     words: Annotated[Count, Field(le=200)]
     out: Text | None
-    trust: Trust
-    data: LocalData
 
     def check(self) -> None:
         if self.picture == "attention" and (self.text is None) == (self.row is None):

@@ -1,17 +1,18 @@
 """The Lightning data module: passes the batches of a corpus to the Trainer."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
-from imdbattn.data.sizes import best_widths
 
 GPU_WIDTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
@@ -147,3 +148,38 @@ class BatchesAhead(Dataset[Any]):
         if number == 0:
             self.made = self.batches.several(chunk)
         return self.made[number]
+
+
+# --- sizes of batches: their padded tokens, and the lengths to which items are padded ---------------------------------
+
+
+def default_budget(tokens: int) -> int:
+    """Padded tokens in a training batch: 8,192, or a smaller power of two (from 512), for an epoch of 400 batches.
+
+    tokens: number in all training reviews, truncated, but before word dropout, which must not change the batches.
+    """
+    return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
+
+
+def best_widths(lengths_N: np.ndarray, count: int) -> list[int]:
+    """At most `count` of the lengths, ascending: those to which all lengths can be rounded up with the least padding.
+
+    Exact, by dynamic programming over the different lengths.
+    """
+    values, times = np.unique(lengths_N, return_counts=True)
+    before = np.concatenate([[0], times.cumsum()])  # number of shorter items
+    least = np.full(len(values) + 1, np.inf)  # padded tokens of the items below each value; none at first
+    least[0] = 0
+    starts = []  # of the last width, for each number of widths and each end
+    for _ in range(min(count, len(values))):
+        # cost[end, start]: the items from `start` to before `end` are rounded up to the last of them
+        cost = least[None, :-1] + values[:, None] * (before[1:, None] - before[None, :-1])
+        cost[np.triu_indices(len(values), 1)] = np.inf
+        starts.append(np.concatenate([[0], cost.argmin(1)]))
+        least = np.concatenate([[0], cost.min(1)])
+    chosen, end = [], len(values)
+    for start in reversed(starts):
+        if end:
+            chosen.append(int(values[end - 1]))
+            end = int(start[end])
+    return chosen[::-1]

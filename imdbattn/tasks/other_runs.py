@@ -21,6 +21,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
+from imdbattn.data.sampling import Batches
 from imdbattn.errors import UserError
 from imdbattn.files import build_once, cache_root, check_seal, seal, sha256_of
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
@@ -125,7 +126,8 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
         reviews = corpus.splits["train"].last(corpus.added)
         with isolate_rng():  # the run must not depend on whether the cache has the labels
             predictor = task.predictor(settings, checkpoint, corpus)
-            np.save(folder / "probabilities.npy", predictor.classify_reviews(reviews, with_bar))
+            batches = Batches(reviews, **predictor.batch_options)
+            np.save(folder / "probabilities.npy", predictor.classify_batches(batches, with_bar))
         seal(folder)
 
     folder = build_once(cache_root(cfg.cache_dir) / "labels" / key, build)

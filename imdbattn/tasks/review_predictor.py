@@ -81,13 +81,9 @@ class ReviewPredictor(Predictor):
         """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
         return self.classify_batches(self.batches(texts, self.cfg.data.pad_to))
 
-    def classify_reviews(self, reviews: Ragged, progress: Callable[[EvalBatches], Iterable[Any]] = iter) -> Tensor:
-        """`classify` for reviews as ids of this model's vectors. progress: yields the batches."""
-        return self.classify_batches(Batches(reviews, **self.batch_options), progress)
-
     @torch.inference_mode()
     def classify_batches(self, batches: Batches, progress: Callable[[EvalBatches], Iterable[Any]] = iter) -> Tensor:
-        """`classify` for all items of `batches`."""
+        """`classify` for all items of `batches`, which progress() yields."""
         probabilities_NC = torch.empty(len(batches), len(self.module.hparams["labels"]), dtype=torch.float64)
         for item in progress(EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens)):
             probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()

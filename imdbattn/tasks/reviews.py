@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, as_tensor
-from imdbattn.data.sizes import default_budget
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.explain.figures import draw_positions
@@ -28,7 +27,7 @@ from imdbattn.run_folder import link_texts, open_run
 from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, load_weights, make, make_learner, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.other_runs import pretrained_encoder, with_soft_labels
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.review_scores import Scores
