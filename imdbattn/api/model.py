@@ -238,9 +238,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         if len(texts) != len(given) or not given:
             raise UserError(f"there are {len(texts)} texts and {len(given)} labels: give one label for each text")
         names = [self.labels[number] for number in number_labels(given, self.labels, "labels")]
-        digest = fingerprint(
-            part for pair in zip(texts, names, strict=True) for part in (f"{pair[1]}\0", pair[0], "\0")
-        )
+        digest = fingerprint(f"{name}\0{text}\0" for text, name in zip(texts, names, strict=True))
         path = cache_root(self.options.data.cache_dir) / "given" / f"{digest}.parquet"
         write_table(path, {"text": [text.encode("utf-8", "replace").decode() for text in texts], "label": names})
         return path, len(texts)

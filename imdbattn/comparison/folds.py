@@ -20,7 +20,7 @@ NUMBERS = ("val_accuracy", "parameters", "tokens_per_s", "train_seconds", "epoch
 BATCH = "data.batch_tokens"  # by default computed from the training reviews, which differ between folds
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CrossValidation(Run):
     """The runs of all folds as one run. parts: the runs, by fold. joined: their test predictions, by row."""
 

@@ -113,7 +113,7 @@ class Predictions:
     predicted_N: np.ndarray | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """A finished run folder. environment is {} without environment.json; curves: name -> (epochs from 1, values).
 

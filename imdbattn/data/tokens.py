@@ -59,7 +59,7 @@ class Tokenizer:
     def __init__(self, name: str, words: Sequence[str]) -> None:
         self._arguments = (name, words)
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
-        self._across = [(re.compile(pattern), new) for pattern, new in RULES[name]().across]
+        self._across = [(re.compile(pattern), new) for pattern, new in RULES[name].across]
         self._pipeline = pipeline_of(name)
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
@@ -117,7 +117,7 @@ def signature(name: str) -> str:
 
 def pipeline_of(name: str) -> tokenizers.Tokenizer:
     """The rules of `name` as a pipeline of the library; its model is unused, so it has no words."""
-    across, within, word = RULES[name]()
+    across, within, word = RULES[name]
     pipeline = tokenizers.Tokenizer(WordLevel())
     # _lower keeps İ: here the library records that its two lower-case characters come from one.
     pipeline.normalizer = Rewrites([Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in across), *within])
@@ -160,18 +160,11 @@ def _ptb() -> Rules:
     return Rules(across, within, "|".join(tokens))
 
 
-def _basic_english() -> Rules:
-    """The words of torchtext 0.18's `get_tokenizer("basic_english")` (torchtext/data/utils.py), token for token."""
-    # In this order: a double quote is removed even inside <br />, which joins its neighbors.
-    return Rules([('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+")
-
-
-def _whitespace() -> Rules:
-    """The words of `text.lower().split()`."""
-    return Rules([], [], f"[^{_SPACE}]+")
-
-
-RULES = {"ptb": _ptb, "basic_english": _basic_english, "whitespace": _whitespace, "torchtext": _basic_english}
+# The words of torchtext 0.18's `get_tokenizer("basic_english")` (torchtext/data/utils.py), token for token.
+# In this order: a double quote is removed even inside <br />, which joins its neighbors.
+BASIC_ENGLISH = Rules([('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+")
+WHITESPACE = Rules([], [], f"[^{_SPACE}]+")  # the words of text.lower().split()
+RULES = {"ptb": _ptb(), "basic_english": BASIC_ENGLISH, "whitespace": WHITESPACE, "torchtext": BASIC_ENGLISH}
 
 
 def _lower(text: str) -> str:

@@ -1,8 +1,8 @@
 """The reviews of a test set, chosen by what the runs predict for them. N reviews."""
 
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from imdbattn.comparison.runs import Predictions, Run, display
 from imdbattn.errors import UserError, in_line
-from imdbattn.run_folder import FINGERPRINT
 
 CONFIDENT = 0.9  # probability of the label that the run gives
 LONG = 400  # words
-KEPT = 4  # test sets whose texts stay in memory
+KEPT = 4  # runs whose texts stay in memory
 
 
 class Filters(BaseModel):
@@ -29,52 +28,41 @@ class Filters(BaseModel):
     contains: Annotated[str, Field(max_length=200)] = ""
 
 
-class TestReviews:
-    """Reads texts and predictions of run folders, and keeps the texts of the last test sets."""
+@lru_cache(KEPT)
+def texts_of(run: Run) -> list[str]:
+    """The test reviews of a run, which stay in memory for the runs that are used last."""
+    texts = run.texts("test")
+    if texts is None:
+        raise UserError(f"{display(run.folder)} has no texts of its test reviews: train it again")
+    return texts
 
-    __test__ = False  # not a class of tests
 
-    def __init__(self) -> None:
-        self.kept: OrderedDict[str, list[str]] = OrderedDict()
+def next_review(
+    run: Run, others: Sequence[Run], filters: Filters, after: int | None, step: Literal[1, -1]
+) -> dict[str, Any]:
+    """The next review of the test set of `run` that fulfills the filters, after the row `after`; -1: the previous.
 
-    def texts(self, run: Run) -> list[str]:
-        key = f"{run.folder} {run.metrics[FINGERPRINT['test']]}"
-        if key not in self.kept:
-            texts = run.texts("test")
-            if texts is None:
-                raise UserError(f"{display(run.folder)} has no texts of its test reviews: train it again")
-            self.kept[key] = texts
-        self.kept.move_to_end(key)
-        while len(self.kept) > KEPT:
-            self.kept.popitem(last=False)
-        return self.kept[key]
-
-    def next(
-        self, run: Run, others: Sequence[Run], filters: Filters, after: int | None, step: Literal[1, -1]
-    ) -> dict[str, Any]:
-        """The next review of the test set of `run` that fulfills the filters, after the row `after`; -1: the previous.
-
-        Raises UserError if there is none, or if the run folder has no predictions.
-        """
-        predictions, texts = predictions_of(run), self.texts(run)
-        if len(texts) != len(predictions.rows_N):
-            raise UserError(f"{display(run.folder)} has {len(texts)} texts but {len(predictions.rows_N)} predictions")
-        same = [other for other in others if other.metrics.get("test_fingerprint") == run.metrics["test_fingerprint"]]
-        chosen_N = matching(predictions, texts, [predictions_of(other) for other in same], filters)
-        places = np.flatnonzero(chosen_N)
-        if not len(places):
-            raise UserError(f"none of the {len(texts):,} test reviews fulfills these conditions: choose fewer")
-        rows = predictions.rows_N[places]
-        at = following(rows, after, step)
-        place = int(places[at])
-        return {
-            "row": int(rows[at]),
-            "text": texts[place],
-            "label": run.labels[int(predictions.labels_N[place])],
-            "place": at + 1,
-            "matching": len(places),
-            "of": len(texts),
-        }
+    Raises UserError if there is none, or if the run folder has no predictions.
+    """
+    predictions, texts = predictions_of(run), texts_of(run)
+    if len(texts) != len(predictions.rows_N):
+        raise UserError(f"{display(run.folder)} has {len(texts)} texts but {len(predictions.rows_N)} predictions")
+    same = [other for other in others if other.metrics.get("test_fingerprint") == run.metrics["test_fingerprint"]]
+    chosen_N = matching(predictions, texts, [predictions_of(other) for other in same], filters)
+    places = np.flatnonzero(chosen_N)
+    if not len(places):
+        raise UserError(f"none of the {len(texts):,} test reviews fulfills these conditions: choose fewer")
+    rows = predictions.rows_N[places]
+    at = following(rows, after, step)
+    place = int(places[at])
+    return {
+        "row": int(rows[at]),
+        "text": texts[place],
+        "label": run.labels[int(predictions.labels_N[place])],
+        "place": at + 1,
+        "matching": len(places),
+        "of": len(texts),
+    }
 
 
 def predictions_of(run: Run) -> Predictions:

@@ -29,7 +29,7 @@ from imdbattn.explain.figures import attention_png
 from imdbattn.explain.reading import Reading
 from imdbattn.explain.show import digest, encoded_images, explained_values
 from imdbattn.explore import read, write
-from imdbattn.explore.browse import Filters, TestReviews
+from imdbattn.explore.browse import Filters, next_review
 from imdbattn.explore.changes import Changes
 from imdbattn.explore.runs import Runs
 from imdbattn.pages import render
@@ -92,7 +92,7 @@ class Answers:
     """The answer to each kind of request. One model computes at a time: threads would compete for the processor."""
 
     def __init__(self, runs: Runs):
-        self.runs, self.reviews, self.browsing = runs, TestReviews(), threading.Lock()
+        self.runs, self.browsing = runs, threading.Lock()
 
     def read(self, asked: ToRead) -> Response:
         with self.runs.lock:
@@ -109,7 +109,7 @@ class Answers:
     def next(self, asked: ToBrowse) -> Response:
         others = [self.runs.run(name) for name in asked.runs]
         with self.browsing:
-            found = self.reviews.next(self.runs.run(asked.run), others, asked.filters, asked.after, asked.step)
+            found = next_review(self.runs.run(asked.run), others, asked.filters, asked.after, asked.step)
         return encoded(found)
 
     def probe(self, asked: Probe) -> Response:
