@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 import warnings
 from collections.abc import Callable
@@ -79,5 +80,5 @@ def render(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    text = environment.get_template(template.name).render(values, policy=PAGE_POLICY)
+    text = environment.get_template(template.name).render(values, policy=PAGE_POLICY, log=math.log, exp=math.exp)
     return text.encode("utf-8", "replace").decode()

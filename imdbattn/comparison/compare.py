@@ -264,19 +264,18 @@ def length_groups(lengths_N: np.ndarray) -> list[tuple[int, int]]:
 
 
 def accuracy_by_length(seeds: Sequence[Predictions], groups: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    lengths_N, points = seeds[0].lengths_N, []
-    for shortest, longest in groups:
-        mask_N = (lengths_N >= shortest) & (lengths_N <= longest)
-        points.append(
-            {
-                "shortest": shortest,
-                "longest": longest,
-                "mean": float(lengths_N[mask_N].mean()),
-                "reviews": int(mask_N.sum()),
-                "accuracies": [float(one.right_N[mask_N].mean()) for one in seeds],
-            }
-        )
-    return points
+    lengths_N = seeds[0].lengths_N
+    masks = [(lengths_N >= shortest) & (lengths_N <= longest) for shortest, longest in groups]
+    return [
+        {
+            "shortest": shortest,
+            "longest": longest,
+            "mean": float(lengths_N[mask_N].mean()),
+            "reviews": int(mask_N.sum()),
+            "accuracies": [float(one.right_N[mask_N].mean()) for one in seeds],
+        }
+        for (shortest, longest), mask_N in zip(groups, masks, strict=True)
+    ]
 
 
 def compare_pairs(

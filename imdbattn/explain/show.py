@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from imdbattn.explain.figures import attention_png
 from imdbattn.explain.reading import LabelledReview, Reading, WrittenSequence
@@ -67,18 +66,11 @@ def write_page(readings: Sequence[Reading], path: Path, images: Iterable[bytes |
 def page(readings: Sequence[Reading], images: Iterable[bytes | None], template: str = "page") -> str:
     """One HTML page of at least one reading. images: PNG of each, or None. template: or "fragment", of a page."""
     shown = list(zip(readings, encoded_images(images), strict=True))
-    return render(
-        Path(__file__).with_name(f"{template}.html.jinja"), readings=shown, detailed=DETAILED, **explained_values()
-    )
+    return render(Path(__file__).with_name(f"{template}.html.jinja"), readings=shown, detailed=DETAILED)
 
 
 def encoded_images(images: Iterable[bytes | None]) -> list[str | None]:
     return [image and base64.b64encode(image).decode() for image in images]  # type: ignore[misc]
-
-
-def explained_values() -> dict[str, Any]:
-    """What `explained` in parts.html.jinja uses."""
-    return {"log": math.log, "exp": math.exp}
 
 
 def digest(readings: Sequence[Reading]) -> str:
