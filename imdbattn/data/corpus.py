@@ -15,7 +15,7 @@ from torch import Tensor
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import cut_reviews, find_source, unlabelled_source
-from imdbattn.data.sources import Source, Texts, fingerprint, labelled_texts
+from imdbattn.data.sources import Source, Texts, fingerprint
 from imdbattn.data.tokens import UNK, Tokenizer, signature
 from imdbattn.files import build_once, cache_root, check_seal, seal
 
@@ -163,7 +163,7 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
         "source": source.kind,
         "source_key": source.checksum,
         "test_set": reviews.test_set,
-        "fingerprints": {name: fingerprint(labelled_texts(split)) for name, split in reviews.splits.items()},
+        "fingerprints": {name: fingerprint(split.labelled()) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,
         "facts": reviews.facts,
         "known": int((all_ids > UNK).sum()) / max(len(all_ids), 1),

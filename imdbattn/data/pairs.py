@@ -318,8 +318,5 @@ def by_source(split: Split) -> Split:
 
 
 BY_SOURCE = Rule(
-    "pairs",
-    "{:.0%} of its source sentences",
-    "data.max_tokens, limit, validation_share or test_share",
-    hash_cut,
+    "pairs", "{:.0%} of its source sentences", "data.max_tokens, limit, validation_share or test_share", hash_cut
 )

@@ -13,18 +13,7 @@ from typing import Any
 import numpy as np
 
 from imdbattn.data.order_probe import order_probe_source
-from imdbattn.data.sources import (
-    SPLIT_NAMES,
-    SPLITS,
-    Rule,
-    Source,
-    Split,
-    Texts,
-    cut,
-    fingerprint,
-    labelled_texts,
-    load_hub,
-)
+from imdbattn.data.sources import SPLIT_NAMES, SPLITS, Rule, Source, Split, Texts, cut, fingerprint, load_hub
 from imdbattn.data.text_files import (
     SUFFIXES,
     checksum,
@@ -397,7 +386,7 @@ def fold_rule(reviews: Texts, name: str, fold: int, folds: int) -> tuple[Texts, 
         if count < folds:
             label_name = in_line(reviews.label_names[label])
             raise UserError(f"data.folds={folds}, but {name} has {count} reviews of {label_name}: use fewer folds")
-    digest = fingerprint([f"{folds} folds\0", *labelled_texts(whole)])  # equal folds have equal fingerprints
+    digest = fingerprint([f"{folds} folds\0", *whole.labelled()])  # equal folds have equal fingerprints
     facts = {"cross_validation": {"folds": folds, "fold": fold, "fingerprint": digest}}
     rule = Rule(
         "reviews",

@@ -31,6 +31,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def labelled(self) -> Iterator[str]:
+        """What a fingerprint of reviews covers: equal test sets have equal fingerprints."""
+        return (f"{label}\0{text}\0" for text, label in zip(self.texts, self.labels.tolist(), strict=True))
+
 
 @dataclass(frozen=True)
 class Texts:
@@ -119,8 +123,3 @@ def fingerprint(parts: Iterable[str]) -> str:
     for part in parts:
         digest.update(part.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
-
-
-def labelled_texts(split: Split) -> Iterator[str]:
-    """The content that a fingerprint of reviews covers: equal test sets have equal fingerprints."""
-    return (f"{label}\0{text}\0" for text, label in zip(split.texts, split.labels.tolist(), strict=True))

@@ -76,10 +76,7 @@ def parts_of(subject: Subject, cfg: Faithfulness) -> list[Part]:
         parts.append(Part("ablation", common, reviews, ablations, mean_outputs))
     last = [
         replace(
-            part,
-            name=LAST + part.name,
-            options=part.options | {"last": subject.last_key},
-            reviews=cfg.epoch_reviews,
+            part, name=LAST + part.name, options=part.options | {"last": subject.last_key}, reviews=cfg.epoch_reviews
         )
         for part in parts
         if part.name in scores and part.name != "random"

@@ -360,8 +360,7 @@ class Translation(Group):
     source: Literal["auto", "path", "hub", "packaged"]
     path: Text | None
     hub: Annotated[
-        str | None,
-        must_be("owner/name of a dataset on the hub", re.compile(r"\w[\w.-]*/\w[\w.-]*").fullmatch),
+        str | None, must_be("owner/name of a dataset on the hub", re.compile(r"\w[\w.-]*/\w[\w.-]*").fullmatch)
     ]
     hub_config: Text | None
     languages: Annotated[

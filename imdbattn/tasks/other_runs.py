@@ -34,14 +34,7 @@ log = logging.getLogger(__name__)
 
 WAY_OUT = "train some on the same data, python -m imdbattn.train +experiment=teachers"
 FORMAT = 1  # version of the cached labels; increment it when probabilities would differ
-ENCODER = (
-    "embedding",
-    "width",
-    "convolution",
-    "positions",
-    "layers",
-    "layer",
-)  # of `model`, that `init` must share
+ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
 PREFIX, UNUSED = "net.encoder.", ("head.", "pooling.")  # prefixes of the names of its weights
 
 

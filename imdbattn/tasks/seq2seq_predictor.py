@@ -50,12 +50,7 @@ class Seq2SeqPredictor(Predictor):
         return split_text(text, self.cfg.data)
 
     def write(
-        self,
-        texts: Sequence[str],
-        beams: int = 1,
-        length_penalty: float = 1.0,
-        weights: bool = True,
-        first: int = 0,
+        self, texts: Sequence[str], beams: int = 1, length_penalty: float = 1.0, weights: bool = True, first: int = 0
     ) -> list[WrittenSequence]:
         """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
 
