@@ -16,19 +16,7 @@ import numpy as np
 from imdbattn.comparison import statistics
 from imdbattn.comparison.folds import join_folds
 from imdbattn.comparison.report import TRAINED, p_value, percent, signed, signed_interval
-from imdbattn.comparison.runs import (
-    REVIEWS,
-    Predictions,
-    Run,
-    Skipped,
-    Variant,
-    display,
-    find_runs,
-    grouped,
-    neighbours,
-    skip,
-    variants,
-)
+from imdbattn.comparison.runs import Predictions, Run, Skipped, Variant, find_runs, grouped, neighbours, skip, variants
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, macro_f1
 
@@ -56,7 +44,7 @@ def compare_sets(
         predictions, unreadable = read_predictions(candidates, chosen)
         skipped += unreadable
         if predictions:
-            untested = [] if split else [display(run.folder) for run in candidates if not run.has("test")]
+            untested = [] if split else [run.place for run in candidates if not run.has("test")]
             compared = [run for run in candidates if run.folder in predictions]
             comparison = compare(compared, predictions, chosen, against=against, **options)
             comparisons.append(comparison | {"untested": untested, "skipped": skipped})
@@ -99,7 +87,7 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
             reason = "it has other labels than the other runs"
         else:
             continue
-        skipped.append({"folder": display(run.folder), "reason": reason})
+        skipped.append({"folder": run.place, "reason": reason})
         del predictions[run.folder]
     return predictions, skipped
 
@@ -121,13 +109,13 @@ def compare(
     drawn = statistics.Bootstrap.of(rights, resamples, seed, LEVEL)
     first = runs[0]
     masks, texts = slices(runs, predictions, split, words or {})
-    groups = [] if first.items == REVIEWS else length_groups(outputs[0][0].lengths_N)
+    groups = [] if first.is_classifier else length_groups(outputs[0][0].lengths_N)
     return {
         "split": split,
         "test_set": first.metrics["test_set"],
         "fingerprint": first.fingerprint(split),
         "items": first.items,
-        "unit": unit(first.items),
+        "unit": first.unit,
         "reviews": len(drawn.mean_NV),
         "labels": first.labels,
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
@@ -193,7 +181,7 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
 
 
 def folders_of(runs: Sequence[Run]) -> list[str]:
-    return [display(one.folder) for run in runs for one in run.parts or [run]]
+    return [one.place for run in runs for one in run.parts or [run]]
 
 
 def over_folds(runs: Sequence[Run]) -> dict[str, Any] | None:
@@ -225,18 +213,16 @@ def slices(
 
     Without texts there are only slices by tokens read. Words in all texts, or in none, make no slices.
     """
-    lengths_N, items = predictions[runs[0].folder].lengths_N, runs[0].items
+    first, lengths_N = runs[0], predictions[runs[0].folder].lengths_N
     texts = next((texts for run in runs if (texts := run.texts(split)) and len(texts) == len(lengths_N)), None)
     if texts is None:
-        return {"length": statistics.length_slices(lengths_N, "tokens read" if items == REVIEWS else unit(items))}, None
+        return {
+            "length": statistics.length_slices(lengths_N, "tokens read" if first.is_classifier else first.unit)
+        }, None
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
-    masks = {"length": statistics.length_slices(counts_N, unit(items))}
+    masks = {"length": statistics.length_slices(counts_N, first.unit)}
     by_word = {name: statistics.word_slices(texts, listed) for name, listed in words.items()}
     return masks | {name: pair for name, pair in by_word.items() if all(map(np.any, pair.values()))}, texts
-
-
-def unit(items: str) -> str:
-    return "symbols" if items == "strings" else "words"
 
 
 def is_range(value: Any) -> bool:

@@ -138,9 +138,23 @@ class Run:
         return self.metrics.get("items") or REVIEWS
 
     @property
+    def unit(self) -> str:
+        """Of an item's length."""
+        return "symbols" if self.items == "strings" else "words"
+
+    @property
+    def is_classifier(self) -> bool:
+        return self.items == REVIEWS
+
+    @property
     def labels(self) -> list[str]:
         """Names of the classes; [] for an encoder-decoder."""
-        return self.metrics["labels"] if self.items == REVIEWS else []
+        return self.metrics["labels"] if self.is_classifier else []
+
+    @property
+    def place(self) -> str:
+        """The folder, for display."""
+        return display(self.folder)
 
     @cached_property
     def shared(self) -> dict[str, Any]:
@@ -232,7 +246,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         key = json.dumps([run.shared, run.metrics["seed"]], sort_keys=True)
         old, new = sorted((newest.get(key, run), run), key=lambda run: (run.folder / "metrics.json").stat().st_mtime)
         if old is not new:
-            skipped.append({"folder": display(old.folder), "reason": f"run again in {display(new.folder)}"})
+            skipped.append({"folder": old.place, "reason": f"run again in {new.place}"})
         newest[key] = new
     if not newest:
         first = f"; skipped: {skipped[0]['folder']} ({skipped[0]['reason']})" if skipped else ""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from imdbattn.comparison.runs import Predictions, Run, display
+from imdbattn.comparison.runs import Predictions, Run
 from imdbattn.errors import UserError, in_line
 
 CONFIDENT = 0.9  # probability of the label that the run gives
@@ -33,7 +33,7 @@ def texts_of(run: Run) -> list[str]:
     """The test reviews of a run, which stay in memory for the runs that are used last."""
     texts = run.texts("test")
     if texts is None:
-        raise UserError(f"{display(run.folder)} has no texts of its test reviews: train it again")
+        raise UserError(f"{run.place} has no texts of its test reviews: train it again")
     return texts
 
 
@@ -46,7 +46,7 @@ def next_review(
     """
     predictions, texts = predictions_of(run), texts_of(run)
     if len(texts) != len(predictions.rows_N):
-        raise UserError(f"{display(run.folder)} has {len(texts)} texts but {len(predictions.rows_N)} predictions")
+        raise UserError(f"{run.place} has {len(texts)} texts but {len(predictions.rows_N)} predictions")
     same = [other for other in others if other.metrics.get("test_fingerprint") == run.metrics["test_fingerprint"]]
     chosen_N = matching(predictions, texts, [predictions_of(other) for other in same], filters)
     places = np.flatnonzero(chosen_N)
@@ -69,9 +69,7 @@ def predictions_of(run: Run) -> Predictions:
     try:
         return run.predictions("test")
     except Exception as error:  # any exception of a file that is missing or broken
-        raise UserError(
-            f"{display(run.folder)} has no readable predictions of its test set: {in_line(error)}"
-        ) from error
+        raise UserError(f"{run.place} has no readable predictions of its test set: {in_line(error)}") from error
 
 
 def matching(own: Predictions, texts: Sequence[str], others: Sequence[Predictions], filters: Filters) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from imdbattn.api.model import Model, load
-from imdbattn.comparison.runs import REVIEWS, Run, display, find_runs, variants
+from imdbattn.comparison.runs import Run, find_runs, variants
 from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.schema import Explore
@@ -49,7 +49,7 @@ class Runs:
         try:
             state = (run.folder / "checkpoints" / "best.ckpt").stat()
         except OSError:
-            raise UserError(f"{display(run.folder)} is no longer a finished run: train it again, or hide it") from None
+            raise UserError(f"{run.place} is no longer a finished run: train it again, or hide it") from None
         key = (name, state.st_mtime_ns, state.st_size)
         if key not in self.loaded:
             data = self.cfg.data.model_dump()
@@ -64,7 +64,7 @@ class Runs:
     def listed(self) -> dict[str, Any]:
         """Everything that the page shows about the runs."""
         first = [id_of(variant.runs[0]) for variant in self.variants]
-        classifiers = [name for name in first if is_classifier(self.by_id[name])]
+        classifiers = [name for name in first if self.by_id[name].is_classifier]
         writers = [name for name in first if name not in classifiers]
         runs = [self.facts(name) for name in self.by_id]
         places = np.linspace(0, max(0, len(classifiers) - 1), min(SHOWN, len(classifiers))).round().astype(int)
@@ -83,19 +83,15 @@ class Runs:
             "id": name,
             "label": self.labels[name],
             "seed": run.metrics["seed"],
-            "folder": display(run.folder),
-            "kind": "classifier" if is_classifier(run) else "encoder-decoder",
+            "folder": run.place,
+            "kind": "classifier" if run.is_classifier else "encoder-decoder",
             "accuracy": run.metrics["val_accuracy"] if accuracy is None else accuracy,
             "split": "validation" if accuracy is None else "test",
             "labels": run.metrics.get("labels") or [],
             "test_set": run.metrics["test_set"],
-            "browsable": is_classifier(run) and all((run.folder / file).exists() for file in SPLIT_FILES["test"]),
+            "browsable": run.is_classifier and all((run.folder / file).exists() for file in SPLIT_FILES["test"]),
             "source": run.settings.get("data", {}).get("source"),
         }
-
-
-def is_classifier(run: Run) -> bool:
-    return run.items == REVIEWS
 
 
 def id_of(run: Run) -> str:

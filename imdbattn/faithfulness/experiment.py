@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import torch
 from tqdm import tqdm
 
-from imdbattn.comparison.runs import REVIEWS, Run, find_runs, grouped, skip
+from imdbattn.comparison.runs import Run, find_runs, grouped, skip
 from imdbattn.errors import UserError, in_line
 from imdbattn.faithfulness.attributions import attention_weights, import_captum
 from imdbattn.faithfulness.measure import Part, folder_of, measure, parts_of
@@ -77,7 +77,7 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
 
 def prepared(run: Run, out: Path, cfg: Faithfulness) -> Job:
     """Raises UserError if the run cannot be measured."""
-    if run.items != REVIEWS:
+    if not run.is_classifier:
         raise UserError("an encoder-decoder, which has no label to explain")
     if run.metrics.get("cross_validation"):
         raise UserError("a fold of a cross-validation: its test reviews differ from those of the other folds")
