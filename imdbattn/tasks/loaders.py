@@ -1,4 +1,7 @@
-"""The Lightning data module: passes the batches of a corpus to the Trainer."""
+"""The Lightning data module: passes the batches of a corpus to the Trainer.
+
+Shape suffix: N items of a split.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
