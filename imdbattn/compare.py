@@ -10,7 +10,6 @@ from imdbattn.settings.cli import command
 @command("compare", "runs", "out", "against", schema="Compare")
 def main(settings: Any) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
-
     options = settings.model_dump(exclude={"runs", "out"})
     folders = listed(settings.runs)
     out = Path(settings.out or Path(folders[0], "comparison")).expanduser()
