@@ -192,6 +192,18 @@ def shell(warm_commands, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def golden_runs(warm_commands, shared) -> Path:
+    """A folder with a run of each model in tests/golden.py, of one epoch, and golden.json: once for all workers."""
+    folder = shared / "golden"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "golden.json").exists():
+            folder.mkdir()
+            done = warm_commands().run("tests.golden", [str(folder), str(folder / "golden.json")], shared)
+            assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
 def needs(trained, world):
     """needs("distilled"): overrides for what a rung cannot be trained without."""
     return lambda rung: taught_by(trained("mean")[0], world) if rung == "distilled" else []

@@ -509,6 +509,7 @@ def test_a_model_is_saved_and_loaded_as_hugging_faces_libraries_do(api_model, tm
             imdbattn.Model.from_pretrained(name, **options)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_pushed_to_the_hub_is_loaded_from_there(api_model, tmp_path):
     """Through the real client, against a server that knows what it calls. In a process of its own: it is online."""
     model = api_model("residual_pe")
@@ -651,6 +652,7 @@ def compare(predictor, graph, tolerance: float) -> None:
             torch.testing.assert_close(graph(*inputs), predictor.module.net(batch), atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.slow
 def test_onnx_equals_the_model(settings, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     predictor = random_predictor(settings, "residual_pe")
