@@ -74,7 +74,7 @@ def evaluate(warm_commands, tmp_path) -> Callable[..., list[tuple[list, list, fl
             command = [sys.executable, str(tmp_path / "script.py"), *arguments]
             env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
             done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=env)
-            lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+        lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
         assert len(lines) == len(sizes), done.stderr[-2000:]
         return [json.loads(line.removeprefix("RESULT")) for line in lines]
 

@@ -152,6 +152,7 @@ def test_another_option_repeats_only_what_depends_on_it(measured, shell, tmp_pat
     assert {file.name.rpartition("-")[0] for file in set(out.rglob("*.parquet")) - files} == {"permutation"}
 
 
+@pytest.mark.slow
 def test_another_end_of_training_repeats_only_what_depends_on_it(measured, shell, tmp_path):
     folder = shutil.copytree(measured[0].parent, tmp_path / "runs")
     shutil.copy(*(folder / f"{n}-residual" / "checkpoints" / "last.ckpt" for n in (1, 0)))

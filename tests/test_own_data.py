@@ -160,6 +160,7 @@ def test_a_table_is_complete_or_as_it_was(tmp_path, suffix, error):
     assert (tmp_path / f"o{suffix}").read_text() == "old"
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_old_table(trained, tmp_path):
     (tmp_path / "o.csv").write_text("old")
     words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}", f"out={tmp_path}/o.csv"]

@@ -180,6 +180,7 @@ def test_of_a_file_with_a_wrong_line_nothing_is_labelled(trained, shell, tmp_pat
     assert re.fullmatch(r"error: file=.*r\.txt is not UTF-8 at byte 60003, line 5001: save it as UTF-8\n", done.stderr)
 
 
+@pytest.mark.slow
 def test_a_pipe_is_labelled_as_it_comes_and_may_be_closed_early(trained):
     """From a program that has not ended, by a named pipe, and to a program that reads no more than a line."""
     words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}"]

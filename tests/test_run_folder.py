@@ -22,7 +22,7 @@ FILES = {
 
 
 def test_a_run_leaves_all_its_files_and_nothing_else(trained):
-    folder, metrics = trained("residual_pe", "pictures=true")
+    folder, metrics = trained("residual_pe", "pictures=true", "trainer.max_epochs=1")
     assert {file.name for file in folder.iterdir()} - {"evaluations", "explanations"} == FILES
     assert {file.name for file in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert json.loads((folder / "metrics.json").read_text()) == metrics

@@ -88,7 +88,8 @@ def test_the_seed_decides_the_trials(search, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize(
-    ("n_jobs", "kills"), [(1, 1), pytest.param(1, 2, marks=pytest.mark.slow), pytest.param(2, 2, marks=pytest.mark.slow)]
+    ("n_jobs", "kills"),
+    [(1, 1), pytest.param(1, 2, marks=pytest.mark.slow), pytest.param(2, 2, marks=pytest.mark.slow)],
 )
 def test_a_killed_search_resumes_without_losing_or_repeating_a_trial(search, tmp_path, n_jobs, kills):
     """However often it is killed, it has the trials of a search that was not: with one job at a time the very same."""

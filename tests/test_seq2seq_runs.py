@@ -197,7 +197,13 @@ def test_the_training_loss_is_the_mean_over_all_symbols_of_an_epoch(settings, tm
 
 @pytest.mark.parametrize(
     "override",
-    ["debug=fast", "debug=overfit", "trainer.limit_test_batches=1", "trainer.precision=bf16-mixed", "test=false"],
+    [
+        "debug=fast",
+        pytest.param("debug=overfit", marks=pytest.mark.slow),
+        pytest.param("trainer.limit_test_batches=1", marks=pytest.mark.slow),
+        "trainer.precision=bf16-mixed",
+        pytest.param("test=false", marks=pytest.mark.slow),
+    ],
 )
 def test_it_runs_under_every_switch_that_reviews_run_under(settings, tmp_path, caplog, override):
     metrics = fit(
@@ -318,7 +324,10 @@ UNTRAINED = ("model=seq2seq_attention", "optim.lr=0")  # writes until it is stop
 MODELS = [("model=seq2seq",), ("model=seq2seq_attention",), ("model=seq2seq_bahdanau",), UNTRAINED]
 
 
-@pytest.mark.parametrize("overrides", MODELS, ids=" ".join)
+@pytest.mark.parametrize(
+    "overrides",
+    [pytest.param(one, id=" ".join(one), marks=() if one == UNTRAINED else pytest.mark.slow) for one in MODELS],
+)
 def test_no_result_depends_on_the_size_of_evaluation_batches(ran, scored, tmp_path, overrides):
     folder, metrics = ran("reverse", *overrides)
     shutil.copytree(folder, tmp_path / "run")
@@ -374,7 +383,15 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize(("case", "how"), [*((case, signal.SIGTERM) for case in STOPS), ("in the middle", None)])
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [
+        ("in the middle", signal.SIGTERM),
+        pytest.param("in the middle", None, marks=pytest.mark.slow),
+        pytest.param("without attention", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("words", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(ran, settings, stopping, tmp_path, case, how):
     kind, *overrides = STOPS[case]
     reference, metrics = ran(kind, *overrides)
