@@ -13,9 +13,10 @@ from .commands import label_texts
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
-def test_it_loads_with_weights_only_and_is_small(golden_runs, rung):
+def test_it_loads_with_weights_only_and_is_small(trained, rung):
+    folder, _ = trained(rung)
     for name in ("best", "last"):
-        file = golden_runs / rung / "checkpoints" / f"{name}.ckpt"
+        file = folder / "checkpoints" / f"{name}.ckpt"
         content = torch.load(file, weights_only=True)
         assert content["hyper_parameters"]["labels"] == ["neg", "pos"]
         assert not any("vectors" in key for key in content["state_dict"])

@@ -38,6 +38,10 @@ def words_of(command: str) -> list[str]:
 
 def kind_of(command: str) -> tuple[str, ...]:
     name, *arguments = words_of(command)
+    if name == "search":  # which are refused in a moment
+        return (command,)
+    if name == "picture":
+        return name, *(argument for argument in arguments if argument.startswith("picture="))
     apart = {"--cfg", "--help", "--name", "--stub", "debug", "file", "resume", "task"}
     return name, *sorted(apart & {argument.partition("=")[0] for argument in arguments})
 

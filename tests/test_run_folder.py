@@ -46,7 +46,7 @@ def test_the_small_world_is_learned(trained):
 def test_debug_overfit_overfits_its_batches(settings, small, tmp_path):
     from imdbattn.runs.fit import fit
 
-    fit(settings(*small, "debug=overfit"), tmp_path)
+    fit(settings(*small, "debug=overfit", "trainer.max_epochs=50"), tmp_path)
     with (tmp_path / "metrics.csv").open(newline="") as file:
         accuracies = [float(line["train/accuracy"]) for line in csv.DictReader(file) if line["train/accuracy"]]
     assert accuracies[-1] == 1.0
