@@ -48,6 +48,8 @@ COMMANDS = {
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 # Rungs of which tests need a model that has learned the small world; of any other they need a run.
 LEARNED = ("mean", "learned_query", "base", "residual", "residual_pe", "tuned_mean")
+# What needs a run of each rung takes these in the quick tests: one of each kind.
+KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "bigrams", "wide", "distilled")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 
 

@@ -374,6 +374,7 @@ def test_a_run_deleted_while_shown_is_named_and_the_others_are_read(open_tab, se
     assert tab.locator(".panel").nth(1).locator(".word").count() == 3
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_reported_until_it_does(open_tab):
     tab = open_tab("base")
     tab.route("**/api/*", lambda route: route.abort())
@@ -406,6 +407,7 @@ def test_ten_tabs_and_tabs_that_are_closed_early(open_tab, run, server):
 # --- test reviews, order probe, positions, encoder-decoder ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_next_test_review_is_shown_with_its_label(open_tab, server, run):
     tab = open_tab("mean", "base")
     tab.locator("#browser summary").click()
@@ -477,6 +479,7 @@ def test_the_encoder_decoder_is_shown_step_by_step(open_tab, server, run):
 # --- the saved page ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_saved_page_is_readable_offline_without_scripts(open_tab, run, browser, tmp_path):
     tab = open_tab("base", "residual_pe")
     tab.locator(".word[data-place='3']").first.click()

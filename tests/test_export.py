@@ -50,7 +50,7 @@ COMMIT = "0123456789" * 4
 TEXTS = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600, NASTY, "a poor word3 plot"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def model(trained, settings):
     """model("residual_pe"): predictor and folder of a run, as commands load them."""
     return lambda rung, *overrides: load_predictor(settings(f"run={trained(rung, *overrides)[0]}", config="predict"))
@@ -305,10 +305,16 @@ def test_an_export_of_an_export_is_a_copy(model, tmp_path):
 # --- damaged and foreign folders -------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory) -> Path:
+    folder, (predictor, run) = tmp_path_factory.mktemp("export") / "m", model("tuned")
+    write_export(predictor, folder, run)
+    return folder
+
+
 @pytest.fixture
-def exported(model, tmp_path) -> Path:
-    write_export(*[model("tuned")[0], tmp_path / "m", model("tuned")[1]])
-    return tmp_path / "m"
+def exported(whole, tmp_path) -> Path:
+    return shutil.copytree(whole, tmp_path / "m")
 
 
 def nan(folder: Path, name: str) -> None:

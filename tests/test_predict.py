@@ -20,11 +20,14 @@ from imdbattn.settings.keys import BEYOND, RUNGS
 from tests.world import BAD, FILLER, GOOD
 
 from .commands import label_texts
+from .conftest import KINDS
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
 
 
-@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
+@pytest.mark.parametrize(
+    "rung", [pytest.param(r, marks=() if r in KINDS else pytest.mark.slow) for r in (*RUNGS, *BEYOND)]
+)
 def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
     folder, _ = trained(rung)
     texts = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600]

@@ -164,8 +164,9 @@ def test_ten_failures_in_a_row_end_a_search(search, tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_search_says_how_to_resume_it(tmp_path, number):
     folder = tmp_path / "search"
     command = [sys.executable, "-m", "tests.stand_in", *WORDS, f"hydra.run.dir={folder}"]

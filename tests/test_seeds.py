@@ -88,7 +88,10 @@ def test_each_seed_has_the_losses_of_its_run_alone(together, alone, rung):
         # rows of its table are updated as LazyAdamW does alone
         ("model=tuned", "trainer.max_epochs=2", "model.embedding.mixout=0", "model.dropout=0"),
         # a gradient that is clipped
-        ("model=base", "trainer.max_epochs=2", "trainer.gradient_clip_val=0.01", "test=false"),
+        pytest.param(
+            ("model=base", "trainer.max_epochs=2", "trainer.gradient_clip_val=0.01", "test=false"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             ("model=base", "trainer.max_epochs=2", "optim._target_=torch.optim.SGD", "trainer.gradient_clip_val=null"),
             marks=pytest.mark.slow,

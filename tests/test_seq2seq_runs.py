@@ -177,6 +177,7 @@ def test_bleu_of_a_worked_example():
     assert found == pytest.approx(100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_what_was_learned_by_heart_is_written_without_mistake(ran, scored):
     heart = ["data.train=30", "data.validation=5", "data.test=5", "model.hidden=32", "data.batch_tokens=64"]
     folder, metrics = ran("reverse", *heart, "trainer.max_epochs=60", "trainer.check_val_every_n_epoch=60")

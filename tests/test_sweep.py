@@ -125,7 +125,8 @@ def test_a_sweeper_that_launches_jobs_one_by_one_gets_their_accuracies(jobs, she
     (tmp_path / "hydra_plugins").mkdir()
     (tmp_path / "hydra_plugins" / "standin.py").write_text(SWEEPER)
     folder = tmp_path / "sweep"
-    done = shell("train", "-m", *jobs, "hydra/sweeper=standin", f"hydra.sweep.dir={folder}", cwd=tmp_path)
+    words = ["-m", *jobs, "hydra/sweeper=standin", f"hydra.sweep.dir={folder}"]
+    done = shell("train", *words, cwd=tmp_path, real=True)  # which looks for plugins itself
     assert done.returncode == 1, done.stderr  # one job fails
     assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "failed"]
     (accuracy,) = (json.loads(file.read_text())["val_accuracy"] for file in folder.glob("*/metrics.json"))
