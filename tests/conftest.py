@@ -46,6 +46,10 @@ COMMANDS = {
     "search": schema.Search,
 }
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
+# Rungs of which tests need a model that has learned the small world; of any other they need a run.
+LEARNED = ("mean", "learned_query", "base", "residual", "residual_pe", "tuned_mean")
+# What needs a run of each rung takes these in the quick tests: one of each kind.
+KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "bigrams", "wide", "distilled")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 
 
@@ -206,8 +210,9 @@ def taught_by(run: Path, world: Path) -> list[str]:
 def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     """trained("residual"): run folder and metrics of a rung trained on the small world, once for all workers.
 
-    The folder is a copy of this worker's own. trained("pretrained") starts from an encoder that is pretrained first;
-    trained("distilled") has trained("mean") as its teacher.
+    For 20 epochs if it is in LEARNED, otherwise for one. The folder is a copy of this worker's own.
+    trained("pretrained") starts from an encoder that is pretrained first; trained("distilled") has trained("mean") as
+    its teacher.
     """
     from imdbattn.runs.fit import fit
 
@@ -223,7 +228,11 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
         folder.parent.mkdir(exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not (folder / "metrics.json").exists():
-                fit(settings(*small, f"model={rung}", "trainer.max_epochs=20", "patience=null", *overrides), folder)
+                epochs = 20 if rung in LEARNED else 1
+                fit(
+                    settings(*small, f"model={rung}", f"trainer.max_epochs={epochs}", "patience=null", *overrides),
+                    folder,
+                )
         return folder
 
     def get(rung: str, *overrides: str) -> tuple[Path, dict]:

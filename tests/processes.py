@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 # Environment variables that are read while a command runs. Any other may be read by an import.
-READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "WANDB_")
+READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "SLURM_", "WANDB_")
 
 
 @contextmanager

@@ -193,8 +193,8 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     ("code", "finding", "options"),
     [
         ("    while True: pass", "too-slow", ["--seconds", "1"]),
-        ("    import os; os._exit(0)", "ended-early", []),
-        ("    return torch.zeros(10**12)", "too-much-memory", ["--memory", "1"]),
+        pytest.param("    import os; os._exit(0)", "ended-early", [], marks=pytest.mark.slow),
+        pytest.param("    return torch.zeros(10**12)", "too-much-memory", ["--memory", "1"], marks=pytest.mark.slow),
     ],
 )
 def test_what_does_not_end_well_is_a_finding(command, tmp_path, code, finding, options):

@@ -10,9 +10,12 @@ from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .commands import label_texts
+from .conftest import KINDS
 
 
-@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
+@pytest.mark.parametrize(
+    "rung", [pytest.param(r, marks=() if r in KINDS else pytest.mark.slow) for r in (*RUNGS, *BEYOND)]
+)
 def test_it_loads_with_weights_only_and_is_small(trained, rung):
     folder, _ = trained(rung)
     for name in ("best", "last"):

@@ -333,8 +333,15 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("case", CONFIGS)
-@pytest.mark.parametrize("command", ["evaluate", "predict", "train"])
+@pytest.mark.parametrize(
+    ("command", "case"),
+    [
+        pytest.param(command, case, marks=() if quick else pytest.mark.slow)
+        for command in ("evaluate", "predict", "train")
+        for case in CONFIGS
+        for quick in [command == "evaluate" or case == "aliases of aliases"]
+    ],
+)
 def test_broken_settings_of_a_run_end_in_one_line(trained, shell, tmp_path, case, command):
     change, words = CONFIGS[case]
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")

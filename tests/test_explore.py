@@ -491,6 +491,19 @@ def test_ten_clients_at_once_get_their_own_answers(page, labels):
         assert [*threads.map(ask, cases * 3)] == expected * 3
 
 
+def test_nothing_stays_of_a_request(page, labels):
+    def ask(count: int) -> int:
+        for number in range(count):
+            rung = ("base", "residual_pe", "residual_cls", "tuned")[number % 4]
+            page.read(labels[rung], f"{TEXT} word{number}", words=[number % 5], layers=[1], shuffle=number)
+            page.ask("write", run=page.run(labels[WRITER[0]]), text="ABC", beams=3)
+        gc.collect()
+        return sum(isinstance(one, torch.Tensor | np.ndarray) for one in gc.get_objects())
+
+    assert ask(4) == ask(8)
+
+
+@pytest.mark.slow
 def test_memory_stays_flat_over_a_thousand_requests(page, labels):
     rungs = ("base", "residual_pe", "residual_cls", "tuned")
 

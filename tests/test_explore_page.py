@@ -207,6 +207,7 @@ def test_pointing_at_a_word_shades_the_others_by_its_attention(open_tab, run):
         assert shades == pytest.approx([share / max(shares) for share in shares], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_color_scale_is_one_for_all_maps_or_each_its_own(open_tab, run):
     tab = open_tab("base", "residual_pe")
     most = [max(values) for one in numbers(tab).values() for values in one["maps"]]
@@ -285,6 +286,7 @@ def test_the_address_holds_the_state(open_tab, run, browser):
     assert other.locator(".panel").count() > 1  # the default ones
 
 
+@pytest.mark.slow
 def test_an_address_with_changes_that_are_not_possible_says_so(open_tab, run):
     tab = open_tab("residual_pe", fragment=f"&off={run['residual_pe']}:9&words=500")
     assert "there is no layer 9" in tab.locator(".panel .error").inner_text()
@@ -313,6 +315,7 @@ def test_html_in_a_text_is_shown_as_text(open_tab):
     assert "<b>great" not in saved
 
 
+@pytest.mark.slow
 def test_a_paste_of_a_hundred_thousand_words_is_read(open_tab, run, server):
     text = "the great film was dull . " * 16_667
     tab = open_tab("residual_pe")
@@ -329,6 +332,7 @@ def test_a_paste_of_a_hundred_thousand_words_is_read(open_tab, run, server):
     assert tab.locator(".word").count() == 3
 
 
+@pytest.mark.slow
 def test_a_long_review_has_an_overview_that_moves_the_legible_part(open_tab, run):
     tab = open_tab("residual_pe", text=LONG)
     assert tab.locator(".word").count() == 512
@@ -357,6 +361,7 @@ def test_a_long_review_has_an_overview_that_moves_the_legible_part(open_tab, run
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_deleted_while_shown_is_named_and_the_others_are_read(open_tab, serve, page_of, folder_of, tmp_path, run):
     for rung in ("mean", "base"):
         shutil.copytree(folder_of(rung), tmp_path / rung)
@@ -369,6 +374,7 @@ def test_a_run_deleted_while_shown_is_named_and_the_others_are_read(open_tab, se
     assert tab.locator(".panel").nth(1).locator(".word").count() == 3
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_reported_until_it_does(open_tab):
     tab = open_tab("base")
     tab.route("**/api/*", lambda route: route.abort())
@@ -383,6 +389,7 @@ def test_a_server_that_does_not_answer_is_reported_until_it_does(open_tab):
     assert tab.locator(".word").count() == 4
 
 
+@pytest.mark.slow
 def test_ten_tabs_and_tabs_that_are_closed_early(open_tab, run, server):
     tabs = [open_tab("residual_pe", text=f"{TEXT} word{number}") for number in range(10)]
     for number, tab in enumerate(tabs):
@@ -400,6 +407,7 @@ def test_ten_tabs_and_tabs_that_are_closed_early(open_tab, run, server):
 # --- test reviews, order probe, positions, encoder-decoder ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_next_test_review_is_shown_with_its_label(open_tab, server, run):
     tab = open_tab("mean", "base")
     tab.locator("#browser summary").click()
@@ -471,6 +479,7 @@ def test_the_encoder_decoder_is_shown_step_by_step(open_tab, server, run):
 # --- the saved page ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_saved_page_is_readable_offline_without_scripts(open_tab, run, browser, tmp_path):
     tab = open_tab("base", "residual_pe")
     tab.locator(".word[data-place='3']").first.click()
@@ -496,6 +505,7 @@ def test_the_saved_page_is_readable_offline_without_scripts(open_tab, run, brows
 # --- for everybody ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_is_wider_than_a_phone(open_tab):
     long = f"{TEXT} {'w' * 300} http://{'x' * 200} {LONG}"
     tab = open_tab("mean", "base", "residual_pe", text=long, viewport={"width": 390, "height": 844})
@@ -541,7 +551,7 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_texts_have_enough_contrast(open_tab, scheme):
     tab = open_tab("base", "residual_pe", color_scheme=scheme)
     tab.locator(".word").nth(2).click()

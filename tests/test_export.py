@@ -50,7 +50,7 @@ COMMIT = "0123456789" * 4
 TEXTS = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600, NASTY, "a poor word3 plot"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def model(trained, settings):
     """model("residual_pe"): predictor and folder of a run, as commands load them."""
     return lambda rung, *overrides: load_predictor(settings(f"run={trained(rung, *overrides)[0]}", config="predict"))
@@ -305,10 +305,16 @@ def test_an_export_of_an_export_is_a_copy(model, tmp_path):
 # --- damaged and foreign folders -------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory) -> Path:
+    folder, (predictor, run) = tmp_path_factory.mktemp("export") / "m", model("tuned")
+    write_export(predictor, folder, run)
+    return folder
+
+
 @pytest.fixture
-def exported(model, tmp_path) -> Path:
-    write_export(*[model("tuned")[0], tmp_path / "m", model("tuned")[1]])
-    return tmp_path / "m"
+def exported(whole, tmp_path) -> Path:
+    return shutil.copytree(whole, tmp_path / "m")
 
 
 def nan(folder: Path, name: str) -> None:
@@ -509,6 +515,7 @@ def test_a_model_is_saved_and_loaded_as_hugging_faces_libraries_do(api_model, tm
             imdbattn.Model.from_pretrained(name, **options)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_pushed_to_the_hub_is_loaded_from_there(api_model, tmp_path):
     """Through the real client, against a server that knows what it calls. In a process of its own: it is online."""
     model = api_model("residual_pe")
@@ -629,7 +636,7 @@ def random_predictor(settings, rung: str) -> ReviewPredictor:
 SIZES = [(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)]
 
 
-@pytest.mark.parametrize("rung", ["residual_pe_cls", "wide"])
+@pytest.mark.parametrize("rung", [pytest.param("residual_pe_cls", marks=pytest.mark.slow), "wide"])
 def test_a_graph_equals_the_model_for_any_batch_and_length(settings, tmp_path, rung):
     predictor = random_predictor(settings, rung)
     torch.export.save(to_program(predictor), tmp_path / "model.pt2")
@@ -651,6 +658,7 @@ def compare(predictor, graph, tolerance: float) -> None:
             torch.testing.assert_close(graph(*inputs), predictor.module.net(batch), atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.slow
 def test_onnx_equals_the_model(settings, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     predictor = random_predictor(settings, "residual_pe")

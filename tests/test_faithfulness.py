@@ -59,7 +59,9 @@ def test_removed_words_are_removed_as_by_word_dropout(seed, dropped, before):
         assert mine is expected is None or torch.as_tensor(mine == expected).all()
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize(
+    "rung", [pytest.param(r, marks=() if r in ("residual_pe", "residual_cls") else pytest.mark.slow) for r in RUNGS]
+)
 def test_scores_do_not_depend_on_other_reviews_or_padding(settings, rung):
     net = nets.net(settings, rung)
     together = nets.batch(net, REVIEWS, padding=2)
@@ -103,7 +105,7 @@ def test_last_layer_and_all_layers_are_averages_of_the_weights_of_layers(setting
     torch.testing.assert_close(score("all_layers", net, batch)[0], torch.stack(received).mean(0))
 
 
-@pytest.mark.parametrize("rung", ["learned_query", "residual_pe", "residual_cls"])
+@pytest.mark.parametrize("rung", ["learned_query", "residual_pe", pytest.param("residual_cls", marks=pytest.mark.slow)])
 def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
     net = nets.net(settings, rung)
     for parameter in net.parameters():

@@ -144,6 +144,7 @@ def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell
     assert found == whole
 
 
+@pytest.mark.slow
 def test_another_option_repeats_only_what_depends_on_it(measured, shell, tmp_path):
     out = shutil.copytree(measured[0], tmp_path / "out")
     files = set(out.rglob("*.parquet"))
@@ -152,6 +153,7 @@ def test_another_option_repeats_only_what_depends_on_it(measured, shell, tmp_pat
     assert {file.name.rpartition("-")[0] for file in set(out.rglob("*.parquet")) - files} == {"permutation"}
 
 
+@pytest.mark.slow
 def test_another_end_of_training_repeats_only_what_depends_on_it(measured, shell, tmp_path):
     folder = shutil.copytree(measured[0].parent, tmp_path / "runs")
     shutil.copy(*(folder / f"{n}-residual" / "checkpoints" / "last.ckpt" for n in (1, 0)))

@@ -178,7 +178,13 @@ def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
     assert width(60, 64) == 60
 
 
-@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
+@pytest.mark.parametrize(
+    "rung",
+    [
+        pytest.param(rung, marks=() if rung in ("residual_pe_cls", "bigrams", "wide") else pytest.mark.slow)
+        for rung in (*RUNGS, *BEYOND)
+    ],
+)
 def test_every_rung_trains_in_the_gpus_precision(settings, small, needs, rung, tmp_path):
     short = ("trainer.precision=bf16-mixed", "trainer.max_steps=2", "test=false", "init=null")
     cfg = settings(*small, f"model={rung}", *short, *needs(rung))

@@ -169,7 +169,8 @@ def test_the_wandb_run_of_a_fold_is_named_by_it(settings, tmp_path, monkeypatch)
     assert names == ["mean-s3", "mean-s3-fold2"]
 
 
-@pytest.mark.parametrize("launcher", ["basic", pytest.param("local", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["basic", "local"])
 def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell, tmp_path):
     if launcher == "local" and not has_plugin("hydra_joblib_launcher"):
         pytest.skip("needs the extra joblib")

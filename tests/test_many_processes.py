@@ -43,7 +43,7 @@ def job(small):
 
 
 @pytest.fixture(scope="session")
-def ran(job, tmp_path_factory):
+def ran(job, warm_commands, tmp_path_factory):
     """ran(processes): losses of the steps, metrics and folder of a job on so many processes, once in a session."""
     runs: dict[int, tuple[list[float], dict, Path]] = {}
 
@@ -51,8 +51,12 @@ def ran(job, tmp_path_factory):
         if processes not in runs:
             folder = tmp_path_factory.mktemp(f"processes{processes}")
             (folder / "told.py").write_text(TOLD)
-            trainer = ["trainer=cpu"] if processes == 1 else ["trainer=ddp_cpu", f"trainer.devices={processes}"]
-            start([sys.executable, "told.py", *job, *trainer], folder)
+            if processes == 1:
+                done = warm_commands().run("told", [*job, "trainer=cpu"], folder)
+                assert done.returncode == 0, done.stderr
+            else:
+                trainer = ["trainer=ddp_cpu", f"trainer.devices={processes}"]
+                start([sys.executable, "told.py", *job, *trainer], folder)
             (losses,) = map(json.loads, (folder / "losses.jsonl").read_text().splitlines())
             (metrics,) = folder.glob("runs/20*/*/metrics.json")
             runs[processes] = (losses, json.loads(metrics.read_text()), folder)
@@ -85,8 +89,8 @@ def one_run(folder: Path) -> dict:
 
 
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_any_number_of_processes_gives_the_losses_and_metrics_of_one(ran, processes):
-    losses, metrics, _ = ran(processes)
+def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_in_one_run(ran, processes):
+    losses, metrics, folder = ran(processes)
     alone, expected, _ = ran(1)
     assert len(alone) > 20
     assert losses == pytest.approx(alone, rel=1e-5)
@@ -94,14 +98,11 @@ def test_any_number_of_processes_gives_the_losses_and_metrics_of_one(ran, proces
         assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
     for name in ("steps", "val_accuracy", "test_accuracy", "val_reviews", "test_reviews", "test_fingerprint"):
         assert metrics[name] == expected[name], name
-
-
-def test_two_processes_share_a_run_folder_and_a_wandb_run(ran):
-    folder = ran(2)[2]
     one_run(folder)
     assert {path.name for path in folder.iterdir()} == {"runs", "told.py", "losses.jsonl"}
 
 
+@pytest.mark.slow
 def test_torchrun_makes_one_run(job, ran, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += ["-m", "imdbattn.train", *job, "trainer=ddp_cpu", "hydra.run.dir=runs/x"]
@@ -128,9 +129,7 @@ def test_a_process_whose_first_has_ended_already_does_not_wait_for_it(shell):
 def test_a_port_in_use_ends_in_one_line(shell, job, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = shell(
-            "train", *job, "trainer=ddp_cpu", "hydra.run.dir=run", cwd=tmp_path, env={"MASTER_PORT": port}, real=True
-        )
+        done = shell("train", *job, "trainer=ddp_cpu", "hydra.run.dir=run", cwd=tmp_path, env={"MASTER_PORT": port})
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"error: MASTER_PORT={port} cannot be used (")
     assert "Traceback" not in done.stderr
@@ -159,7 +158,7 @@ def test_srun_makes_one_run(job, ran, tmp_path):
 @pytest.mark.parametrize(
     "commands",
     [
-        pytest.param([["seed=1"], ["seed=2"]], id="two_jobs"),
+        pytest.param([["seed=1"], ["seed=2"]], id="two_jobs", marks=pytest.mark.slow),
         pytest.param(
             [
                 ["-m", "seed=1,2", "hydra/launcher=local", "hydra.sweep.dir=a"],

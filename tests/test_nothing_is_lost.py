@@ -106,7 +106,7 @@ def test_a_callback_whose_state_cannot_be_read_again_is_refused_when_it_is_saved
 
 def test_a_sweep_that_is_refused_leaves_a_finished_one_as_it_is(shell, small, tmp_path):
     words = [*small, "trainer.max_epochs=1", "hydra.sweep.dir=sweep"]
-    done = shell("train", "-m", *words, "model=mean", "seed=1,2", cwd=tmp_path)
+    done = shell("train", "-m", *words, "model=mean", "seed=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     before = contents(tmp_path / "sweep")
     for refused in (("model=mean,nonsense", "seed=1"), ("model=mean", "seed=range(3,3)")):

@@ -153,13 +153,17 @@ def block(language: str, text: str = TEMPLATE) -> str:
     return found
 
 
-def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tmp_path):
+@pytest.mark.parametrize("sweeps", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tmp_path, sweeps):
     lines = [line for kind in ("python", "yaml") for line in block(kind).splitlines() if line.strip()]
     assert len(lines) <= 34
     for name, kind in {"mypkg/__init__.py": "python", "conf/model/gated.yaml": "yaml"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(block(kind))
     commands = [shlex.split(line, comments=True) for line in block("sh").splitlines()]
+    assert [place for place, words in enumerate(commands) if "-m" in words[3:]] == [2, 3]
+    if not sweeps:
+        del commands[2:4]
     outputs = []
     for _, _, module, *arguments in commands:
         command = module.removeprefix("imdbattn.")
@@ -173,12 +177,13 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
         done = shell(command, *arguments, cwd=tmp_path)
         assert done.returncode == 0, (arguments, done.stderr)
         outputs.append(done.stdout)
-    alone, other, swept, again, resumed_run, evaluated, predicted, compared = outputs
+    alone, other, *swept, resumed_run, evaluated, predicted, compared = outputs
     accuracy = f"{100 * json.loads((tmp_path / 'runs/gated/metrics.json').read_text())['test_accuracy']:.2f} %"
     assert accuracy in alone
     assert "residual, seed 1" in other
-    assert "1 job: 1 done" in swept
-    assert "resumes from its last checkpoint" in again
+    if sweeps:
+        assert "1 job: 1 done" in swept[0]
+        assert "resumes from its last checkpoint" in swept[1]
     assert "This run is already finished" in resumed_run
     assert accuracy in evaluated
     assert re.search(r"Not bad.*largest shares", predicted, re.DOTALL), predicted

@@ -75,7 +75,7 @@ def test_a_table_starts_behind_its_header_and_byte_order_mark_and_skips_blank_li
     assert list(open_lines(f"{tmp_path}/r.CSV").lines) == ['good, "so" good', "bad"]
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", [pytest.param(s, marks=() if s == ".csv" else pytest.mark.slow) for s in WRITERS])
 def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
     """Ten times the rows need no more memory, in Python and in Arrow."""
     peaks = []
@@ -160,6 +160,7 @@ def test_a_table_is_complete_or_as_it_was(tmp_path, suffix, error):
     assert (tmp_path / f"o{suffix}").read_text() == "old"
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_old_table(trained, tmp_path):
     (tmp_path / "o.csv").write_text("old")
     words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}", f"out={tmp_path}/o.csv"]

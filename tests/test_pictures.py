@@ -155,8 +155,19 @@ def test_the_gradients_norm_is_that_of_the_softmaxs_jacobian():
         np.testing.assert_allclose(norm[:, 0], jacobian.norm(), rtol=1e-4)
 
 
-@pytest.mark.parametrize("text", ["", TEXT, "zzz", "dull " * 600], ids=["empty", "short", "unknown", "long"])
-@pytest.mark.parametrize("rung", ["mean", "learned_query", "text_query", "residual_cls", "base"])
+ANY = {"empty": "", "short": TEXT, "unknown": "zzz", "long": "dull " * 600}
+DRAWN = ("mean", "learned_query", "text_query", "residual_cls", "base")
+
+
+@pytest.mark.parametrize(
+    ("rung", "text"),
+    [
+        pytest.param(rung, text, id=f"{rung}-{kind}", marks=() if quick else pytest.mark.slow)
+        for rung in DRAWN
+        for kind, text in ANY.items()
+        for quick in [rung == "residual_cls" or kind == "short"]
+    ],
+)
 def test_every_rung_and_review_has_its_page(trained, composed, rung, text, tmp_path):
     folder, _ = trained(rung)
     asked = composed(f"run={folder}", "picture=attention", f"out={tmp_path}/new/one", config="picture")
@@ -247,8 +258,8 @@ def finished(trained):
     ("rung", "expected"),
     [
         ("mean", {"attention.html"}),
-        ("base", {"attention.html", "attention.png"}),
-        ("residual_pe_cls", {"attention.html", "attention.png", "positions.png"}),
+        pytest.param("base", {"attention.html", "attention.png"}, marks=pytest.mark.slow),
+        pytest.param("residual_pe_cls", {"attention.html", "attention.png", "positions.png"}, marks=pytest.mark.slow),
         ("residual_learned", {"attention.html", "attention.png", "positions.png"}),
         ("tuned", {"attention.html", "attention.png", "distances.png"}),
     ],

@@ -20,11 +20,14 @@ from imdbattn.settings.keys import BEYOND, RUNGS
 from tests.world import BAD, FILLER, GOOD
 
 from .commands import label_texts
+from .conftest import KINDS
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
 
 
-@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
+@pytest.mark.parametrize(
+    "rung", [pytest.param(r, marks=() if r in KINDS else pytest.mark.slow) for r in (*RUNGS, *BEYOND)]
+)
 def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
     folder, _ = trained(rung)
     texts = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600]
@@ -180,6 +183,7 @@ def test_of_a_file_with_a_wrong_line_nothing_is_labelled(trained, shell, tmp_pat
     assert re.fullmatch(r"error: file=.*r\.txt is not UTF-8 at byte 60003, line 5001: save it as UTF-8\n", done.stderr)
 
 
+@pytest.mark.slow
 def test_a_pipe_is_labelled_as_it_comes_and_may_be_closed_early(trained):
     """From a program that has not ended, by a named pipe, and to a program that reads no more than a line."""
     words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}"]

@@ -19,9 +19,9 @@ def both(shell, tmp_path):
     ("words", "environment"),
     [
         (("train", "seed=-1"), {}),
-        (("train", "model=nothing"), {}),
-        (("predict", "--help"), {}),
-        (("dashboard", "dry_run=true"), {"WANDB_API_KEY": None}),
+        pytest.param(("train", "model=nothing"), {}, marks=pytest.mark.slow),
+        pytest.param(("predict", "--help"), {}, marks=pytest.mark.slow),
+        pytest.param(("dashboard", "dry_run=true"), {"WANDB_API_KEY": None}, marks=pytest.mark.slow),
     ],
     ids=lambda words: " ".join(words),
 )
@@ -30,6 +30,7 @@ def test_a_fork_prints_what_a_new_process_prints(both, words, environment):
     assert (fork.returncode, fork.stdout, fork.stderr) == (new.returncode, new.stdout, new.stderr)
 
 
+@pytest.mark.slow
 def test_standard_input_reaches_a_fork(both, trained):
     fork, new = both("predict", f"run={trained('mean')[0]}", input="a good film\r\nbad\n")
     assert (fork.returncode, fork.stdout) == (new.returncode, new.stdout) == (0, new.stdout)

@@ -36,6 +36,20 @@ def words_of(command: str) -> list[str]:
     return shlex.split(command.partition("python -m imdbattn.")[2])
 
 
+def kind_of(command: str) -> tuple[str, ...]:
+    name, *arguments = words_of(command)
+    if name == "search":  # which are refused in a moment
+        return (command,)
+    if name == "picture":
+        return name, *(argument for argument in arguments if argument.startswith("picture="))
+    apart = {"--cfg", "--help", "--name", "--stub", "debug", "file", "resume", "task"}
+    return name, *sorted(apart & {argument.partition("=")[0] for argument in arguments})
+
+
+SINGLE = [line for line in COMMANDS if line not in SWEEPS]
+FIRST = {kind_of(line): line for line in reversed(SINGLE)}  # of each kind, which always runs
+
+
 def test_each_command_is_in_the_documents():
     assert {words_of(command)[0] for command in COMMANDS} == {
         "train",
@@ -53,7 +67,9 @@ def test_each_command_is_in_the_documents():
 
 
 @pytest.mark.parametrize(
-    "command", [line for line in COMMANDS if line not in SWEEPS], ids=lambda command: command[10:60]
+    "command",
+    [pytest.param(line, marks=() if line in FIRST.values() else pytest.mark.slow) for line in SINGLE],
+    ids=lambda command: command[10:60],
 )
 def test_commands_run_on_a_small_world(command, shell, small, world, trained, tmp_path):
     """Each command as the documents have it, with the small world's data in place of IMDB and GloVe."""
@@ -96,6 +112,15 @@ def test_commands_run_on_a_small_world(command, shell, small, world, trained, tm
     assert done.returncode == 0, done.stderr
     if trains:
         assert list(tmp_path.rglob("debug.json" if "debug=" in command else "metrics.json"))
+
+
+@pytest.mark.parametrize(
+    "command", [line for line in SINGLE if line not in FIRST.values()], ids=lambda command: command[10:60]
+)
+def test_commands_compose(command, settings):
+    """Those that only the slow tests run: every setting exists and has a value that is allowed."""
+    name, *arguments = words_of(command)
+    assert settings(*(a for a in arguments if not a.startswith("text=")), config=name)
 
 
 def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Promise 6: a run that was stopped, at any moment and by any cause, resumes and ends with the same bits."""
 
 import csv
+import itertools
 import json
 import os
 import random
@@ -142,11 +143,19 @@ CRASHES = (  # where no signal announces the end; of the others a signal is enou
 )
 
 
+STOPPED = [*((case, signal.SIGTERM) for case in CASES), *((case, None) for case in CRASHES)]
+STOPPED += [("in the middle", signal.SIGINT)]
+QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
+    ("in the middle", signal.SIGTERM),
+    ("in the middle", None),
+    ("first step of an epoch", signal.SIGTERM),
+    ("vectors that train, uneven epochs, early stopping", signal.SIGTERM),
+    ("gradients of several batches", None),
+]
+
+
 @pytest.mark.parametrize(
-    ("case", "how"),
-    [(case, signal.SIGTERM) for case in CASES]
-    + [(case, None) for case in CRASHES]
-    + [("in the middle", signal.SIGINT)],
+    ("case", "how"), [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in STOPPED]
 )
 def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(whole, stopping, tmp_path, caplog, case, how):
     step, overrides = CASES[case]
@@ -178,6 +187,7 @@ def test_it_resumes_as_often_as_it_is_stopped_and_wherever_its_folder_is(whole, 
     assert differences(reference, folder) == []
 
 
+@pytest.mark.slow
 def test_the_best_epoch_from_before_it_was_moved_stays_the_best(whole, stopping, tmp_path):
     _, overrides = CASES["vectors that train, uneven epochs, early stopping"]
     cfg, reference = whole(*overrides)
@@ -458,8 +468,17 @@ def test_weights_that_are_not_finite_are_never_kept(whole, monkeypatch, tmp_path
 # --- signals where there is nothing to save --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["validation_step", "on_test_end", "on_train_end"])
-@pytest.mark.parametrize("how", signals.SIGNALS)
+PLACES = ("validation_step", "on_test_end", "on_train_end")
+QUICKLY = (("validation_step", signal.SIGTERM), ("on_test_end", signal.SIGINT), ("on_train_end", signal.SIGUSR1))
+
+
+@pytest.mark.parametrize(
+    ("place", "how"),
+    [
+        pytest.param(*one, marks=() if one in QUICKLY else pytest.mark.slow)
+        for one in itertools.product(PLACES, signals.SIGNALS)
+    ],
+)
 def test_a_signal_outside_of_training_ends_the_run_too(whole, monkeypatch, tmp_path, place, how):
     """While it is scored, between two parts of it, and after the last step: never with exit status 0."""
     cfg, reference = whole("model=mean", "patience=1")
@@ -585,6 +604,21 @@ def test_two_processes_stop_together_and_resume_together(small, tmp_path):
     assert differences(tmp_path / "whole", tmp_path / "stopped") == []
 
 
+def test_a_restarted_slurm_job_goes_on_with_its_run(shell, small, tmp_path):
+    words = [*small, "model=mean", "trainer.max_epochs=2", "patience=null"]
+    assert shell("train", *words, cwd=tmp_path, env={"SLURM_JOB_ID": "77"}).returncode == 0
+    (folder,) = (tmp_path / "runs").glob("slurm-77-mean-s1-*")
+    metrics, last = folder / "metrics.json", folder / "checkpoints" / "last.ckpt"
+    before, saved = json.loads(metrics.read_text()), last.stat().st_mtime_ns
+    metrics.unlink()  # as if the machine had gone while the run was scored
+    again = shell("train", *words, cwd=tmp_path, env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": "1"})
+    assert again.returncode == 0, again.stderr
+    assert [path for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [folder]
+    assert timeless(json.loads(metrics.read_text())) == timeless(before)
+    assert last.stat().st_mtime_ns == saved, "nothing is trained again"
+
+
+@pytest.mark.slow
 def test_a_slurm_job_is_requeued_and_resumes_by_itself(small, tmp_path):
     """With a `scontrol` that writes down what it is asked."""
     (tmp_path / "bin").mkdir()

@@ -22,7 +22,7 @@ FILES = {
 
 
 def test_a_run_leaves_all_its_files_and_nothing_else(trained):
-    folder, metrics = trained("residual_pe", "pictures=true")
+    folder, metrics = trained("residual_pe", "pictures=true", "trainer.max_epochs=1")
     assert {file.name for file in folder.iterdir()} - {"evaluations", "explanations"} == FILES
     assert {file.name for file in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert json.loads((folder / "metrics.json").read_text()) == metrics
@@ -46,7 +46,7 @@ def test_the_small_world_is_learned(trained):
 def test_debug_overfit_overfits_its_batches(settings, small, tmp_path):
     from imdbattn.runs.fit import fit
 
-    fit(settings(*small, "debug=overfit"), tmp_path)
+    fit(settings(*small, "debug=overfit", "trainer.max_epochs=50"), tmp_path)
     with (tmp_path / "metrics.csv").open(newline="") as file:
         accuracies = [float(line["train/accuracy"]) for line in csv.DictReader(file) if line["train/accuracy"]]
     assert accuracies[-1] == 1.0

@@ -87,14 +87,17 @@ def test_the_seed_decides_the_trials(search, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_killed_search_resumes_without_losing_or_repeating_a_trial(search, tmp_path, n_jobs):
-    """Killed twice, it has the trials of a search that was not: with one job at a time the very same."""
+@pytest.mark.parametrize(
+    ("n_jobs", "kills"),
+    [(1, 1), pytest.param(1, 2, marks=pytest.mark.slow), pytest.param(2, 2, marks=pytest.mark.slow)],
+)
+def test_a_killed_search_resumes_without_losing_or_repeating_a_trial(search, tmp_path, n_jobs, kills):
+    """However often it is killed, it has the trials of a search that was not: with one job at a time the very same."""
     folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
     command = [sys.executable, "-m", "tests.stand_in"]
     environment = {**os.environ, **pause, "PYTHONPATH": str(ROOT)}
     words = [*WORDS, "n_trials=5", f"n_jobs={n_jobs}", "pruner=none", f"hydra.run.dir={folder}"]
-    for _ in range(2):
+    for _ in range(kills):
         before = len(epochs_of(folder)) if folder.exists() else 0
         with started([*command, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as run:
             wait_for(lambda: (folder / "trained.log").exists() and len(epochs_of(folder)) > before)  # noqa: B023
@@ -161,6 +164,7 @@ def test_ten_failures_in_a_row_end_a_search(search, tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_search_says_how_to_resume_it(tmp_path, number):
@@ -285,13 +289,15 @@ def test_optuna_is_asked_for(shell, tmp_path):
     assert done.stderr == "error: the search needs Optuna 4.7 or newer: pip install 'imdbattn[search]'\n"
 
 
-def test_only_the_best_settings_are_scored_on_test(shell, small, tmp_path):
+@pytest.mark.parametrize("n_trials", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_only_the_best_settings_are_scored_on_test(shell, small, tmp_path, n_trials):
     words = [word for word in small if not word.startswith("threads=")]
-    words += ["+search=residual", "model.layers=1", "trainer.max_epochs=1", "n_trials=2", "seeds=1", "pruner=none"]
+    words += ["+search=residual", "model.layers=1", "trainer.max_epochs=1", f"n_trials={n_trials}", "seeds=1"]
+    words += ["pruner=none"]
     done = shell("search", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = tmp_path.glob("runs/*/*-search")
-    trials = [json.loads((folder / f"trial-00{number}" / "metrics.json").read_text()) for number in range(2)]
+    trials = [json.loads((folder / f"trial-00{number}" / "metrics.json").read_text()) for number in range(n_trials)]
     assert not any("test_accuracy" in metrics for metrics in trials)
     assert not list(folder.glob("trial-*/predictions.parquet"))
     (best,) = folder.glob("best/residual-s1-*/metrics.json")

@@ -23,6 +23,7 @@ from imdbattn.tasks.reviews import words_before
 from tests.nets import learner, net, reviews
 
 SEEDS = (1, 2, 3)
+QUICK = ("mean", "residual_pe_cls")
 SPEED = ["train/tokens_per_s", "train/epoch_seconds"]
 
 
@@ -71,7 +72,7 @@ def assert_same(one, other):
     assert settings[0] | {"seeds_per_process": 1} == settings[1]
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("rung", [pytest.param(r, marks=() if r in QUICK else pytest.mark.slow) for r in RUNGS])
 def test_each_seed_has_the_losses_of_its_run_alone(together, alone, rung):
     words = (f"model={rung}", "trainer.max_epochs=1")
     for seed, folder in zip((1, 2), together(*words, seeds=(1, 2)), strict=True):
@@ -86,9 +87,18 @@ def test_each_seed_has_the_losses_of_its_run_alone(together, alone, rung):
         # rows of its table are updated as LazyAdamW does alone
         ("model=tuned", "trainer.max_epochs=2", "model.embedding.mixout=0", "model.dropout=0"),
         # a gradient that is clipped
-        ("model=base", "trainer.max_epochs=2", "trainer.gradient_clip_val=0.01", "test=false"),
-        ("model=base", "trainer.max_epochs=2", "optim._target_=torch.optim.SGD", "trainer.gradient_clip_val=null"),
-        ("model=mean", "trainer.max_epochs=3", "label_smoothing=0.2", "trainer.accumulate_grad_batches=2"),
+        pytest.param(
+            ("model=base", "trainer.max_epochs=2", "trainer.gradient_clip_val=0.01", "test=false"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("model=base", "trainer.max_epochs=2", "optim._target_=torch.optim.SGD", "trainer.gradient_clip_val=null"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("model=mean", "trainer.max_epochs=3", "label_smoothing=0.2", "trainer.accumulate_grad_batches=2"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["early stopping", "lazy rows", "clipping", "other optimizer", "accumulated"],
 )
@@ -212,6 +222,18 @@ def test_what_does_not_go_together_is_refused_in_one_line(shell, small, tmp_path
 
 
 def test_a_sweep_trains_seeds_of_the_same_settings_in_one_process(shell, small, tmp_path):
+    words = (*small, "model=mean", "seed=1,2", "trainer.max_epochs=1", "data.padded_lengths=6", "seeds_per_process=2")
+    done = shell("train", "-m", *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^run     .*: (.*)$", done.stdout, re.MULTILINE) == ["seed=1 with seed 2"]
+    assert "2 jobs: 2 done" in done.stdout
+    for seed in (1, 2):
+        (metrics,) = (tmp_path / "sweep").glob(f"mean-s{seed}-*/metrics.json")
+        assert json.loads(metrics.read_text())["seed"] == seed
+
+
+@pytest.mark.slow
+def test_seeds_are_left_to_further_processes_and_each_is_resumed(shell, small, tmp_path):
     sweep = tmp_path / "sweep"
     words = (*small, "model=mean", "seed=1,2,3", "trainer.max_epochs=1", "data.padded_lengths=6")
     words += ("seeds_per_process=2", f"hydra.sweep.dir={sweep}")

@@ -177,6 +177,7 @@ def test_bleu_of_a_worked_example():
     assert found == pytest.approx(100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_what_was_learned_by_heart_is_written_without_mistake(ran, scored):
     heart = ["data.train=30", "data.validation=5", "data.test=5", "model.hidden=32", "data.batch_tokens=64"]
     folder, metrics = ran("reverse", *heart, "trainer.max_epochs=60", "trainer.check_val_every_n_epoch=60")
@@ -197,7 +198,13 @@ def test_the_training_loss_is_the_mean_over_all_symbols_of_an_epoch(settings, tm
 
 @pytest.mark.parametrize(
     "override",
-    ["debug=fast", "debug=overfit", "trainer.limit_test_batches=1", "trainer.precision=bf16-mixed", "test=false"],
+    [
+        "debug=fast",
+        pytest.param("debug=overfit", marks=pytest.mark.slow),
+        pytest.param("trainer.limit_test_batches=1", marks=pytest.mark.slow),
+        "trainer.precision=bf16-mixed",
+        pytest.param("test=false", marks=pytest.mark.slow),
+    ],
 )
 def test_it_runs_under_every_switch_that_reviews_run_under(settings, tmp_path, caplog, override):
     metrics = fit(
@@ -318,7 +325,10 @@ UNTRAINED = ("model=seq2seq_attention", "optim.lr=0")  # writes until it is stop
 MODELS = [("model=seq2seq",), ("model=seq2seq_attention",), ("model=seq2seq_bahdanau",), UNTRAINED]
 
 
-@pytest.mark.parametrize("overrides", MODELS, ids=" ".join)
+@pytest.mark.parametrize(
+    "overrides",
+    [pytest.param(one, id=" ".join(one), marks=() if one == UNTRAINED else pytest.mark.slow) for one in MODELS],
+)
 def test_no_result_depends_on_the_size_of_evaluation_batches(ran, scored, tmp_path, overrides):
     folder, metrics = ran("reverse", *overrides)
     shutil.copytree(folder, tmp_path / "run")
@@ -374,7 +384,15 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize(("case", "how"), [*((case, signal.SIGTERM) for case in STOPS), ("in the middle", None)])
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [
+        ("in the middle", signal.SIGTERM),
+        pytest.param("in the middle", None, marks=pytest.mark.slow),
+        pytest.param("without attention", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("words", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(ran, settings, stopping, tmp_path, case, how):
     kind, *overrides = STOPS[case]
     reference, metrics = ran(kind, *overrides)

@@ -1,6 +1,7 @@
 """A start loads what it uses and nothing else; benchmarks/startup.py measures what that is worth."""
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import sys
 import pytest
 
 from imdbattn.settings.cli import without_gc
+
+from .processes import ROOT
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "scipy", "statsmodels", "optuna"}
 TIMED = {"PYTHONPROFILEIMPORTTIME": "1"}
@@ -43,6 +46,32 @@ def test_settings_are_shown_and_checked_before_torch_is_loaded(shell, arguments)
     assert not HEAVY & set(found)
 
 
+def test_commands_load_no_more_than_lightning_and_what_they_use(small, trained, tmp_path):
+    """One after another in a process that has loaded Lightning. tests/test_compare.py looks at the command compare."""
+    commands = {
+        "predict": [f"run={trained('mean')[0]}", "text=a fine film"],
+        "evaluate": [f"run={trained('mean')[0]}", "split=test"],
+        "train": [*small, "model=mean", "trainer.max_epochs=1"],
+    }
+    code = """if True:
+        import importlib, json, sys
+        import torch, lightning
+        for command, arguments in json.loads(sys.argv[1]).items():
+            before = set(sys.modules)
+            sys.argv[:] = [command, *arguments]
+            importlib.import_module(f"imdbattn.{command}").main()
+            print("LOADED", command, *set(sys.modules) - before)"""
+    words = [sys.executable, "-c", code, json.dumps(commands)]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    assert [command for command, *_ in lines] == [*commands]
+    for command, *found in lines:
+        assert not (HEAVY - {"pandas"}) & set(found), command  # pyarrow loads pandas where it finds it
+
+
+@pytest.mark.slow
 def test_training_loads_no_more_than_lightning_and_what_it_uses(shell, small, trained, lightning):
     trained("mean")  # fills the cache, for which `datasets` is used
     done = shell("train", *small, "model=mean", "trainer.max_epochs=1", env=TIMED)
@@ -52,6 +81,7 @@ def test_training_loads_no_more_than_lightning_and_what_it_uses(shell, small, tr
     assert not (HEAVY - {"pandas"}) & (found - lightning)  # pyarrow loads pandas where it finds it
 
 
+@pytest.mark.slow
 def test_wandb_is_loaded_before_torch(shell, small):
     """pydantic looks through all modules for each class that wandb makes: with torch's it takes three times as long."""
     done = shell("train", *small, "logger=wandb", "model=mean", "trainer.max_epochs=1", env=TIMED)
@@ -62,6 +92,7 @@ def test_wandb_is_loaded_before_torch(shell, small):
     assert not late
 
 
+@pytest.mark.slow
 def test_predict_and_evaluate_load_no_more_than_lightning_and_what_they_use(shell, trained, lightning):
     folder, _ = trained("mean")
     for command, argument in (("predict", "text=a fine film"), ("evaluate", "split=test")):
@@ -70,6 +101,7 @@ def test_predict_and_evaluate_load_no_more_than_lightning_and_what_they_use(shel
         assert not (HEAVY - {"pandas"}) & (set(loaded(done.stderr)) - lightning), command
 
 
+@pytest.mark.slow
 def test_compare_loads_no_torch(shell, trained, tmp_path):
     runs = ",".join(str(trained(rung)[0]) for rung in ("mean", "residual_pe"))
     done = shell("compare", f"runs=[{runs}]", f"out={tmp_path}", env=TIMED)

@@ -78,7 +78,13 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, 
     assert len(list(folder.rglob("metrics.json"))) == 2
     assert (folder / "comparison" / "comparison.html").exists()
 
-    # A broken job runs again; changed settings are another job, and leave what is there as it is.
+
+@pytest.mark.slow
+def test_a_broken_job_runs_again_and_changed_settings_are_another_job(jobs, shell, tmp_path):
+    """Which leaves what is there as it is."""
+    folder = tmp_path / "sweep"
+    done = shell("train", "-m", *jobs, "seed=1,2", f"hydra.sweep.dir={folder}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     (next(folder.glob("mean-s1-*")) / "predictions.parquet").write_text("broken")
     done = shell("train", "-m", *jobs, "seed=1", "optim.lr=0.02,0.5", f"resume={folder}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -113,12 +119,14 @@ ConfigStore.instance().store(
 """
 
 
+@pytest.mark.slow
 def test_a_sweeper_that_launches_jobs_one_by_one_gets_their_accuracies(jobs, shell, tmp_path):
     """As Optuna's does: it writes no multirun.yaml, may try the same settings twice, and takes None for a failure."""
     (tmp_path / "hydra_plugins").mkdir()
     (tmp_path / "hydra_plugins" / "standin.py").write_text(SWEEPER)
     folder = tmp_path / "sweep"
-    done = shell("train", "-m", *jobs, "hydra/sweeper=standin", f"hydra.sweep.dir={folder}", cwd=tmp_path)
+    words = ["-m", *jobs, "hydra/sweeper=standin", f"hydra.sweep.dir={folder}"]
+    done = shell("train", *words, cwd=tmp_path, real=True)  # which looks for plugins itself
     assert done.returncode == 1, done.stderr  # one job fails
     assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "failed"]
     (accuracy,) = (json.loads(file.read_text())["val_accuracy"] for file in folder.glob("*/metrics.json"))
@@ -133,6 +141,7 @@ def test_a_missing_sweeper_is_named_in_one_line(shell, tmp_path):
     assert "pip install --no-deps hydra-optuna-sweeper==1.3.0" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, shell, tmp_path):
     """With the joblib launcher: a job that is wrong, one that is killed, and two that are right, on two GPUs."""
@@ -159,6 +168,7 @@ def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, she
     assert (folder / "comparison" / "comparison.html").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_sweep_in_plain_words(jobs, tmp_path):
     folder = tmp_path / "sweep"
     command = [
@@ -385,7 +395,8 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
     assert "optim.lr=-1 must be greater than or equal to 0" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("devices", ["2", pytest.param("2,1", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", ["2", "2,1"])
 def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(jobs, shell, tmp_path, devices):
     """Also inside a SLURM task, where Lightning would wait for processes that srun should have started."""
     folder = tmp_path / "sweep"

@@ -200,6 +200,7 @@ def test_flat_ids_are_those_of_each_text():
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == [tokenizer("ptb").encode([text])[0] for text in texts]
 
 
+@pytest.mark.slow
 def test_ptb_finds_a_glove_row_for_996_words_in_1000():
     ids = Tokenizer("ptb", packaged_words()).encode(packaged_reviews())
     assert len(ids) == 25_000

@@ -377,7 +377,8 @@ def test_tuning_leaves_the_test_split_untouched(settings):
     assert "test=false" in SWEEPS["tune"]["command"]
 
 
-@pytest.mark.parametrize("name", [pytest.param("ladder", marks=pytest.mark.slow), "tune"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ladder", "tune"])
 def test_an_agents_command_trains_one_run_of_the_sweep(small, tmp_path, name):
     """Run as an agent runs it: same words, same environment, same file of parameters (which locks them in W&B)."""
     import subprocess

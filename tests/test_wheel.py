@@ -36,10 +36,12 @@ def test_it_holds_conf_and_types_and_no_tests(site):
     assert shipped == {file.relative_to(ROOT / "conf") for file in (ROOT / "conf").rglob("*.yaml")}
 
 
-def test_it_trains_a_few_steps_outside_the_clone(site, small, tmp_path):
+@pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_it_finds_its_configs_and_trains_a_few_steps_outside_the_clone(site, small, tmp_path, trains):
     command = "import sys; from imdbattn.train import main; import imdbattn; print(imdbattn.__file__); main()"
+    words = [*small, "model=residual_pe", "trainer.max_steps=3"]
     done = subprocess.run(
-        [sys.executable, "-P", "-c", command, *small, "model=residual_pe", "trainer.max_steps=3"],
+        [sys.executable, "-P", "-c", command, *words, *([] if trains else ["--cfg", "job"])],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(site)},
         capture_output=True,
@@ -49,4 +51,5 @@ def test_it_trains_a_few_steps_outside_the_clone(site, small, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(site))
-    assert list(tmp_path.glob("runs/*/*/metrics.json"))
+    assert ("name: residual_pe" in done.stdout) is not trains
+    assert bool(list(tmp_path.glob("runs/*/*/metrics.json"))) is trains
