@@ -16,8 +16,10 @@ from pathlib import Path
 
 
 def search() -> None:
+    from imdbattn.search import trials
     from imdbattn.search.__main__ import main
 
+    trials.POLL = 0.05  # seconds
     python = Path("python").resolve()
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} "$@"\n')
     python.chmod(0o755)

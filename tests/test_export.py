@@ -606,7 +606,7 @@ def hub():
 
 
 def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(api_model, trained, world, tmp_path, settings):
-    model = api_model("tuned")
+    model = api_model("tuned_mean")
     model.export(tmp_path / "m", precision="float32")
     again = imdbattn.load(tmp_path / "m")
     with (world / "reviews.csv").open(newline="") as file:

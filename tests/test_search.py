@@ -51,7 +51,7 @@ def epochs_of(folder: Path) -> dict[str, list[int]]:
 def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
     folder = tmp_path / "search"
     words = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
-    done = search(*words, IMDBATTN_TEST_PAUSE="0.4")
+    done = search(*words, IMDBATTN_TEST_PAUSE="0.15")
     assert done.returncode == 0, done.stderr
     trials = trials_of(folder)
     assert len(trials) == 8
