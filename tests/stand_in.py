@@ -1,7 +1,8 @@
 """A search whose trials train nothing, so that they take milliseconds: `python -m tests.stand_in +search=residual ...`.
 
 The search starts this file instead of Python. As a trial it writes the files of a run, saves its state after each epoch
-and on SIGTERM, and ends with the process that started it. Its accuracy follows from its settings.
+and on SIGTERM, and ends with the process that started it. Its accuracy follows from its settings. As a sweep it writes the
+same test accuracy for each seed.
 """
 
 import ctypes
@@ -27,10 +28,14 @@ def search() -> None:
     main()
 
 
+def settings_of(words: list[str]) -> dict[str, str]:
+    return {name: value.strip("'") for name, _, value in (word.partition("=") for word in words)}
+
+
 def trial(words: list[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-    settings = {name: value.strip("'") for name, _, value in (word.partition("=") for word in words)}
+    settings = settings_of(words)
     folder = Path(settings["hydra.run.dir"])
     log = folder.parent / "trained.log"
     lr, epochs = float(settings["optim.lr"]), int(settings.get("trainer.max_epochs", 4))
@@ -53,11 +58,25 @@ def trial(words: list[str]) -> None:
             file.writestr("state", json.dumps(state))
         with log.open("a") as file:
             file.write(f"{folder.name} {epoch + 1} {begun} {time.time()}\n")
-    (folder / "metrics.json").write_text(json.dumps({"val_accuracy": accuracy}))
+    test = {} if settings.get("test") == "false" else {"test_accuracy": accuracy}
+    (folder / "metrics.json").write_text(json.dumps({"val_accuracy": accuracy} | test))
+
+
+def sweep(words: list[str]) -> None:
+    settings = settings_of(words)
+    folder = Path(settings["hydra.sweep.dir"])
+    for seed in settings["seed"].split(","):
+        job = folder / f"base-s{seed}"
+        job.mkdir(parents=True)
+        (job / "metrics.json").write_text(json.dumps({"test_accuracy": 0.5, "settings": settings}))
+        with (folder / "sweep.jsonl").open("a") as file:
+            file.write(json.dumps({"job": job.name, "status": "done", "reason": ""}) + "\n")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:3] == ["-m", "imdbattn.train"]:
+    if sys.argv[1:4] == ["-m", "imdbattn.train", "-m"]:
+        sweep(sys.argv[4:])
+    elif sys.argv[1:3] == ["-m", "imdbattn.train"]:
         trial(sys.argv[3:])
     else:
         search()

@@ -289,8 +289,30 @@ def test_optuna_is_asked_for(shell, tmp_path):
     assert done.stderr == "error: the search needs Optuna 4.7 or newer: pip install 'imdbattn[search]'\n"
 
 
-@pytest.mark.parametrize("n_trials", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_only_the_best_settings_are_scored_on_test(shell, small, tmp_path, n_trials):
+def test_no_trial_is_scored_on_test_but_each_seed_of_the_best_settings_is(search, tmp_path):
+    folder = tmp_path / "search"
+    done = search("n_trials=3", "pruner=none", "seeds=2")
+    assert done.returncode == 0, done.stderr
+    trials = [json.loads(file.read_text()) for file in sorted(folder.glob("trial-*/metrics.json"))]
+    assert len(trials) == 3
+    assert not any("test_accuracy" in metrics for metrics in trials)
+    best = max(trials_of(folder), key=lambda trial: trial["values"][0])["settings"]
+    for seed in (1, 2):
+        settings = json.loads((folder / "best" / f"base-s{seed}" / "metrics.json").read_text())["settings"]
+        assert "test" not in settings
+        assert (settings["model"], settings["seed"], int(settings["model.layers"])) == (
+            "base",
+            "1,2",
+            best["model.layers"],
+        )
+        assert float(settings["optim.lr"]) == pytest.approx(best["optim.lr"], rel=1e-3)
+    assert json.loads((folder / "search.json").read_text())["test_accuracies"] == [0.5, 0.5]
+    assert "test accuracy        50.0 ± 0.0 % (seeds: 2) with: python -m imdbattn.train -m " in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_trials", [1, 2])
+def test_the_command_of_the_best_settings_gives_the_same_numbers_again(shell, small, tmp_path, n_trials):
     words = [word for word in small if not word.startswith("threads=")]
     words += ["+search=residual", "model.layers=1", "trainer.max_epochs=1", f"n_trials={n_trials}", "seeds=1"]
     words += ["pruner=none"]
