@@ -1,8 +1,8 @@
 """A search whose trials train nothing, so that they take milliseconds: `python -m tests.stand_in +search=residual ...`.
 
 The search starts this file instead of Python. As a trial it writes the files of a run, saves its state after each epoch
-and on SIGTERM, and ends with the process that started it. Its accuracy follows from its settings. As a sweep it writes the
-same test accuracy for each seed.
+and on SIGTERM, and ends with the process that started it. Its accuracy follows from its settings. As a sweep it gives
+each seed the same test accuracy.
 """
 
 import ctypes
