@@ -175,6 +175,7 @@ def test_a_damaged_measurement_is_named(measured, shell, tmp_path):
     assert done.stderr.splitlines()[-1].endswith("delete it and run again")
 
 
+@pytest.mark.slow
 def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_path):
     vectors = tmp_path / "glove.txt"
     vectors.write_text((world / "glove.txt").read_text().replace("n't", "not"))

@@ -83,7 +83,10 @@ def test_each_seed_has_the_losses_of_its_run_alone(together, alone, rung):
     "words",
     [
         # each seed stops in another epoch, or not at all
-        ("model=residual", "trainer.max_epochs=12", "patience=1", "choose_by=loss", "optim.lr=0.006"),
+        pytest.param(
+            ("model=residual", "trainer.max_epochs=12", "patience=1", "choose_by=loss", "optim.lr=0.006"),
+            marks=pytest.mark.slow,
+        ),
         # rows of its table are updated as LazyAdamW does alone
         ("model=tuned", "trainer.max_epochs=2", "model.embedding.mixout=0", "model.dropout=0"),
         # a gradient that is clipped

@@ -45,6 +45,7 @@ def arguments(small) -> list[str]:
 EPOCH = r"epoch {}/2  train loss \d\.\d{{4}}  val loss \d\.\d{{4}}, accuracy \d+\.\d\d %"
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_bar_with_the_loss_and_keeps_a_line_for_each_epoch(arguments, tmp_path):
     lines = seen(arguments, tmp_path)
     assert max(len(line) for line in lines if "/reviews.csv" not in line) <= 80, "a line that a terminal wraps"
