@@ -187,6 +187,7 @@ def test_a_cell_has_the_color_and_the_text_of_its_weight(open_tab, run):
     assert line.startswith(f"query “{words[1]}” → “{words[2]}” {100 * values[at]:.1f} %; largest:")
 
 
+@pytest.mark.slow
 def test_pointing_at_a_word_shades_the_others_by_its_attention(open_tab, run):
     tab = open_tab("base", "residual_cls")
     found = numbers(tab)
@@ -222,6 +223,7 @@ def test_the_color_scale_is_one_for_all_maps_or_each_its_own(open_tab, run):
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_each_control_changes_the_numbers_and_can_be_undone(open_tab, server, run):
     tab = open_tab("residual_pe", "tuned")
     plain = numbers(tab)
@@ -263,6 +265,7 @@ def test_each_control_changes_the_numbers_and_can_be_undone(open_tab, server, ru
     assert tab.locator("#reset").is_disabled()
 
 
+@pytest.mark.slow
 def test_the_address_holds_the_state(open_tab, run, browser):
     tab = open_tab("residual_pe", "mean", text="the great film , and a dull plot & 100 % \U0001f3ac")
     for selector in ("[data-part='2']", "[data-part='1.1']", ".word[data-place='1']", "#positions", "#shuffle"):
@@ -426,6 +429,7 @@ def test_the_next_test_review_is_shown_with_its_label(open_tab, server, run):
     assert tab.input_value("#text") == answer["text"]
 
 
+@pytest.mark.slow
 def test_the_order_probe_shows_that_a_bag_of_words_is_blind(open_tab, run):
     tab = open_tab("base", "residual_pe")
     tab.locator("#probe summary").click()
@@ -441,6 +445,7 @@ def test_the_order_probe_shows_that_a_bag_of_words_is_blind(open_tab, run):
     assert tab.input_value("#text") == text
 
 
+@pytest.mark.slow
 def test_positions_are_shown_for_models_that_have_them(open_tab, run):
     tab = open_tab("base", "residual_pe", "tuned")
     details = {rung: tab.locator(f"[data-run={run[rung]}] details", has_text="Positions") for rung in RUNGS}
@@ -452,6 +457,7 @@ def test_positions_are_shown_for_models_that_have_them(open_tab, run):
     assert shown["residual_pe"].locator("canvas").count() == 2
 
 
+@pytest.mark.slow
 def test_the_encoder_decoder_is_shown_step_by_step(open_tab, server, run):
     tab = open_tab(WRITER[0])
     assert tab.locator("#classifiers").is_hidden()

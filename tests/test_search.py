@@ -136,6 +136,7 @@ def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
     assert epochs_of(folder) == before
 
 
+@pytest.mark.slow
 def test_two_trials_run_at_the_same_time(search, tmp_path):
     assert search("n_trials=4", "n_jobs=2", "pruner=none", IMDBATTN_TEST_PAUSE="0.2").returncode == 0
     lines = [line.split() for line in (tmp_path / "search" / "trained.log").read_text().splitlines()]
@@ -262,6 +263,7 @@ def test_a_typed_setting_is_not_varied(search, tmp_path):
     assert "a, b=c" in recorded
 
 
+@pytest.mark.slow
 def test_a_typed_value_is_trained_as_it_is(search, tmp_path):
     done = search("n_trials=6", "space={optim.weight_decay:[0.99999,0.999999]}", "optim.lr=0.1", "pruner=none")
     assert done.returncode == 0, done.stderr

@@ -255,6 +255,7 @@ def test_seeds_are_left_to_further_processes_and_each_is_resumed(shell, small, t
     assert (folders[2] / "metrics.json").exists()
 
 
+@pytest.mark.slow
 def test_an_ordinary_command_goes_on_with_such_a_run(shell, together, tmp_path):
     folder = together("model=mean", "trainer.max_epochs=1")[1]
     assert "already finished" in shell("train", f"resume={folder}", cwd=tmp_path).stdout
