@@ -1,7 +1,7 @@
 """Numbers that no change of the code should change: `python -m tests.golden` writes them into tests/golden.json.
 
-`python -m tests.golden <folder> <file>` measures them in an empty folder and writes them elsewhere. None depends on the
-processor by more than the tolerances of tests/test_golden.py.
+`python -m tests.golden <folder> <file> [<model> ...]` measures them, or only those of some models, in an empty folder
+and writes them elsewhere. None depends on the processor by more than the tolerances of tests/test_golden.py.
 """
 
 import hashlib
@@ -44,8 +44,8 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     return {name: [*words, *COMMON, f"hydra.run.dir={folder}/{name}"] for name, words in found.items()}
 
 
-def measure(folder: Path) -> dict[str, dict]:
-    """Trains each model with the train command, in this process; returns its numbers."""
+def measure(folder: Path, models: list[str]) -> dict[str, dict]:
+    """Trains these models, or all, with the train command, in this process; returns their numbers."""
     os.environ["WANDB_MODE"] = "offline"
     (world := folder / "world").mkdir()
     write_world(world)
@@ -69,12 +69,14 @@ def measure(folder: Path) -> dict[str, dict]:
         numbers[name] = {"initial weights": weights, "batches": batches}
 
     L.Trainer.fit = fit
-    for name, words in jobs(world, folder).items():
+    all_jobs = jobs(world, folder)
+    for name in models or all_jobs:
+        words = all_jobs[name]
         sys.argv[:] = ["train", *words]
         main()
         metrics = json.loads((folder / name / "metrics.json").read_text())
         numbers[name] |= {key: metrics[key] for key in (*SPLITS, *LOSSES) if key in metrics}
-    del numbers["distilled"]["source_key"]  # with the checksums of its teachers' weights
+    numbers.get("distilled", {}).pop("source_key", None)  # with the checksums of its teachers' weights
     return numbers
 
 
@@ -89,8 +91,8 @@ def rounded(value: Any) -> Any:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    folder, file = map(Path, sys.argv[1:]) if len(sys.argv) == 3 else (None, FILE)
+    folder, file = map(Path, sys.argv[1:3]) if len(sys.argv) > 2 else (None, FILE)
     with tempfile.TemporaryDirectory() as temporary:
-        found = measure(folder or Path(temporary))
+        found = measure(folder or Path(temporary), sys.argv[3:])
     lines = [f'"{name}": {json.dumps(rounded(numbers))}' for name, numbers in found.items()]
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hydra._internal.hydra import Hydra
+from hydra.types import RunMode
 
 from imdbattn.data.corpus import prepare
 from imdbattn.data.glove import load_glove
@@ -1023,6 +1025,8 @@ def start(monkeypatch, capfd):
     def run(command: str, arguments: list[str]) -> tuple[int, str]:
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # set back after the test
         monkeypatch.setattr(sys, "argv", [f"imdbattn-{command}", *arguments])
+        mode = RunMode.MULTIRUN if "-m" in arguments else RunMode.RUN
+        monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: mode)  # Hydra composes all settings to look at one
         capfd.readouterr()
         with pytest.raises(SystemExit) as end:
             importlib.import_module(f"imdbattn.{command}").main()

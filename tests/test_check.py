@@ -125,7 +125,11 @@ def test_each_known_mistake_has_a_wrong_solution():
     assert len(KNOWN) == 11
 
 
-@pytest.mark.parametrize(("expected", "part", "old", "new"), CHANGES, ids=[f"{c[1]}-{c[0]}" for c in CHANGES])
+@pytest.mark.parametrize(
+    ("expected", "part", "old", "new"),
+    [pytest.param(*change, marks=pytest.mark.slow if number % 3 else ()) for number, change in enumerate(CHANGES)],
+    ids=[f"{change[1]}-{change[0]}" for change in CHANGES],
+)
 def test_one_mistake_is_one_finding(expected, part, old, new, tmp_path):
     (file := tmp_path / "mine.py").write_text(changed(part, old, new))
     found = findings(results(file))

@@ -10,26 +10,37 @@ from .golden import FILE, LOSSES
 EXPECTED = json.loads(FILE.read_text())
 
 
+# One model of each kind, for the quick tests.
+QUICK = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "masked_words", "pretrained", "distilled")
+QUICK += ("seq2seq_attention", "seq2seq_bahdanau", "order_probe")
+
+
 @pytest.fixture(scope="module")
-def measured(warm_commands, shared) -> dict[str, dict]:
-    """The same numbers of this checkout, measured in a process of their own."""
-    folder, file = shared / "golden", shared / "golden.json"
-    with FileLock(f"{folder}.lock"):
-        if not file.exists():
-            folder.mkdir()
-            done = warm_commands().run("tests.golden", [str(folder), str(file)], shared)
-            assert done.returncode == 0, done.stderr
-    return json.loads(file.read_text())
+def measured(warm_commands, shared):
+    """measured(models): their numbers in this checkout, measured in a process of their own; all without models."""
+
+    def get(*models: str) -> dict[str, dict]:
+        folder = shared / f"golden{len(models)}"
+        file = folder.with_suffix(".json")
+        with FileLock(f"{folder}.lock"):
+            if not file.exists():
+                folder.mkdir()
+                done = warm_commands().run("tests.golden", [str(folder), str(file), *models], shared)
+                assert done.returncode == 0, done.stderr
+        return json.loads(file.read_text())
+
+    return get
 
 
+@pytest.mark.slow
 def test_every_model_is_measured(measured):
-    assert set(measured) == set(EXPECTED)
+    assert set(measured()) == set(EXPECTED)
 
 
-@pytest.mark.parametrize("model", EXPECTED)
+@pytest.mark.parametrize("model", [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in EXPECTED])
 def test_data_weights_and_losses_are_as_recorded(measured, model):
     """Splits and batches are the same; initial weights up to rounding, and losses after one epoch to 0.001."""
-    expected, found = EXPECTED[model], measured[model]
+    expected, found = EXPECTED[model], measured(*(QUICK if model in QUICK else ()))[model]
     weights, initial = (numbers.pop("initial weights") for numbers in (expected.copy(), found.copy()))
     pretrained = model == "pretrained"  # by the epoch before
     assert [size for size, *_ in initial] == [size for size, *_ in weights]

@@ -224,6 +224,7 @@ def test_what_does_not_go_together_is_refused_in_one_line(shell, small, tmp_path
     assert not list(tmp_path.rglob("metrics.json"))
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_seeds_of_the_same_settings_in_one_process(shell, small, tmp_path):
     words = (*small, "model=mean", "seed=1,2", "trainer.max_epochs=1", "data.padded_lengths=6", "seeds_per_process=2")
     done = shell("train", "-m", *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
