@@ -219,8 +219,8 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     """trained("residual"): run folder and metrics of a rung trained on the small world, once for all workers.
 
     For 20 epochs if it is in LEARNED, otherwise for one. The folder is a copy of this worker's own.
-    trained("pretrained") starts from an encoder that is pretrained first; trained("distilled") has trained("mean") as
-    its teacher.
+    trained("pretrained") and trained("regions") start from a run that pretrains first; trained("distilled") has
+    trained("mean") as its teacher.
     """
     from imdbattn.runs.fit import fit
 
@@ -229,6 +229,8 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     def train(rung: str, *overrides: str) -> Path:
         if rung == "pretrained" and "task=masked_words" not in overrides:
             overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}", *overrides)
+        if rung == "regions":
+            overrides = (f"init={train('neighbors', 'task=neighbors', 'model.subsample=0.01')}", *overrides)
         if rung == "distilled":
             overrides = (*taught_by(train("mean"), world), *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]

@@ -144,8 +144,8 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["init=nowhere"], "nowhere is not a folder with a pretrained encoder: train one, task=masked_words"),
-        ([f"init={'x' * 5000}"], "x is not a folder with a pretrained encoder"),
+        (["init=nowhere"], "nowhere is not a folder with a finished pretraining: train one, task=masked_words"),
+        ([f"init={'x' * 5000}"], "x is not a folder with a finished pretraining"),
         (["init={mean}"], "is a run of task=reviews: train one, task=masked_words"),
         (
             ["init={pretrained}", "model.width=12"],
@@ -160,7 +160,7 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
             ["init={pretrained}", "data.validation_share=0.4"],
             "was trained with another validation split, and may",
         ),
-        (["init={unfinished}"], "is not a folder with a pretrained encoder"),
+        (["init={unfinished}"], "is not a folder with a finished pretraining"),
         (
             ["init={pretrained}", "model.embedding.trainable=false"],
             "has model.embedding.trainable=True, but this model has",
@@ -301,5 +301,5 @@ def test_seeds_of_one_pretraining_are_one_row_wherever_it_lies(settings, small, 
 
 
 def test_pretraining_has_no_place_in_a_comparison(pretrained):
-    with pytest.raises(UserError, match="pretraining: it predicts masked words"):
+    with pytest.raises(UserError, match="pretraining: it predicts words"):
         find_runs([pretrained[0]])

@@ -136,7 +136,7 @@ def test_a_seed_stops_after_as_many_epochs_without_improvement_as_patience(setti
     assert course.weights["head.bias"].eq(best).all()
 
 
-@pytest.mark.parametrize("rung", [rung for rung in BEYOND if rung not in ("pretrained", "distilled")])
+@pytest.mark.parametrize("rung", [rung for rung in BEYOND if rung not in ("pretrained", "regions", "distilled")])
 def test_models_beyond_the_ladder_train_together(together, rung):
     for folder in together(f"model={rung}", "trainer.max_steps=3", "test=false", seeds=(1, 2)):
         assert json.loads((folder / "metrics.json").read_text())["steps"] == 3

@@ -15,7 +15,8 @@ from .conftest import POSITIONAL
 from .nets import WORDS, batch, net
 
 # Rungs that read a word with those beside it
-NEIGHBOURS = ("tuned", "convolved", "bigrams", "log_counts", "log_counts_mean", "wide", "pretrained", "distilled")
+NEIGHBOURS = ("tuned", "convolved", "bigrams", "log_counts", "log_counts_mean", "wide")
+NEIGHBOURS += ("pretrained", "regions", "distilled")
 SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
 
 

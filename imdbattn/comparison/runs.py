@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, is_debug, read_curves
-from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS, WRITERS, variant
+from imdbattn.settings.keys import BEYOND, CONTROLS, PRETRAINING, RUNGS, WRITERS, variant
 from imdbattn.settings.safety import read_json, read_settings
 
 if TYPE_CHECKING:
@@ -278,8 +278,8 @@ def read_run(folder: Path) -> Run:
     if not (folder / "metrics.json").exists():
         raise UserError("unfinished: it has no metrics.json")
     settings = check(read_settings(folder / "config.yaml"), Config, "config.yaml")
-    if settings.get("task") == "masked_words":
-        raise UserError("pretraining: it predicts masked words and cannot be compared with classifiers")
+    if settings.get("task") in PRETRAINING:
+        raise UserError("pretraining: it predicts words and cannot be compared with classifiers")
     if is_debug(settings):
         raise UserError("a debug run, not a result")
     metrics = check(read_json(folder / "metrics.json"), Metrics, "metrics.json")

@@ -12,6 +12,7 @@ from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES, results_file, write_json, write_predictions
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.settings.cli import SWEEP_PID
+from imdbattn.settings.keys import PRETRAINING
 from imdbattn.settings.safety import read_json, trust_option
 from imdbattn.settings.schema import Settings
 from imdbattn.tasks.learner import Learner
@@ -100,8 +101,8 @@ def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     """Commands that use a finished run."""
     run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
     upload = [line] if (line := upload_command(folder)) else []
-    if metrics.get("items") == "masked words":
-        return [f"python -m imdbattn.train model=pretrained init={run}", *upload]
+    if model := PRETRAINING.get(str(metrics.get("items")).replace(" ", "_")):
+        return [f"python -m imdbattn.train model={model} init={run}", *upload]
     runs = "runs" if Path("runs").resolve() in folder.resolve().parents else os.path.relpath(folder.parent)
     compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
     return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

@@ -13,7 +13,7 @@ from imdbattn.explain.reading import Reading
 from imdbattn.export.folder import is_export, read_export
 from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
-from imdbattn.settings.keys import overlay
+from imdbattn.settings.keys import PRETRAINING, overlay
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Evaluate, Export, Picture, Predict, Settings, validate
 from imdbattn.tasks.learner import Learner
@@ -52,10 +52,10 @@ def open_settings(cfg: Evaluate | Predict | Picture | Export) -> tuple[Settings,
     Raises UserError for wrong input.
     """
     settings, checkpoint = open_run(cfg.run, cfg.trust)
-    if settings.task == "masked_words":
+    if model := PRETRAINING.get(settings.task):
         raise UserError(
-            f"run={cfg.run} is a run of task=masked_words, which labels no reviews: train a classifier from it, "
-            f"model=pretrained init={cfg.run}"
+            f"run={cfg.run} is a run of task={settings.task}, which labels no reviews: train a classifier from it, "
+            f"model={model} init={cfg.run}"
         )
     return with_changes(settings, cfg.data.model_dump()), checkpoint
 

@@ -205,6 +205,17 @@ class Classifier(Part):
                 )
 
 
+class NeighborWords(Part):
+    name: ModelName
+    after: Text | None = None
+    words: Annotated[int, Field(ge=2)]
+    size: Count
+    region: Annotated[int, must_be("an odd number of at least 1", lambda words: words > 0 and words % 2)]
+    reach: Count
+    sampled: Count
+    subsample: Annotated[Amount, Field(gt=0, le=1)]
+
+
 class EncoderDecoder(Part):
     name: ModelName
     after: Text | None = None
@@ -488,8 +499,8 @@ class ReviewSettings(ClassifierSettings):
         super().check()
         if self.data.unlabelled and not self.data.teachers:
             raise UserError(
-                "data.unlabelled has no effect without data.teachers, which label its reviews, or task=masked_words: "
-                "omit it"
+                "data.unlabelled has no effect without data.teachers, which label its reviews, or a pretraining "
+                "task: omit it"
             )
         if self.data.teachers and not self.data.unlabelled:
             raise UserError(
@@ -508,8 +519,23 @@ class MaskedWordSettings(ClassifierSettings):
 
     def check(self) -> None:
         super().check()
-        if self.data.teachers:
-            raise UserError("data.teachers has no effect with task=masked_words: set it to null")
+        refuse_teachers(self)
+
+
+class NeighborSettings(Training):
+    task: Literal["neighbors"]
+    choose_by: Literal["accuracy", "loss"]
+    data: ReviewData
+    model: NeighborWords
+
+    def check(self) -> None:
+        super().check()
+        refuse_teachers(self)
+
+
+def refuse_teachers(settings: MaskedWordSettings | NeighborSettings) -> None:
+    if settings.data.teachers:
+        raise UserError(f"data.teachers has no effect with task={settings.task}: set it to null")
 
 
 class Seq2SeqSettings(Training):
@@ -524,10 +550,11 @@ class Seq2SeqSettings(Training):
             raise UserError("choose_by=bleu needs words: use data=translation")
 
 
-Settings = ReviewSettings | MaskedWordSettings | Seq2SeqSettings
+Settings = ReviewSettings | MaskedWordSettings | NeighborSettings | Seq2SeqSettings
 TASKS: dict[Any, type[Settings]] = {
     "reviews": ReviewSettings,
     "masked_words": MaskedWordSettings,
+    "neighbors": NeighborSettings,
     "seq2seq": Seq2SeqSettings,
 }
 
@@ -543,6 +570,8 @@ def check_task(settings: Mapping[str, Any]) -> str:
         raise UserError(f"task=seq2seq needs data=reverse or translation, and one of the models {', '.join(WRITERS)}")
     if task != "seq2seq" and any(for_pairs):
         raise UserError("this model or data is for encoder-decoders: add task=seq2seq")
+    if (task == "neighbors") != ("reach" in model):
+        raise UserError("task=neighbors and model=neighbors need each other: omit model=, or add task=neighbors")
     return task
 
 

@@ -1,4 +1,4 @@
-"""What a classifier takes from other runs: labels of `data.teachers` for unlabelled reviews, and an encoder of `init`.
+"""What a classifier takes from other runs: labels of `data.teachers` for unlabelled reviews, and weights of `init`.
 
 The labels are the mean of the probabilities of several models (Hinton, Vinyals and Dean, "Distilling the Knowledge in a
 Neural Network", NIPS 2014 workshop); one model then stands for several, and learns from reviews without labels.
@@ -8,7 +8,7 @@ Shape suffixes: N training reviews, U reviews of data.unlabelled, the last of th
 
 import logging
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +24,7 @@ from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
 from imdbattn.data.sampling import Batches
 from imdbattn.errors import UserError
 from imdbattn.files import build_once, cache_root, check_seal, seal, sha256_of
+from imdbattn.nn.beyond.regions import Regions
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_text, digest, without
 from imdbattn.settings.safety import read_json
@@ -35,7 +36,13 @@ log = logging.getLogger(__name__)
 WAY_OUT = "train some on the same data, python -m imdbattn.train +experiment=teachers"
 FORMAT = 1  # version of the cached labels; increment it when probabilities would differ
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
-PREFIX, UNUSED = "net.encoder.", ("head.", "pooling.")  # prefixes of the names of its weights
+UNUSED = ("head.", "pooling.")  # parts of the pretrained net that a classifier has its own of
+START = ("start", "region")  # facts about the pretraining in a checkpoint
+REGIONS = "context.regions.regions"  # name of a nn.beyond.regions.Regions in a classifier
+PREFIXES = {  # of the names of weights: in a run of each pretraining task, and in a classifier
+    "masked_words": ("net.encoder.", ""),
+    "neighbors": ("net.regions.", f"{REGIONS}."),
+}
 
 
 def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
@@ -128,36 +135,37 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
     return torch.from_numpy(np.load(folder / "probabilities.npy")), key
 
 
-# --- init: the encoder of a run of task=masked_words ------------------------------------------------------------------
+# --- init: the encoder of a run of task=masked_words, or the vectors of regions of a run of task=neighbors ------------
 
 
-def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor], str]:
-    """The encoder of the run `init`, by its weights' names in a classifier, and six hex digits of that run's settings.
+def pretrained_weights(
+    cfg: Any, corpus: ReviewCorpus, resumed: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights of the run `init`, by their names in a classifier, and facts: `start`, six hex digits of its settings.
 
-    Raises UserError unless it is a finished run of task=masked_words with the same encoder and vectors that has not
-    read reviews of this run's validation or test.
+    resumed: the checkpoint of a classifier that was started so; then its own weights, without a look at that run.
+    Raises UserError unless it is a finished run of a pretraining task with the same vectors, and the same encoder if it
+    has one, that has not read reviews of this run's validation or test.
     """
-    run, way_out = cfg.init, "train one, task=masked_words hydra.run.dir=runs/masked_words, or set init=null"
+    if resumed:
+        facts = resumed["hyper_parameters"]
+        return without_prefix(resumed["state_dict"]), {key: facts[key] for key in START if key in facts}
+    task = "neighbors" if cfg.model.name == "regions" else "masked_words"
+    run, way_out = cfg.init, f"train one, task={task} hydra.run.dir=runs/{task}, or set init=null"
     folder = Path(run)
     if not finished(folder):
-        raise UserError(f"init={run} is not a folder with a pretrained encoder: {way_out}")
+        raise UserError(f"init={run} is not a folder with a finished pretraining: {way_out}")
     pretraining, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
-    if pretraining.task != "masked_words":
+    if pretraining.task not in PREFIXES:
         raise UserError(f"init={run} is a run of task={pretraining.task}: {way_out}")
-    old, new = (
-        without({key: model.get(key) for key in ENCODER}, "layer.dropout", "embedding.mixout")
-        for model in (pretraining.model_dump()["model"], cfg.model_dump()["model"])
-    )
-    if different := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
-        old_text, new_text = (as_text(settings.get(different[0])) for settings in (old, new))
-        raise UserError(
-            f"init={run} has model.{different[0]}={old_text}, but this model has {new_text}: train both with the same "
-            "encoder"
-        )
+    settings = pretraining.model_dump()
+    if pretraining.task == "masked_words":
+        check_encoder(run, settings["model"], cfg.model_dump()["model"])
     try:
         metrics = read_json(folder / "metrics.json")
         content = read_checkpoint(checkpoint, way_out)
-        weights, vectors = content["state_dict"], content["hyper_parameters"]["vectors"]
+        weights, facts = content["state_dict"], content["hyper_parameters"]
+        vectors = facts["vectors"]
         held_out = {key: metrics[key] for key in FINGERPRINT.values()}
     except Exception as error:
         raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {way_out}") from error
@@ -167,9 +175,42 @@ def pretrained_encoder(cfg: Any, corpus: ReviewCorpus) -> tuple[dict[str, Tensor
             "set data.glove as in its config.yaml"
         )
     check_held_out(f"init={run}", held_out, corpus.fingerprints)
-    names = {name: name.removeprefix(PREFIX) for name in weights if name.startswith(PREFIX)}
-    encoder = {short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
-    settings = pretraining.model_dump()
+    old, new = PREFIXES[pretraining.task]
+    names = {name: name.removeprefix(old) for name in weights if name.startswith(old)}
+    taken = {new + short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    return encoder, digest(settings)
+    own = {"start": digest(settings), "region": facts.get("region")}
+    return taken, {key: own[key] for key in START if own[key] is not None}
+
+
+def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a checkpoint by their names in its net."""
+    return {name.removeprefix("net."): weight for name, weight in weights.items()}
+
+
+def pretrained_regions(weights: Mapping[str, Tensor], facts: Mapping[str, Any], rows: int) -> Regions | None:
+    """The vectors of regions in the weights of a classifier, if it has some. rows: number of ids.
+
+    Raises ValueError if they are damaged.
+    """
+    if (slot_V := weights.get(f"{REGIONS}.slot_V")) is None:
+        return None
+    region = facts.get("region")
+    if len(slot_V) != rows or slot_V.min() < 0 or not (isinstance(region, int) and 0 < region < 1000):
+        raise ValueError("its vectors of regions are damaged")
+    return Regions(slot_V, weights[f"{REGIONS}.table_RE"].shape[1], region)
+
+
+def check_encoder(run: str, pretrained: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+    """Raises UserError unless the `model` settings of a run describe the same encoder as those of this run."""
+    old, new = (
+        without({key: one.get(key) for key in ENCODER}, "layer.dropout", "embedding.mixout")
+        for one in (pretrained, model)
+    )
+    if different := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
+        old_text, new_text = (as_text(settings.get(different[0])) for settings in (old, new))
+        raise UserError(
+            f"init={run} has model.{different[0]}={old_text}, but this model has {new_text}: train both with the same "
+            "encoder"
+        )

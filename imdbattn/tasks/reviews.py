@@ -22,13 +22,14 @@ from imdbattn.explain.figures import draw_positions
 from imdbattn.explain.show import write_attention
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
+from imdbattn.nn.beyond.regions import Regions, RegionVectors
 from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import link_texts, open_run
 from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, load_weights, make, make_learner, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.other_runs import pretrained_encoder, with_soft_labels
+from imdbattn.tasks.other_runs import pretrained_regions, pretrained_weights, with_soft_labels, without_prefix
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
@@ -94,7 +95,12 @@ class ReviewClassifier(Learner):
 
 
 def build_net(
-    model: Any, glove: Glove, classes: int, trained_R: Tensor | None, phrases: Phrases | None = None
+    model: Any,
+    glove: Glove,
+    classes: int,
+    trained_R: Tensor | None,
+    phrases: Phrases | None = None,
+    regions: Regions | None = None,
 ) -> nn.Module:
     """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
     settings = model.model_dump()
@@ -105,8 +111,10 @@ def build_net(
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout)
     context = {}
-    if additions or phrases:
+    if additions or phrases or regions:
         made = make(additions, f"model={model.name}", nn.Module)
+        if regions is not None:
+            made["regions"] = partial(RegionVectors, regions=regions)
         context["context"] = partial(Context, phrases=phrases, **made)
     return make_net(model, parts, embedding, classes, **context)
 
@@ -124,7 +132,7 @@ def distinct_words(reviews: Ragged) -> Tensor:
 
 
 def trained_words(weights: Mapping[str, Tensor], embedding: str) -> Tensor | None:
-    """The ids of the trained words, from the weights of a net. embedding: the name of its Embedding."""
+    """The ids of the trained words, from weights; None if there are none. embedding: the name of the Embedding."""
     slot_V = weights.get(f"{embedding}.slot_V")
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
@@ -151,7 +159,7 @@ def phrases_of(settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor,
 
 def words_before(cfg: Any) -> int:
     """Number of preceding words that the model reads with each word: all but the last of its longest phrase."""
-    return cfg.model.phrases.longest - 1 if cfg.model.phrases and cfg.task == "reviews" else 0
+    return cfg.model.phrases.longest - 1 if cfg.task == "reviews" and cfg.model.phrases else 0
 
 
 # --- the task --------------------------------------------------------------------------------------------------------
@@ -185,14 +193,10 @@ class ReviewTask(Task):
         return BatchData(corpus, *budgets, cfg.seed, test_split, batch_options(cfg), dropout, data.padded_lengths)
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
-        trained_R, start = words_of(corpus, cfg.model), None
-        encoder: dict[str, Tensor] = {}
-        if cfg.init and resumed:  # the weights of the checkpoint replace those of the encoder
-            trained_R = trained_words(resumed["state_dict"], "net.embedding")
-            start = resumed["hyper_parameters"].get("start")
-        elif cfg.init:
-            encoder, start = pretrained_encoder(cfg, corpus)
-            trained_R = trained_words(encoder, "embedding")  # with the words of data.unlabelled
+        weights, start = pretrained_weights(cfg, corpus, resumed) if cfg.init else ({}, {})
+        trained_R = trained_words(weights, "embedding")  # with the words of data.unlabelled
+        if trained_R is None:
+            trained_R = words_of(corpus, cfg.model)
         phrases = folds_N = None
         if settings := cfg.model.phrases:
             train, targets_NC = corpus.splits["train"], corpus.targets_NC
@@ -201,15 +205,15 @@ class ReviewTask(Task):
             folds_N = training_folds(corpus, settings.folds)
             phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
         try:
-            net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
-            if encoder:
-                load_weights(net, encoder, strict=False)
-        except (IndexError, ValueError, RuntimeError) as error:
-            if not encoder:
+            regions = pretrained_regions(weights, start, len(corpus.glove.vectors))
+            net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases, regions)
+            if weights and not resumed:
+                load_weights(net, weights, strict=False)
+        except (IndexError, ValueError, RuntimeError, KeyError) as error:
+            if not weights:
                 raise
             raise UserError(f"init={cfg.init} cannot be used ({reason(error)[:300]}): train it again") from error
-        facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
-        facts |= {"start": start} if start else {}
+        facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names, **start}
         targets = {"folds_N": folds_N, "targets_NC": corpus.targets_NC}
         return make_learner(ReviewClassifier, cfg, net, facts, **targets)
 
@@ -241,8 +245,11 @@ def load_classifier(cfg: Any, checkpoint: Path, glove: Glove, content: Any = Non
             keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
             phrases = Phrases(keys_P, log_counts_PC, rows=len(glove.vectors), longest=cfg.model.phrases.longest)
         labels = names_in(facts, "labels")
-        net = build_net(cfg.model, glove, len(labels), trained_words(weights, "net.embedding"), phrases)
-        return make_learner(ReviewClassifier, cfg, net, {"vectors": glove.fingerprint, "labels": labels})
+        own = without_prefix(weights)
+        regions = pretrained_regions(own, facts, len(glove.vectors))
+        net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases, regions)
+        kept = {"region": facts["region"]} if regions else {}
+        return make_learner(ReviewClassifier, cfg, net, {"vectors": glove.fingerprint, "labels": labels, **kept})
 
     return load(checkpoint, module, content)
 

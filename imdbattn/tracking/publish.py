@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from imdbattn.run_folder import SPLIT_FILES
-from imdbattn.settings.keys import flat
+from imdbattn.settings.keys import PRETRAINING, flat
 from imdbattn.tracking.wandb_run import start_wandb
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str,
     import pyarrow.parquet as pq
     import wandb
 
-    if metrics.get("items") == "masked words":  # predictions.parquet holds counts only
+    if str(metrics.get("items")).replace(" ", "_") in PRETRAINING:  # predictions.parquet holds counts only
         return {}
     split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
     scores, texts = (pq.read_table(folder / name).to_pydict() for name in SPLIT_FILES[split])
