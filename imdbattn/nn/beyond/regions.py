@@ -102,7 +102,7 @@ class NeighborWords(nn.Module):
         self,
         slot_V: Tensor,
         counts_R: Tensor,
-        size: int = 100,
+        size: int = 200,
         region: int = 5,
         reach: int = 5,
         sampled: int = 800,
