@@ -50,6 +50,7 @@ SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 # Rungs of which tests need a model that has learned the small world; of any other they need a run.
 LEARNED = ("mean", "learned_query", "base", "residual", "residual_pe", "tuned_mean")
 # What needs a run of each rung takes these in the quick tests: one of each kind.
+NEIGHBORS = ("task=neighbors", "model.subsample=0.01")  # of the small world, in which all words are frequent
 KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "bigrams", "wide", "distilled")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 
@@ -206,7 +207,13 @@ def shell(warm_commands, tmp_path_factory):
 @pytest.fixture(scope="session")
 def needs(trained, world):
     """needs("distilled"): overrides for what a rung cannot be trained without."""
-    return lambda rung: taught_by(trained("mean")[0], world) if rung == "distilled" else []
+
+    def get(rung: str) -> list[str]:
+        if rung == "regions":
+            return [f"init={trained('neighbors', *NEIGHBORS)[0]}"]
+        return taught_by(trained("mean")[0], world) if rung == "distilled" else []
+
+    return get
 
 
 def taught_by(run: Path, world: Path) -> list[str]:
@@ -230,7 +237,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
         if rung == "pretrained" and "task=masked_words" not in overrides:
             overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}", *overrides)
         if rung == "regions":
-            overrides = (f"init={train('neighbors', 'task=neighbors', 'model.subsample=0.01')}", *overrides)
+            overrides = (f"init={train('neighbors', *NEIGHBORS)}", *overrides)
         if rung == "distilled":
             overrides = (*taught_by(train("mean"), world), *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]

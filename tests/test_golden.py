@@ -11,8 +11,8 @@ EXPECTED = json.loads(FILE.read_text())
 
 
 # One model of each kind, for the quick tests.
-QUICK = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "masked_words", "pretrained", "distilled")
-QUICK += ("seq2seq_attention", "seq2seq_bahdanau", "order_probe")
+QUICK = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "masked_words", "pretrained", "neighbors")
+QUICK += ("regions", "distilled", "seq2seq_attention", "seq2seq_bahdanau", "order_probe")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_data_weights_and_losses_are_as_recorded(measured, model):
     """Splits and batches are the same; initial weights up to rounding, and losses after one epoch to 0.001."""
     expected, found = EXPECTED[model], measured(*(QUICK if model in QUICK else ()))[model]
     weights, initial = (numbers.pop("initial weights") for numbers in (expected.copy(), found.copy()))
-    pretrained = model == "pretrained"  # by the epoch before
+    pretrained = model in ("pretrained", "regions")  # by the epoch before
     assert [size for size, *_ in initial] == [size for size, *_ in weights]
     for (_, *sums), (_, *known) in zip(initial, weights, strict=True):
         assert sums == pytest.approx(known, rel=1e-3 if pretrained else 1e-6, abs=1e-3 if pretrained else 1e-6)

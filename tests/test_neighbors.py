@@ -20,6 +20,7 @@ from imdbattn.tasks import neighbors
 from imdbattn.tasks.build import read_checkpoint
 from imdbattn.tasks.reviews import TASK
 
+from .conftest import NEIGHBORS
 from .nets import WORDS
 
 SLOTS = torch.arange(3 + WORDS).sub(5).clamp(min=0).int()  # the words 3, 4 and 5 have no vector
@@ -67,7 +68,7 @@ def test_the_words_around_are_those_before_and_after_the_region(reviews, region,
 
 
 def test_the_loss_is_that_of_a_softmax_over_the_word_and_the_sample():
-    """By hand, in float64: the score of each word is corrected by the log of how often a sample is expected to hold it."""
+    """By hand, in float64: scores are corrected by the log of the number of times that a sample holds the word."""
     net = random_net().double()
     tokens_BT = torch.tensor([[8, 9, 3, 10, 11, 0]])
     slots_BTO, sample_S = net.around(tokens_BT), net.sample()
@@ -106,14 +107,14 @@ def test_classifiers_leave_the_vectors_as_they_are(pretrained, trained):
 
 @pytest.fixture(scope="module")
 def pretrained(trained):
-    return trained("neighbors", "task=neighbors", "model.subsample=0.01")
+    return trained("neighbors", *NEIGHBORS)
 
 
 def test_only_validation_is_scored_and_the_next_command_is_named(pretrained, shell, small, tmp_path):
-    folder, metrics = pretrained
+    _, metrics = pretrained
     assert metrics["items"] == "neighbors"
     assert not [key for key in metrics if key.startswith("test_") and key not in ("test_set", "test_fingerprint")]
-    words = ("task=neighbors", "model.subsample=0.01", "trainer.max_epochs=1", "hydra.run.dir=runs/n")
+    words = (*NEIGHBORS, "trainer.max_epochs=1", "hydra.run.dir=runs/n")
     done = shell("train", *small, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "python -m imdbattn.train model=regions init=runs/n" in done.stdout
@@ -122,7 +123,7 @@ def test_only_validation_is_scored_and_the_next_command_is_named(pretrained, she
 def test_scores_depend_on_no_batch(settings, small, tmp_path):
     losses = []
     for size in (64, 4096):
-        words = ("task=neighbors", "model.subsample=0.01", "trainer.max_epochs=1", f"data.eval_batch_tokens={size}")
+        words = (*NEIGHBORS, "trainer.max_epochs=1", f"data.eval_batch_tokens={size}")
         losses.append(fit(settings(*small, *words), tmp_path / str(size))["val_loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
