@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from imdbattn.api.training import train as train
     from imdbattn.errors import UserError as UserError
     from imdbattn.tasks.reviews import ReviewClassifier as ReviewClassifier
-else:  # type checkers would accept any name
+else:  # hidden from type checkers, which would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
@@ -41,7 +41,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `train` and `compare` functions when a program also imports the commands, modules of the same names."""
+    """Keeps `train` and `compare` functions after an import of the submodules with the same names (the commands)."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in __all__ and isinstance(value, ModuleType)):

@@ -13,7 +13,7 @@ def main(settings: Any) -> None:
     options = settings.model_dump(exclude={"runs", "out"})
     folders = listed(settings.runs)
     out = Path(settings.out or Path(folders[0], "comparison")).expanduser()
-    from imdbattn.comparison.compare import compare_sets  # scipy and matplotlib: `--help` does not wait for them
+    from imdbattn.comparison.compare import compare_sets  # slow imports (scipy, matplotlib) that `--help` does not need
     from imdbattn.comparison.report import print_terminal, write_sets
 
     comparisons = compare_sets(folders, **options)
@@ -23,7 +23,7 @@ def main(settings: Any) -> None:
 
 
 def listed(runs: Any) -> list[str]:
-    """One folder or a list of them, also as the words [a,b]. Raises UserError when there is none."""
+    """The folders in `runs`: one folder, a list, or text such as "[a,b]". Raises UserError if there is none."""
     if isinstance(runs, str) and runs.startswith("[") and runs.endswith("]") and not Path(runs).expanduser().exists():
         runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
     folders = [str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")]

@@ -39,8 +39,8 @@ def make_folder(path: Path, way_out: str) -> None:
 
 
 def acquired(file: Path, busy: str, seconds: float = 0) -> "FileLock":
-    """A lock that this process holds until it is released. Raises UserError if another holds it for so many seconds."""
-    from filelock import FileLock, Timeout  # 15 ms that `--help` need not wait for
+    """Acquires a file lock and returns it. Raises UserError(busy) if another process holds it longer than `seconds`."""
+    from filelock import FileLock, Timeout  # takes 15 ms, and `--help` does not need it
 
     lock = FileLock(file, timeout=seconds)
     try:
@@ -106,7 +106,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
         if folder.is_dir():  # checked without the lock: a finished cache may be on a read-only disk
             return folder
         make_folder(folder.parent, way_out)
-        from filelock import FileLock  # 15 ms that `--help` need not wait for
+        from filelock import FileLock  # takes 15 ms, and `--help` does not need it
 
         with FileLock(f"{folder}.lock"):
             if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Whether a server answers."""
+"""HTTP requests with a timeout that includes the name lookup."""
 
 import http.client
 import threading
@@ -7,7 +7,7 @@ import urllib.request
 
 
 def http_status(url: str, timeout: float) -> int | None:
-    """The HTTP status of `url`, or None without an answer within `timeout` seconds, including the name lookup."""
+    """The HTTP status of `url`; None if there is no response within `timeout` seconds, name lookup included."""
     status: list[int] = []
 
     def request() -> None:  # in a thread, because a name lookup has no timeout

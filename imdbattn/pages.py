@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def style(axes: Axes) -> None:
-    """A faint grid behind the data, and no frame at the top and on the right."""
+    """Draws a faint grid behind the data and hides the top and right spines."""
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -41,7 +41,7 @@ def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as SVG with letters as shapes; the same figure gives the same bytes."""
+    """The figure as SVG, with text as paths; equal figures give equal bytes."""
     import matplotlib
 
     buffer = io.BytesIO()
@@ -51,14 +51,14 @@ def svg(figure: Figure) -> bytes:
 
 
 def terminal(**options: Any) -> Console:
-    """Where reports are printed, which quote run folders and reviews. options: of rich.console.Console."""
+    """A rich console that prints text literally, because reports quote run folders and reviews. options: of Console."""
     from rich.console import Console
 
     return Console(highlight=False, markup=False, emoji=False, **options)
 
 
 def printed(show: Callable[[Console], None]) -> str:
-    """What `show` prints as text, with the colors of a terminal if standard output is one."""
+    """Returns what `show` prints, with terminal colors if standard output is a terminal."""
     colored = sys.stdout.isatty()
     # In a notebook, rich would display the text itself.
     console = terminal(file=io.StringIO(), force_jupyter=False, force_terminal=colored, width=None if colored else 100)
@@ -69,7 +69,7 @@ def printed(show: Callable[[Console], None]) -> str:
 def render(template: Path, **values: Any) -> str:
     """The template filled with values; in HTML every value is escaped. Lone surrogates become question marks.
 
-    It may include the templates of its folder, those beside this module, and those of explanations.
+    It can include templates from its own folder, the folder of this module, and imdbattn/explain.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

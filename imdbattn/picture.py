@@ -36,7 +36,7 @@ def draw(settings: dict[str, Any]) -> list[Path]:
     net, model = predictor.module.net, predictor.cfg.model.name
     paths = draw_positions(net, predictor.cfg.data.max_tokens or 512, out) if hasattr(net, "positions") else []
     if not paths:
-        raise UserError(f"model={model} has no positions to draw; residual_pe, residual_learned and tuned have")
+        raise UserError(f"model={model} has no positions to draw: use a run of residual_pe, residual_learned or tuned")
     return paths
 
 

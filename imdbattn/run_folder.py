@@ -54,14 +54,14 @@ def temporary_files(folder: Path) -> Iterator[Path]:
 
 
 def check_held_out(run: str, recorded: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
-    """Raises UserError unless a run had the validation and test reviews of this one, so that it has not read them.
+    """Raises UserError unless another run held out the same validation and test reviews as this run.
 
-    run: its name in the message. recorded: both fingerprints of its metrics.json. fingerprints: of this run's splits.
+    run: the other run, for the message. recorded: both fingerprints in its metrics.json. fingerprints: of this run.
     """
     for split, key in FINGERPRINT.items():
         if recorded[key] != fingerprints[split]:
             raise UserError(
-                f"{run} was trained with another {split} split, and may have read reviews of this one: train both on "
+                f"{run} has another {split} split, so its training data may contain reviews of this one: train both on "
                 "the same data"
             )
 
@@ -113,7 +113,7 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
     trust, own: see `refuse_untrusted`. Raises UserError if a file is missing, damaged or not trusted.
     """
 
-    from imdbattn.settings.schema import read_run  # pydantic, for which `--help` does not wait
+    from imdbattn.settings.schema import read_run  # imports pydantic, which is slow and not needed for `--help`
 
     if not run:
         raise UserError("run=<run folder> is needed: the path that training printed at its end")

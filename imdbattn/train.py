@@ -20,7 +20,7 @@ def main(cfg: DictConfig) -> float | None:
 
         return run_job(cfg)
 
-    from imdbattn.runs.resume import resumed, was_restarted  # pydantic, for which `--help` does not wait
+    from imdbattn.runs.resume import resumed, was_restarted  # pydantic, which is slow to import
     from imdbattn.settings.schema import validate
 
     settings, job = plain_dict(cfg), HydraConfig.get()
@@ -29,7 +29,7 @@ def main(cfg: DictConfig) -> float | None:
     if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
         raise UserError("torchrun starts several processes that need one folder: add hydra.run.dir=runs/<a name>")
     if settings["resume"] and Path(settings["resume"]).resolve() != folder:
-        raise UserError("resume= and hydra.run.dir= name two folders: omit hydra.run.dir=")
+        raise UserError("resume= and hydra.run.dir= are different folders: omit hydra.run.dir=")
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
     valid = validate(settings, extra="allow" if resume else None)
@@ -40,7 +40,7 @@ def main(cfg: DictConfig) -> float | None:
 
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
     os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
-    with without_gc():  # these imports take seconds, which `--help` and a wrong key do not wait for
+    with without_gc():  # these imports take seconds, and `--help` and error messages do not need them
         if valid.logger.name == "wandb":
             with suppress(Exception):  # a broken W&B does not stop training
                 # wandb.init imports it: 0.4 s now, 1.5 s once torch is loaded.

@@ -468,7 +468,7 @@ def test_a_wrong_config_is_refused(small, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             imdbattn.train(*overrides, config=config)
-    with pytest.raises(UserError, match="two folders"):
+    with pytest.raises(UserError, match="are different folders"):
         imdbattn.train("resume=runs/latest", folder=tmp_path)
 
 

@@ -512,7 +512,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a spreadsheet": (reviews("text", "r.xlsx"), r"r\.xlsx is not one of \.csv, .*: convert it to one of them"),
     "too few": (reviews(csv_text(LABELS[:2], TEXTS[:2])), "no reviews for (validation|test); give more"),
     "an empty folder": (folder(), r"holds neither train/<label>/\*\.txt nor a file train .*; give a folder"),
-    "two files for one split": (folder(train_csv=csv_text(), train_tsv="x"), "two files for one split: train.csv, tr"),
+    "two files for one split": (folder(train_csv=csv_text(), train_tsv="x"), "two files for one split, train.csv, tr"),
     "no training": (folder(test_csv=csv_text()), "has no training reviews; it holds test"),
     "a text not UTF-8": (
         folder(train__pos__1_txt=b"caf\xe9", train__neg__1_txt="x"),
@@ -548,7 +548,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "teachers with a name too long": (
         typed("model=distilled", f"data.teachers={'x' * 5000}"),
-        r"cannot be read \(File name too long\): train some on the same data",
+        r"cannot be read \(File name too long\): train teachers on the same data",
     ),
     # vectors
     "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is not a file: give a \.txt"),

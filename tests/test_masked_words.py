@@ -158,7 +158,7 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
         (["init={pretrained}", "model.layer.heads=1"], "has model.layer.heads=4, but this model has 1"),
         (
             ["init={pretrained}", "data.validation_share=0.4"],
-            "was trained with another validation split, and may",
+            "has another validation split, so its training data may",
         ),
         (["init={unfinished}"], "is not a folder with a finished pretraining"),
         (

@@ -173,8 +173,8 @@ def test_seeds_train_together_with_them(settings, small, pretrained, shell, tmp_
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["task=neighbors", "model=wide"], "task=neighbors and model=neighbors need each other"),
-        (["model=neighbors"], "task=neighbors and model=neighbors need each other"),
+        (["task=neighbors", "model=wide"], "task=neighbors and model=neighbors must be used together"),
+        (["model=neighbors"], "task=neighbors and model=neighbors must be used together"),
         (["task=neighbors", "model.region=4"], "model.region=4 must be an odd number of at least 1"),
         (["task=neighbors", "model.subsample=0"], "model.subsample=0 must be greater than 0"),
         (["task=neighbors", "model.words=1"], "model.words=1 must be greater than or equal to 2"),
@@ -195,7 +195,7 @@ def test_settings_without_meaning_are_refused(settings, overrides, words):
     [
         (["init=nowhere"], "nowhere is not a folder with a finished pretraining: train one, task=neighbors"),
         (["init={mean}"], "is a run of task=reviews: train one, task=neighbors"),
-        (["init={pretrained}", "data.validation_share=0.4"], "was trained with another validation split, and may"),
+        (["init={pretrained}", "data.validation_share=0.4"], "has another validation split, so its training data may"),
         (["init={pretrained}", "data.glove.path={other}"], "was trained on vectors with fingerprint"),
         (["init={damaged}"], "its vectors of regions are damaged): train it again"),
     ],

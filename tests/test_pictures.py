@@ -315,7 +315,7 @@ def test_row_names_a_review_of_the_runs_test_set(trained, composed, tmp_path):
         (
             "base",
             {"picture": "positions"},
-            "model=base has no positions to draw; residual_pe, residual_learned",
+            "model=base has no positions to draw: use a run of residual_pe, residual_learned",
         ),
         ("base", {"run": None, "text": "a"}, "run=<run folder> is needed"),
         ("base", {"run": "nowhere", "row": 1}, "run=nowhere is not a folder"),

@@ -346,7 +346,7 @@ def test_results_on_other_data_are_not_kept(trained, settings, small, tmp_path, 
     source = Path(same.data.path)
     (tmp_path / "reviews.csv").write_text(source.read_text().replace("film", "movie", 1))
     other = changed(same, {"data.path": str(tmp_path / "reviews.csv")})
-    assert one_job.missing(folder, other) == "results on the present data"
+    assert one_job.missing(folder, other) == "results on the current data"
     monkeypatch.setenv("IMDBATTN_AUTO_SOURCE", "hub")
     undecided = settings()
     assert not one_job.same_data(undecided, "packaged", None)

@@ -217,7 +217,7 @@ def test_a_run_names_its_teachers_wherever_it_is_resumed(student, own_copy, tmp_
 def test_a_folder_of_teachers_may_have_any_name(shell, small):
     done = shell("train", *small, "model=distilled", "data.teachers=my,runs (1)=x", "data.unlabelled=u.txt")
     assert done.returncode == 2
-    assert "error: data.teachers=my,runs (1)=x cannot be read (No such file or directory): train some" in done.stderr
+    assert "error: data.teachers=my,runs (1)=x cannot be read (No such file or directory): train" in done.stderr
 
 
 def test_a_finished_run_needs_its_teachers_no_more(trained, settings, tmp_path):
@@ -251,13 +251,13 @@ REFUSED = {
     "no finished run": (
         lambda folder: [(folder / rung / "metrics.json").unlink() for rung in RUNGS],
         (),
-        "holds no finished run: train some on the same data",
+        "holds no finished run: train teachers on the same data",
     ),
     "another validation": (lambda folder: None, ("data.validation_share=0.3",), "another validation split, and may"),
     "another test": (
         lambda folder: edited(folder / "wide" / "metrics.json", "test_fingerprint", "0"),
         (),
-        "wide was trained with another test split, and may have read reviews of this one: train both on the same data",
+        "wide has another test split, so its training data may contain reviews of this one: train both on",
     ),
     "other labels": (
         lambda folder: edited(folder / "wide" / "metrics.json", "labels", ["bad", "good"]),
@@ -301,7 +301,7 @@ def test_a_teacher_on_other_vectors_is_refused(student, world, tmp_path):
 
 def test_a_pretrained_encoder_is_no_teacher(trained, student, tmp_path):
     run, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
-    with pytest.raises(UserError, match="is a run of task=masked_words, which labels no reviews: train some"):
+    with pytest.raises(UserError, match="is a run of task=masked_words, which labels no reviews: train teachers"):
         fit(student(teachers=run), tmp_path / "run")
 
 

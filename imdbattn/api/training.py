@@ -73,7 +73,7 @@ def train(
     settings = plain_dict(cfg)
     if resume := bool(settings.get("resume")):
         if folder is not None:
-            raise UserError("resume= and folder= name two folders: omit folder=")
+            raise UserError("resume= and folder= are different folders: omit folder=")
         from imdbattn.runs.resume import resumed
 
         settings = resumed(settings, overrides, Path(settings["resume"]).expanduser().resolve())

@@ -134,7 +134,10 @@ def cached(cfg: Any, identity: list[Any], build: Callable[[Path], None]) -> tupl
 
 
 def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) -> None:
-    """Fills a cache entry: meta.json and an Arrow file per split, which `datasets.Dataset.from_file` opens too."""
+    """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and test as Parquet.
+
+    `datasets.Dataset.from_file` can also open the Arrow files.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

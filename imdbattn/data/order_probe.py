@@ -6,8 +6,8 @@ Reviews come in pairs that differ in the position of one word, "not":
     neg   after the trailer they did know that we would not enjoy the film at all
 
 "Know that" presupposes its clause, negated or not (Kiparsky and Kiparsky 1970, "Fact"): the second reviewer did not
-enjoy the film. Both reviews of a pair are the same bag of words, so a bag-of-words model is right on exactly 50%. The
-number of words before them varies: a rule that uses only the position of "not" is right on 86%.
+enjoy the film. Both reviews of a pair are the same bag of words, so the accuracy of a bag-of-words model is exactly
+50%. The number of words before them varies: a rule that uses only the position of "not" has an accuracy of 86%.
 """
 
 import math

@@ -49,7 +49,7 @@ class PairBatch(NamedTuple):
 
     @property
     def lengths_or_none_B(self) -> Tensor | None:
-        """Source lengths for the model: None if nothing is padded, so that it does not wait for the device."""
+        """Source lengths for the model; None if no source is padded, which avoids a synchronization with the device."""
         return self.source_lengths_B if self.padded else None
 
 

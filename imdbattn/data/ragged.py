@@ -77,11 +77,11 @@ class Ragged:
         part: slice = slice(None),
         widths: Sequence[int] = (),
     ) -> list[Batch]:
-        """Batches, each padded to the longest of its reviews (at least one position), by the operations of one.
+        """Makes several batches with as many operations as one. Each is padded to its longest review, or to 1 position.
 
         Args:
-            items: of each batch the random seed of the removal of words, whose results differ between kinds of devices,
-                and the indices of its reviews (on the CPU).
+            items: for each batch, the random seed of word dropout and the indices of its reviews (on the CPU). The same
+                seed drops different words on different device types.
             max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
             word_dropout: share of each review's tokens that are removed at random; the others keep their positions.
             multiple: the number of positions is rounded up to a multiple of this, but not beyond max_tokens.
@@ -96,7 +96,7 @@ class Ragged:
         kept_B = self.kept(full_B, max_tokens, word_dropout)
         longest, sizes = ([max(one.tolist(), default=0) or 1 for one in n.split(counts)] for n in (lengths_B, kept_B))
         size = max(sizes)
-        # All sizes are known here, on the CPU: nothing below waits for the device.
+        # All sizes are known on the CPU here, so nothing below synchronizes with the device.
         device = self.ids.device
         index_B, full_B, lengths_B, kept_B = move(torch.stack([index_B, full_B, lengths_B, kept_B]), device)
         positions_BT = torch.arange(max(longest), device=device).expand(len(index_B), -1)
@@ -174,7 +174,7 @@ def padded(lengths: np.ndarray | int, multiple: int, max_tokens: int | None, wid
 
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copies a CPU tensor to another device, without waiting for the work queued there."""
+    """Copies a CPU tensor to another device without synchronizing with it."""
     cuda = device.type == "cuda"
     return (tensor.pin_memory() if cuda else tensor).to(device, non_blocking=cuda)
 

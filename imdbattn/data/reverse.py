@@ -2,7 +2,7 @@
 
     Z D K A  ->  A K D Z
 
-The attention of a model that learned this reads the source from its end to its start.
+A model that has learned this task attends to the source from its last position to its first.
 """
 
 import random
@@ -17,7 +17,7 @@ from imdbattn.data.sources import SPLITS, Source, Split, Texts
 from imdbattn.errors import UserError
 
 VERSION = 1  # of the strings; increment it when a seed gives other strings
-HELD_OUT_SHARE = 4  # test and validation each get at most one in HELD_OUT_SHARE of the strings of a length
+HELD_OUT_DIVISOR = 4  # test and validation each contain at most 1 / HELD_OUT_DIVISOR of the strings of a length
 
 
 def reverse_source(cfg: Any) -> Source:
@@ -62,7 +62,7 @@ def generate(
         room = {}
         for length in range(shortest, longest + 1):
             every, used = letters**length, len(taken.get(length, ()))
-            room[length] = every - used if name == "train" else min(every // HELD_OUT_SHARE, every - used)
+            room[length] = every - used if name == "train" else min(every // HELD_OUT_DIVISOR, every - used)
         if sum(room.values()) < count:
             raise UserError(
                 f"data.{name}={count}: only {sum(room.values())} strings of {letters} letters and lengths {shortest} "

@@ -64,7 +64,7 @@ def hub_or_packaged(timeout: float) -> Source:
     decided = os.environ.get(DECIDED)
     if decided == "packaged":
         return packaged_source()
-    reason = "does not answer, and it is not cached"
+    reason = "does not answer, and IMDB is not in its cache"
     if hub_is_near(timeout):
         try:
             source = hub_source()
@@ -145,7 +145,8 @@ def path_source(path: Path, cfg: Any) -> Source:
         found = [f for f in sorted(path.iterdir()) if suffix_of(f) in SUFFIXES and f.stem in SPLIT_NAMES]
         files = {SPLIT_NAMES[f.stem]: f for f in found}
         if len(files) < len(found):
-            raise UserError(f"data.path={path} holds two files for one split: {', '.join(f.name for f in found)}")
+            names = ", ".join(f.name for f in found)
+            raise UserError(f"data.path={path} has two files for one split, {names}: remove or rename one")
         if not files:
             return text_folder_source(path, label_names, cfg.encoding_errors)
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
@@ -301,9 +302,9 @@ def cut_reviews(
 
 
 def limited(reviews: Texts, name: str, limit: int) -> Texts:
-    """The first `limit` reviews of an order in which every class of every split is spread evenly, at random within it.
+    """A random subset of `limit` reviews, stratified by split and class.
 
-    Each review stays in its split, and a smaller limit takes a part of the reviews of a larger one.
+    Each review stays in its split, and a smaller limit selects a subset of the reviews of a larger limit.
     Raises UserError if there are fewer reviews, or if a class of a split is left without one.
     """
     cells = []  # split, label and, in random order, the reviews of each
@@ -350,8 +351,8 @@ def fold_cut(
 ) -> dict[str, np.ndarray]:
     """Indices of train, validation and test, each in consecutive blocks of every class; test is fold `fold`.
 
-    Validation is the block before the fold. The first review of a class follows its last one, so validation of the
-    first fold is the end of the class.
+    Validation is the block before the fold. The blocks wrap around, so validation of the first fold is the end of
+    each class.
     """
 
     def blocks(index: np.ndarray) -> list[np.ndarray]:

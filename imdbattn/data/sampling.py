@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Sampler
 
 
 def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Divides `order` into batches of a padded size, items x longest, within `budget`, or of one item."""
+    """Splits `order` into batches whose padded size (items x longest item) is at most `budget`, or single items."""
     batches, start, longest = [], 0, 0
     for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
         longest = max(longest, length)
@@ -64,7 +64,7 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         self.count = max(1, min(sorted_whole + slack, len(lengths_N)))
 
     def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
-        # Without pools the longest are first: the last of a length share a full batch with shorter ones.
+        # Without pools, sorted from long to short: the last items of a length are batched with shorter ones.
         ascending = 1 if self.pool else -1
         order = order[np.argsort(ascending * self.lengths_N[order], kind="stable")]
         return fill(order, self.lengths_N, self.budget)

@@ -1,4 +1,4 @@
-"""Writing of a table in chunks, as CSV, TSV, JSON Lines or Parquet."""
+"""Writes a table in chunks, as CSV, TSV, JSON Lines or Parquet."""
 
 import csv
 import io

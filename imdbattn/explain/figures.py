@@ -207,7 +207,7 @@ def sequence_attention(sequence: WrittenSequence, most: int = 100) -> Figure:
 def heat_map(axes: Axes, weights: np.ndarray, keys: Sequence[str], rows: Sequence[str]) -> AxesImage:
     """Draws the weights in percent under the names of their keys (columns) and rows."""
     image = axes.imshow(100 * weights, cmap="Oranges", vmin=0, aspect="auto", interpolation="nearest")
-    # Words with dollar signs are not formulas.
+    # Without parse_math=False, matplotlib would render words between dollar signs as formulas.
     axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8, parse_math=False)
     axes.set_yticks(range(len(rows)), rows, fontsize=8, parse_math=False)
     axes.tick_params(length=0)

@@ -1,8 +1,8 @@
-"""Layers of attention and what belongs to them, for any project: torch only, no files, no Lightning, no Hydra.
+"""Attention layers and related modules. They depend only on torch and can be used in any project.
 
-Sequences are (B, T, D). Parts are called with (x_BTD, words); without `words` every position is a word. For padded ones
-give a mask, True on words, as padding_mask(lengths_B, T) is and as for torch's scaled_dot_product_attention;
-nn.MultiheadAttention's key_padding_mask is its inverse. `Words` has positions as well.
+Sequences are (B, T, D). Modules are called with (x_BTD, words). `words` is None if no position is padding. Otherwise it
+is a bool mask that is True on words, such as padding_mask(lengths_B, T), as in F.scaled_dot_product_attention and
+inverse to the key_padding_mask of nn.MultiheadAttention; or a `Words`, which also contains positions.
 """
 
 from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder
@@ -58,7 +58,7 @@ __all__ = [
     "sinusoids",
 ]
 
-# Examples for the docstrings of ladder.py and scores.py, which are short to be read beside README's formulas.
+# Examples are added to the docstrings here, to keep ladder.py and scores.py short next to the formulas in the README.
 EXAMPLES: dict[type, str] = {
     Words: """
     >>> from imdbattn.nn import SelfAttention, padding_mask

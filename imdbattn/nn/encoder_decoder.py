@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from imdbattn.nn.scores import MakeScore, masked_softmax, padding_mask
 
-PAD, BOS, EOS = 0, 1, 2  # ids of padding, before the first symbol, after the last; as in data/vocabulary
-Recurrent = tuple[Tensor, ...]  # hidden_LBH, and of an LSTM memory_LBH
+PAD, BOS, EOS = 0, 1, 2  # ids of padding, beginning and end of sequence; as in data/vocabulary
+Recurrent = tuple[Tensor, ...]  # (hidden_LBH,) for a GRU, (hidden_LBH, cell_LBH) for an LSTM
 
 
 class State(NamedTuple):
@@ -147,7 +147,7 @@ class Decoder(nn.Module):
 class EncoderDecoder(nn.Module):
     """Encoder and decoder.
 
-    source_vocabulary, target_vocabulary: sizes with markers. width: of the embeddings. hidden: width of the states.
+    source_vocabulary, target_vocabulary: sizes, including <pad> etc. width: of embeddings. hidden: width of states.
     dropout: share of embeddings, and of outputs between layers, set to zero in training. score: see Decoder.
     recurrent: layers and cell of `recurrent_net`.
 

@@ -67,7 +67,7 @@ def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def blocked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """The same as `fused_attention`; faster on a CPU for texts of a few hundred words."""
     lead = query.shape[:-2]
-    # The lowest finite number, so that a query without any key gives no NaN; added by the product itself.
+    # The lowest finite number, so that a query without any key gives no NaN; baddbmm adds it to the product.
     bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)
     bias = bias.expand(*lead, *mask.shape[-2:])
     parts = (tensor.flatten(0, -3) for tensor in (query * scale, key, value, bias))

@@ -26,7 +26,7 @@ class Words(NamedTuple):
 
     @classmethod
     def of(cls, x_BTD: Tensor, words: "Words | Tensor | None" = None) -> "Words":
-        """`words`; or all of x, or those where a mask is True, such as padding_mask(lengths_B, T), numbered from 0."""
+        """Converts a mask (None: all True) to Words, with positions counted from 0; returns Words unchanged."""
         if isinstance(words, Words):
             return words
         mask_BT = (x_BTD.new_ones(x_BTD.shape[:2]) if words is None else words).bool()
@@ -64,7 +64,7 @@ class Attention(nn.Module):
 class SelfAttention(nn.Module):
     """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017, section 3.2.2).
 
-    Their output projection W_O is omitted: on every rung a Linear of the same shape follows.
+    Their output projection W_O is omitted, because each layer applies a Linear of the same shape next.
     heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/distances, called with the heads.
     """
 
@@ -119,7 +119,7 @@ class ResidualLayer(PlainLayer):
 
 
 class NoPositions(nn.Identity):
-    """x: the model sees a bag of words."""
+    """Returns x unchanged, so the model is a bag-of-words model."""
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         return x_BTD
@@ -247,7 +247,7 @@ class TextQueryPooling(Pooling):
 
 
 class Classifier(nn.Module):
-    """Every rung of the ladder: `layers` times `layer` over the embedded words, pooled, and a Linear for the logits.
+    """Embeds the words, applies `layers` layers, pools, and computes the logits with a Linear.
 
     embedding: ids (B, T) -> vectors (B, T, E), with an attribute `width` = E (nn/vectors).
     positions, layer, pooling: called with the width D, return one of the parts above.
@@ -288,7 +288,7 @@ class Classifier(nn.Module):
 
     def encode(self, x_BTE: Tensor, batch: Any) -> tuple[Tensor, Words]:
         """Embedded words (B, T, E) -> the input of the pooling."""
-        # An empty review is read as one <pad>, a zero vector: finite, and the same at any padding.
+        # An empty review is treated as one <pad>, a zero vector: its output is finite and independent of padding.
         words = Words(padding_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1]), batch.positions_BT)
         x_BTD = self.resize(x_BTE)
         if self.context is not None:

@@ -54,10 +54,10 @@ class Dot(Score):
     def __init__(self, query_width: int, key_width: int):
         super().__init__()
         if query_width != key_width:
-            raise ValueError(f"a dot product needs one width, got query {query_width} and key {key_width}")
+            raise ValueError(f"query width {query_width} and key width {key_width} differ: use Bilinear or Additive")
 
     def project(self, query: Tensor) -> Tensor:
-        """Every score of this family is scale * project(query) . key."""
+        """Projects the query; subclasses override it. The score is scale * project(query) . key."""
         return query
 
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class Embedding(nn.Module):
         return x_BTD * (tokens_BT != 0)[..., None]
 
     def draw_tuned(self, slots_BT: Tensor) -> Tensor:
-        """Draws whether the offset of each word is used, (B, T): a number per word, shifted by one per review."""
+        """(B, T) bool, whether each offset is used: by random numbers per word and per review, added modulo 1."""
         draw_R = torch.rand(len(self.offset_RD), device=slots_BT.device)  # type: ignore[arg-type]
         shift_B = torch.rand(len(slots_BT), device=slots_BT.device)
         shifted_BT = draw_R[slots_BT] + shift_B.view(-1, *[1] * (slots_BT.ndim - 1))

@@ -107,7 +107,8 @@ class Throughput(L.Callback):
 class StopOnNaN(L.Callback):
     """Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning rate and reviews.
 
-    Losses are checked every `log_every_n_steps`, because reading one waits for the device, and before each checkpoint.
+    Losses are checked every `log_every_n_steps`, because reading one synchronizes with the device, and before each
+    checkpoint.
     rows_N: row numbers of the training reviews in their source.
     """
 

@@ -66,7 +66,7 @@ def check_like(value: Any, template: Any, name: str) -> None:
     """
     if isinstance(template, Mapping):
         if not isinstance(value, Mapping) or not template.keys() <= value.keys():
-            raise ValueError(f"{name} lacks parts that this run has: is it of another model?")
+            raise ValueError(f"{name} lacks keys that this run has; the checkpoint may be of another model")
         for key in template:
             check_like(value[key], template[key], f"{name}.{key}".removeprefix("it."))
     elif isinstance(template, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Determines the settings of a resumed run. Imports nothing slow."""
+"""Determines the settings of a resumed run. Does not import torch, which is slow to import."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -23,7 +23,7 @@ from imdbattn.tasks.trial import try_forward
 log = logging.getLogger(__name__)
 
 CHUNK = 16384  # texts that are labeled together, where those of similar length share a batch
-CHARACTERS = 1 << 25  # of them, after which a chunk ends: memory is bounded
+CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 
 
 def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model's result on a split. metrics: as in metrics.json. scores: of its items. rows: theirs in the source."""
+    """A model's result on a split. metrics: as in metrics.json. rows: row numbers of the items in the source."""
 
     metrics: dict[str, Any]
     scores: Any

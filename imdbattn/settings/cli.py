@@ -122,13 +122,13 @@ def command(
 
 def validated(kind: str, settings: dict[str, Any]) -> Any:
     """The settings as an object of a class of settings.schema. Raises UserError."""
-    from imdbattn.settings import schema  # pydantic, for which `--help` does not wait
+    from imdbattn.settings import schema  # pydantic, which is slow to import
 
     return schema.validate_as(getattr(schema, kind), settings)
 
 
 def exit_without_reader() -> NoReturn:
-    """Exits like other commands when the reader of their output has ended, such as `| head -1`."""
+    """Exits as after SIGPIPE, when the reader of a pipe has closed it, such as `| head -1`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
     sys.exit(128 + signal.SIGPIPE)
 

@@ -16,7 +16,7 @@ def conf_dir() -> Path:
 
 
 def models_of(experiment: str) -> tuple[str, ...]:
-    """The models of a sweep in conf/experiment, in its order. Without a YAML parser, which `--help` would wait for."""
+    """The models of a sweep in conf/experiment, in its order. Uses no YAML parser, which is slow to import."""
     text = (conf_dir() / "experiment" / f"{experiment}.yaml").read_text()
     return tuple(re.findall(r"^ +model: (\S+)", text, re.MULTILINE)[0].split(","))
 

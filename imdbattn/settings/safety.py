@@ -16,7 +16,7 @@ SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$", re.IGNORECASE
 )
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")  # in an address
-# All but tab and newline, and those that change the direction of text: they move the cursor or hide words.
+# Control characters except tab and newline, and bidirectional controls: these could move the cursor or hide text.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # Content-Security-Policy of our HTML pages, which quote reviews: a tag that was not escaped could load and run nothing.
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -53,8 +53,8 @@ def refuse_credentials(settings: Any) -> None:
     """Raises UserError naming a setting that looks like a credential."""
     if name := next(credentials(settings), None):
         raise UserError(
-            f"{name} looks like a credential, and settings are written into each run folder: omit it. W&B and the "
-            "hub read their own from `wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
+            f"{name} looks like a credential, and settings are written into each run folder: omit it, and use "
+            "`wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
         )
 
 
@@ -77,7 +77,7 @@ def read_small(file: Path) -> str:
 
 
 def read_json(file: Path, way_out: str = "restore it, or delete it and run again") -> dict[str, Any]:
-    """The object in a JSON file of a run folder, which may come from anywhere. Raises UserError for anything else."""
+    """The object in a JSON file of a run folder, which may be untrusted. Raises UserError for anything else."""
     try:
         content = json.loads(read_small(file))
         if not isinstance(content, dict):
@@ -88,7 +88,7 @@ def read_json(file: Path, way_out: str = "restore it, or delete it and run again
 
 
 def read_settings(file: Path) -> dict[str, Any]:
-    """A run's config.yaml, which may come from anywhere. Raises UserError if it cannot be read.
+    """A run's config.yaml, which may be untrusted. Raises UserError if it cannot be read.
 
     ${...} is refused, because it could read the environment or create objects, and so are YAML aliases, a few of which
     can expand to gigabytes.
@@ -107,7 +107,7 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 
 def plain_settings(settings: Any, file: Path) -> dict[str, Any]:
-    """The settings in `file`, with the present names of classes. Raises UserError if they hold an interpolation."""
+    """The settings in `file`, with the current names of classes. Raises UserError if they contain an interpolation."""
     if not isinstance(settings, dict):
         raise UserError(f"{file} cannot be read: it contains no settings")
     if "${" in str(settings):
@@ -134,11 +134,12 @@ def renamed(node: Any) -> Any:
     if isinstance(node, list):
         return [renamed(value) for value in node]
     if isinstance(node, dict):
-        return {key: present_name(value) if key == "_target_" else renamed(value) for key, value in node.items()}
+        return {key: current_name(value) if key == "_target_" else renamed(value) for key, value in node.items()}
     return node
 
 
-def present_name(target: Any) -> Any:
+def current_name(target: Any) -> Any:
+    """The name of a class in this version. Values that are not strings are returned unchanged."""
     for old, new in RENAMED.items():
         if isinstance(target, str) and target.startswith(old):
             return new + target.removeprefix(old)

@@ -1,6 +1,6 @@
 """Types, ranges and valid combinations of all settings, as one class per group of settings in conf/.
 
-To add a task, add a subclass of Training to `TASKS`. Imports pydantic, which `--help` must not wait for.
+To add a task, add a subclass of Training to `TASKS`. Not imported for `--help`, because pydantic is slow to import.
 """
 
 import re
@@ -571,7 +571,7 @@ def check_task(settings: Mapping[str, Any]) -> str:
     if task != "seq2seq" and any(for_pairs):
         raise UserError("this model or data is for encoder-decoders: add task=seq2seq")
     if (task == "neighbors") != ("reach" in model):
-        raise UserError("task=neighbors and model=neighbors need each other: omit model=, or add task=neighbors")
+        raise UserError("task=neighbors and model=neighbors must be used together: omit model=, or add task=neighbors")
     return task
 
 
@@ -782,7 +782,7 @@ def in_one_line(errors: ValidationError, settings: Any) -> str:
 
 
 def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in a run's config.yaml, which may come from anywhere. trust, own: see `refuse_untrusted`.
+    """The settings in a run's config.yaml, which may be untrusted. trust, own: see `refuse_untrusted`.
 
     Raises UserError for wrong or missing values, and for a class that is not trusted.
     """

@@ -109,13 +109,13 @@ def missing(folder: Path, settings: Settings) -> str:
 
 
 def resumable(folder: Path, settings: Settings) -> bool:
-    """Whether `folder` contains an unfinished run with a readable last checkpoint, on the present data."""
+    """Whether `folder` contains an unfinished run with a readable last checkpoint, trained on the current data."""
     finished = (folder / "metrics.json").exists()
     return not finished and not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
 
 
 def unusable(folder: Path, settings: Settings, *names: str) -> str:
-    """What is missing: a readable file, or results on the present data; an empty string if nothing is."""
+    """What a folder lacks, for messages: "readable <name>" or "results on the current data"; else an empty string."""
     import pyarrow.parquet as pq
 
     read = {".json": read_json, ".yaml": read_settings, ".ckpt": check_archive, ".parquet": pq.ParquetFile}
@@ -126,7 +126,7 @@ def unusable(folder: Path, settings: Settings, *names: str) -> str:
         source, key = files["config.yaml"]["data"]["source"], files["environment.json"].get("source_key")
     except Exception:  # any exception: the job runs again
         return f"readable {name}"
-    return "" if same_data(settings, source, key) else "results on the present data"
+    return "" if same_data(settings, source, key) else "results on the current data"
 
 
 def same_data(settings: Settings, source: str, key: str | None) -> bool:
@@ -321,7 +321,7 @@ def seeds_of_sweep(sweep: Path) -> list[str]:
 
 
 def seeds_together(settings: Settings, sweep: Path) -> list[int]:
-    """The seeds that one process trains together with the one of these settings; it alone unless they are set so."""
+    """The seeds that one process trains together, including that of these settings; only that one by default."""
     count, seed = settings.seeds_per_process, settings.seed
     if count == 1:
         return [seed]

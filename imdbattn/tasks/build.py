@@ -101,7 +101,7 @@ def check_targets(node: Any, key: str, kind: type) -> None:
         for number, value in enumerate(node):
             check_targets(value, f"{key}[{number}]", kind)
     elif isinstance(node, str) and "${" in node:  # `instantiate` would resolve it
-        raise UserError(f"{key} holds ${{...}}: these settings are plain values")
+        raise UserError(f"{key} contains an interpolation (${{...}}): write its value instead")
 
 
 def reason(error: BaseException) -> str:
@@ -133,7 +133,7 @@ def load(
 ) -> Any:
     """A module in evaluation mode with the weights of a checkpoint. make_module: called with its weights and facts.
 
-    content: of the checkpoint, if it is at hand.
+    content: of the checkpoint, if it has been read already.
 
     Raises UserError for a file that is damaged, of another model or version, or contains weights that are not finite.
     """

@@ -157,7 +157,9 @@ class BatchesAhead(Dataset[Any]):
 
 
 def default_budget(tokens: int) -> int:
-    """Padded tokens in a training batch: 8,192, or a smaller power of two (from 512), for an epoch of 400 batches.
+    """Padded tokens in a training batch: the largest power of two from 512 to 8,192 that gives 400 batches per epoch.
+
+    A small training set gives fewer batches of 512.
 
     tokens: number in all training reviews, truncated, but before word dropout, which must not change the batches.
     """

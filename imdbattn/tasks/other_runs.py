@@ -1,7 +1,7 @@
-"""What a classifier takes from other runs: labels of `data.teachers` for unlabelled reviews, and weights of `init`.
+"""Results of other runs for a classifier: labels of unlabeled reviews by `data.teachers`, and weights from `init`.
 
 The labels are the mean of the probabilities of several models (Hinton, Vinyals and Dean, "Distilling the Knowledge in a
-Neural Network", NIPS 2014 workshop); one model then stands for several, and learns from reviews without labels.
+Neural Network", NIPS 2014 workshop), so that one model approximates an ensemble and also learns from unlabeled reviews.
 
 Shape suffixes: N training reviews, U reviews of data.unlabelled, the last of them, C classes.
 """
@@ -33,10 +33,10 @@ from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
 
-WAY_OUT = "train some on the same data, python -m imdbattn.train +experiment=teachers"
+WAY_OUT = "train teachers on the same data with python -m imdbattn.train +experiment=teachers"
 FORMAT = 1  # version of the cached labels; increment it when probabilities would differ
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
-UNUSED = ("head.", "pooling.")  # parts of the pretrained net that a classifier has its own of
+UNUSED = ("head.", "pooling.")  # prefixes of pretrained weights that are not used: the classifier has its own
 START = ("start", "region")  # facts about the pretraining in a checkpoint
 REGIONS = "context.regions.regions"  # name of a nn.beyond.regions.Regions in a classifier
 PREFIXES = {  # of the names of weights: in a run of each pretraining task, and in a classifier
@@ -49,7 +49,7 @@ def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
     """The corpus with the reviews of data.unlabelled, and `targets_NC`: for these the teachers' mean, else the labels.
 
     cfg: the `data` settings. Raises UserError for a teacher that has other data, labels or vectors than this run, or
-    that may have read reviews of its validation or test.
+    that may have been trained on reviews of its validation or test split.
     """
     opened = [(run, *open_teacher(run, corpus, cfg)) for run in teachers(cfg.teachers)]  # all are checked first
     corpus = with_unlabelled(corpus, cfg)
@@ -143,9 +143,9 @@ def pretrained_weights(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights of the run `init`, by their names in a classifier, and facts: `start`, six hex digits of its settings.
 
-    resumed: the checkpoint of a classifier that was started so; then its own weights, without a look at that run.
+    resumed: the checkpoint of a classifier that was initialized from that run. Its weights are then returned instead.
     Raises UserError unless it is a finished run of a pretraining task with the same vectors, and the same encoder if it
-    has one, that has not read reviews of this run's validation or test.
+    has one, that was not trained on reviews of this run's validation or test split.
     """
     if resumed:
         facts = resumed["hyper_parameters"]

@@ -34,7 +34,7 @@ from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
 
-NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # settings of `model` that name no class
+NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # `model` settings not passed to its class
 ADDITIONS = ("channels", "convolution")  # those of nn.beyond.context.Context
 
 
@@ -80,7 +80,7 @@ class ReviewClassifier(Learner):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         losses_B, right_B = self.losses(batch)
         self.add_to_epoch(losses_B, right_B, len(losses_B))
-        # DDP averages over processes; with this weight every review of the whole batch counts the same.
+        # DDP averages gradients over processes; this factor gives all reviews of the global batch equal weight.
         return losses_B.sum() * (self.trainer.world_size / batch.reviews)
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -179,7 +179,7 @@ class ReviewTask(Task):
             return with_soft_labels(corpus, data) if data.teachers else corpus
         labels = trained.hparams["labels"]
         data = data.model_copy(update={"label_names": labels}) if uncut else data
-        corpus = prepare(data, uncut, getattr(trained, "glove", None))  # which an exported model brings
+        corpus = prepare(data, uncut, getattr(trained, "glove", None))  # an exported model contains its vectors
         if corpus.label_names != labels:
             raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
         return corpus

@@ -96,7 +96,7 @@ class Seq2SeqModule(Learner):
         losses_BT = self.losses(logits_BTV, batch.target_BT, self.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
         self.add_to_epoch(losses_BT, right_BT, batch.target_lengths_B.sum())
-        # DDP averages over processes; with this weight every symbol of the whole batch counts the same.
+        # DDP averages gradients over processes; this factor gives all symbols of the global batch equal weight.
         return losses_BT.sum() * (self.trainer.world_size / batch.symbols)
 
     @staticmethod

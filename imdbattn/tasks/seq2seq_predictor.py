@@ -24,7 +24,7 @@ LONGEST = 5000  # symbols of a source; time and weights grow with the square
 
 
 class Seq2SeqPredictor(Predictor):
-    """Writes sequences for new sources with a trained module (tasks/seq2seq.Seq2SeqModule)."""
+    """Generates output sequences for new sources with a trained module (tasks/seq2seq.Seq2SeqModule)."""
 
     needs_text = True
 

@@ -43,7 +43,7 @@ class Predictor(ABC):
 
 
 def refuse_empty(line: int) -> None:
-    """Raises UserError: a sequence cannot be written for an empty source."""
+    """Raises UserError: a sequence cannot be generated from an empty source."""
     raise UserError(f"line {line} of the input is empty: omit it")
 
 

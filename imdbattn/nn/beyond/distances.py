@@ -17,8 +17,8 @@ class Distances(nn.Module):
     and key, not a T x T table (as in rotary positions: Su et al. 2021, section 3.2). Words and distances have separate
     terms (Ke et al. 2021, section 3.1). Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
 
-    waves: M; their periods are 2 to 128 words, evenly spaced by ratio.
-    places: head h attends first to places[h mod len(places)]: 0 the word itself, -1 the word before it, None all words.
+    waves: M, number of sinusoids; their periods are spaced geometrically from 2 to 128 words.
+    places: head h initially attends to places[h % len(places)]: 0 is the word itself, -1 the previous, None all words.
     strength: initial amplitude of each wave; 0 initializes the term to 0.
     length: positions of the table, after which it repeats.
 

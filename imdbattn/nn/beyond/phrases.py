@@ -28,7 +28,7 @@ def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
 
 
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
-    """The fold of each review, (N,): consecutive blocks of each class, because neighbors in IMDB are about one film.
+    """The fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB reviews are about one film.
 
     Reviews without labels have a class of their own here, such as -1.
     """

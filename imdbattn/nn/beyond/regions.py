@@ -1,4 +1,4 @@
-"""Vectors of regions, a few adjacent words, which are learned from text without labels: they predict the words around.
+"""Vectors of regions (a few adjacent words), learned from unlabeled text by predicting the surrounding words.
 
 Johnson and Zhang, "Semi-supervised Convolutional Neural Networks for Text Categorization via Region Embedding", NIPS
 2015, section 3.
@@ -46,7 +46,7 @@ class Regions(nn.Module):
 class RegionVectors(nn.Module):
     """A learned linear map of the vector of the region around each word, divided by its root mean square.
 
-    regions: stay as they are. With word dropout, a region consists of the nearest words that were not dropped.
+    regions: frozen. With word dropout, a region consists of the nearest words that were not dropped.
 
     >>> import torch
     >>> from imdbattn.nn.beyond import Regions, RegionVectors
@@ -66,7 +66,7 @@ class RegionVectors(nn.Module):
 
 
 class NeighborWords(nn.Module):
-    """Predicts the words before and after each region, by a softmax over the word itself and a sample of all words.
+    """Predicts the words before and after each region with a sampled softmax.
 
     The scores of the softmax are corrected for the sampling (Jean et al. 2015, section 3.1).
 

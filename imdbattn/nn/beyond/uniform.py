@@ -11,7 +11,7 @@ from imdbattn.nn.scores import Dot
 class Uniform(Dot):
     """score(q, k) = 0: every key has the same weight, before and after training.
 
-    The query and the key keep their part in the graph, with zero gradients: DDP requires gradients of all parameters.
+    Query and key stay in the autograd graph with zero gradients, because DDP requires gradients for all parameters.
 
     >>> import torch
     >>> from imdbattn.nn.beyond import Uniform
