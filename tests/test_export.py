@@ -82,7 +82,7 @@ def test_with_all_words_in_float32_predictions_are_the_runs_own_bit_for_bit(mode
     assert one.words == other.words
 
 
-@pytest.mark.parametrize("rung", ["residual_pe", "tuned", "wide"])
+@pytest.mark.parametrize("rung", ["residual_pe", "tuned", "wide", "regions"])
 def test_the_words_of_training_are_kept_and_a_review_of_them_scores_the_same(model, tmp_path, rung):
     """Frozen and trained vectors, and phrases, whose keys are made of ids."""
     predictor, run = model(rung)
