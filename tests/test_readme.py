@@ -182,7 +182,7 @@ def test_make_targets_exist():
 
 
 SETTINGS = [("model=residual_learned",), ("model=bigrams",), ("model=wide",), ("task=masked_words",), ("task=seq2seq",)]
-SETTINGS += [("task=seq2seq", "data=translation"), ("data=order_probe",)]
+SETTINGS += [("task=neighbors",), ("task=seq2seq", "data=translation"), ("data=order_probe",)]
 
 
 def test_every_setting_that_is_named_exists(composed):
