@@ -253,7 +253,11 @@ REFUSED = {
         (),
         "holds no finished run: train teachers on the same data",
     ),
-    "another validation": (lambda folder: None, ("data.validation_share=0.3",), "another validation split, so its training data may"),
+    "another validation": (
+        lambda folder: None,
+        ("data.validation_share=0.3",),
+        "another validation split, so its training data may",
+    ),
     "another test": (
         lambda folder: edited(folder / "wide" / "metrics.json", "test_fingerprint", "0"),
         (),
