@@ -215,6 +215,7 @@ def test_what_does_not_end_well_is_a_finding(command, tmp_path, code, finding, o
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.slow
 def test_what_the_file_started_ends_with_it(command, tmp_path):
     text = "import subprocess\nprint(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
     done = command(write(tmp_path, f"{text}while True: pass"), "--json", "--seconds", "1")

@@ -489,6 +489,7 @@ def test_a_set_that_cannot_be_read_does_not_stop_the_others(ladder, tmp_path):
     assert [Path(one["folder"]).name for one in found["skipped"]] == ["broken"]
 
 
+@pytest.mark.slow
 def test_the_command_shows_and_writes_each_set_with_an_index(ladder, tmp_path, capsys, monkeypatch):
     write_run(tmp_path / "other" / "residual", "residual", fingerprint="f2", metrics={"test_set": "<large>"})
     write_run(tmp_path / "other" / "debug", trainer__fast_dev_run=True)

@@ -242,6 +242,7 @@ def test_what_is_not_a_result_of_training_is_never_scored(trained, settings, tmp
             command()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slot", [10**6, -1])
 def test_a_word_that_points_beyond_the_tuned_vectors_is_refused(trained, settings, tmp_path, slot):
     run = shutil.copytree(trained("tuned_mean")[0], tmp_path / "run")

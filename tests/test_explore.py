@@ -234,6 +234,7 @@ def test_any_text_is_read(page, labels, text):
         assert found.text == text
 
 
+@pytest.mark.slow
 def test_long_texts_are_read_as_explain_reads_them(page, labels, folder_of):
     long = "the great film was dull . " * 20_000
     found = page.read(labels["residual_pe"], long)
@@ -268,6 +269,7 @@ def test_runs_are_listed_in_the_order_of_the_ladder(page):
     assert re.fullmatch("[A-F]( [A-F]){0,5}", listed["source"])
 
 
+@pytest.mark.slow
 def test_a_deleted_run_is_named_and_a_retrained_one_is_loaded_again(trained, page_of, tmp_path):
     for rung in ("mean", "base"):
         shutil.copytree(trained(rung)[0], tmp_path / rung)
@@ -285,6 +287,7 @@ def test_a_deleted_run_is_named_and_a_retrained_one_is_loaded_again(trained, pag
     assert page.ask("read", 400, run="foo", text=TEXT).startswith("there is no run foo")
 
 
+@pytest.mark.slow
 def test_only_the_last_used_models_stay_in_memory(trained, page_of, monkeypatch):
     monkeypatch.setattr("imdbattn.explore.runs.LOADED", 2)
     rungs = ("mean", "base", "residual_cls")

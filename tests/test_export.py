@@ -143,6 +143,7 @@ def test_vectors_beyond_float16_stay_float32(model, tmp_path):
     assert write_export(predictor, tmp_path / "m", run, vectors="all")["precision"] == "float32"
 
 
+@pytest.mark.slow
 def test_all_words_are_kept_where_the_training_reviews_are_gone_or_have_changed(model, tmp_path, caplog):
     predictor, run = model("residual_pe")
     reviews = shutil.copyfile(predictor.cfg.data.path, tmp_path / "reviews.csv")
@@ -265,7 +266,7 @@ def test_commands_use_an_export_as_they_use_a_run(model, settings, composed, tmp
     assert out[0].exists()
 
 
-@pytest.mark.parametrize("rung", ["seq2seq", "seq2seq_attention"])
+@pytest.mark.parametrize("rung", [pytest.param("seq2seq", marks=pytest.mark.slow), "seq2seq_attention"])
 def test_an_encoder_decoder_is_exported_too(trained_pairs, settings, tmp_path, rung):
     predictor, run = load_predictor(settings(f"run={trained_pairs(rung)}", config="predict"))
     assert write_export(predictor, tmp_path / "m", run) == {}
@@ -289,6 +290,7 @@ def trained_pairs(settings, tmp_path):
     return train
 
 
+@pytest.mark.slow
 def test_an_export_of_an_export_is_a_copy(model, tmp_path):
     predictor, run = model("mean")
     write_export(predictor, tmp_path / "m", run)
@@ -415,7 +417,9 @@ def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("place", ["write_config", "card", "tokenizer_json"])
+@pytest.mark.parametrize(
+    "place", ["write_config", *(pytest.param(name, marks=pytest.mark.slow) for name in ("card", "tokenizer_json"))]
+)
 def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path, place):
     predictor, run = model("mean")
     write_export(predictor, tmp_path / "m", run)

@@ -107,6 +107,7 @@ def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval
             assert claim["difference"] == pytest.approx(better_by)
 
 
+@pytest.mark.slow
 def test_the_same_command_repeats_no_measurement(measured, shell, tmp_path):
     out = shutil.copytree(measured[0], tmp_path / "out")
     files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}

@@ -364,6 +364,7 @@ def test_without_tests_there_are_no_sections_of_them():
     assert not any(word in text for word in ("Erasure", "Counterfactual", "Ablation", "Stability", "Cost", "Holm"))
 
 
+@pytest.mark.slow
 def test_a_figure_of_earlier_results_does_not_stay_and_nothing_is_half_written(undrawn, tmp_path, monkeypatch):
     report.write_all(made_up(), tmp_path)
     summary = made_up()
@@ -381,6 +382,7 @@ def test_a_figure_of_earlier_results_does_not_stay_and_nothing_is_half_written(u
     assert before.keys() - set(tmp_path.rglob("*")) == {tmp_path / "figures" / "ablation.png"}
 
 
+@pytest.mark.slow
 def test_several_sets_have_a_folder_each_and_an_index(undrawn, tmp_path, capsys):
     report.write_sets([made_up()], tmp_path)
     summaries = [made_up(known=known, fingerprint=name) for known, name in ((False, "f1"), (True, "f2"))]

@@ -194,6 +194,7 @@ def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell
     ]
 
 
+@pytest.mark.slow
 def test_folds_that_start_from_their_own_pretraining_are_one_cross_validation(trained, tmp_path):
     for fold in (1, 2):
         words = "data.folds=2", f"data.fold={fold}", "trainer.max_epochs=1"

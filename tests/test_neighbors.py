@@ -160,6 +160,7 @@ def test_any_rung_takes_the_vectors(settings, small, pretrained):
     assert module.hparams["region"] == 5
 
 
+@pytest.mark.slow
 def test_seeds_train_together_with_them(settings, small, pretrained, shell, tmp_path):
     words = ("model=regions", f"init={pretrained[0]}", "seed=1,2", "seeds_per_process=2", "trainer.max_steps=2")
     words += ("data.padded_lengths=6",)

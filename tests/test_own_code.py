@@ -153,6 +153,7 @@ def block(language: str, text: str = TEMPLATE) -> str:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweeps", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tmp_path, sweeps):
     lines = [line for kind in ("python", "yaml") for line in block(kind).splitlines() if line.strip()]

@@ -260,7 +260,7 @@ def finished(trained):
         ("mean", {"attention.html"}),
         pytest.param("base", {"attention.html", "attention.png"}, marks=pytest.mark.slow),
         pytest.param("residual_pe_cls", {"attention.html", "attention.png", "positions.png"}, marks=pytest.mark.slow),
-        ("residual_learned", {"attention.html", "attention.png", "positions.png"}),
+        pytest.param("residual_learned", {"attention.html", "attention.png", "positions.png"}, marks=pytest.mark.slow),
         ("tuned", {"attention.html", "attention.png", "distances.png"}),
     ],
 )
@@ -293,6 +293,7 @@ def test_a_picture_that_fails_is_only_a_warning(finished, tmp_path, monkeypatch,
     assert "no ink" in caplog.text
 
 
+@pytest.mark.slow
 def test_row_names_a_review_of_the_runs_test_set(trained, composed, tmp_path):
     folder, _ = trained("base")
     reviews = pq.read_table(folder / "reviews.parquet").to_pydict()

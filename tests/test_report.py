@@ -326,6 +326,7 @@ def test_what_was_not_measured_is_left_out():
     assert [text.get_text() for text in named] == ["residual", "mean"], "in the order of accuracy"
 
 
+@pytest.mark.slow
 def test_a_run_that_diverged_does_not_stop_the_comparison(tmp_path):
     comparison = made_up(("mean", "base"))
     nan = float("nan")

@@ -150,7 +150,6 @@ QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
     ("in the middle", None),
     ("first step of an epoch", signal.SIGTERM),
     ("vectors that train, uneven epochs, early stopping", signal.SIGTERM),
-    ("gradients of several batches", None),
 ]
 
 
@@ -200,6 +199,7 @@ def test_the_best_epoch_from_before_it_was_moved_stays_the_best(whole, stopping,
     assert differences(reference, tmp_path / "there") == []
 
 
+@pytest.mark.slow
 def test_it_resumes_after_crashes_at_the_same_place_and_soon_after(whole, stopping, tmp_path):
     """Twice as an epoch begins, then twice within it: no epoch or batch is counted twice."""
     cfg, reference = whole()
@@ -274,6 +274,7 @@ def test_a_finished_run_is_left_as_it_is(whole, tmp_path, caplog):
     assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 def test_what_another_process_finished_meanwhile_is_left_as_it_is(stopped, monkeypatch):
     cfg, folder = stopped
 
@@ -604,6 +605,7 @@ def test_two_processes_stop_together_and_resume_together(small, tmp_path):
     assert differences(tmp_path / "whole", tmp_path / "stopped") == []
 
 
+@pytest.mark.slow
 def test_a_restarted_slurm_job_goes_on_with_its_run(shell, small, tmp_path):
     words = [*small, "model=mean", "trainer.max_epochs=2", "patience=null"]
     assert shell("train", *words, cwd=tmp_path, env={"SLURM_JOB_ID": "77"}).returncode == 0

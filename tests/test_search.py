@@ -70,11 +70,13 @@ def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
     assert f"{100 * best:.2f}       4  optim.lr=" in (folder / "search.md").read_text()
 
 
+@pytest.mark.slow
 def test_without_a_pruner_all_trials_finish(search, tmp_path):
     assert search("n_trials=4", "pruner=none", "startup_trials=0", "warmup_epochs=0").returncode == 0
     assert [trial["state"] for trial in trials_of(tmp_path / "search")] == ["finished"] * 4
 
 
+@pytest.mark.slow
 def test_the_seed_decides_the_trials(search, tmp_path):
     def settings(name: str, *words: str) -> list[dict]:
         assert search(*words, "pruner=none", folder=tmp_path / name).returncode == 0
@@ -119,6 +121,7 @@ def test_a_killed_search_resumes_without_losing_or_repeating_a_trial(search, tmp
     assert set(map(tuple, epochs_of(folder).values())) == {(1, 2, 3, 4)}
 
 
+@pytest.mark.slow
 def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
     """Killed between the end of a run, or its new name, and Optuna's record."""
     folder = tmp_path / "search"
@@ -157,6 +160,7 @@ def test_failed_trials_are_named_and_avoided(search, tmp_path):
     assert done.stdout.count(": out of memory (see ") == states["failed"]
 
 
+@pytest.mark.slow
 def test_ten_failures_in_a_row_end_a_search(search, tmp_path):
     done = search("space.optim.lr=[0.1,0.01]", "n_trials=3", "model.layers=4")
     assert done.returncode == 2
@@ -183,42 +187,45 @@ def test_a_stopped_search_says_how_to_resume_it(tmp_path, number):
     assert output.splitlines()[-1] == "stopped; resume it with:  python -m imdbattn.search resume=search"
 
 
+WRONG = [
+    (["n_trials=0"], "n_trials=0 must be greater than or equal to 1"),
+    (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
+    (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),
+    (["model.layers=1,2"], "model.layers=1,2 has several values: give several in the space only"),
+    (["optim.lr=-1"], "optim.lr=-1 must be greater than or equal to 0"),
+    (["test=true"], "test=true: the search decides this setting"),
+    (["debug=fast"], "debug runs have no results to search by"),
+    (["-m"], "a search starts its trials itself: omit -m"),
+    (["pruner=mean"], "pruner=mean must be 'median', 'hyperband' or 'none'"),
+    (["+search=residul"], "search=residul is not a choice: search=residual is the nearest"),
+    (["space={optim.lrr:[1,2]}"], "there is no setting optim.lrr; the nearest is optim.lr"),
+    (["space={optim.lr:{low:0.1,high:0.01}}"], "space.optim.lr={'low': 0.1, 'high': 0.01} must be"),
+    (["space={optim.lr:{low:0,high:0.01,log:true}}"], "space.optim.lr={"),
+    (
+        ["space={optim.lr:{low:0.1}}"],
+        "space.optim.lr={'low': 0.1} must be a list of several plain values, or a range",
+    ),
+    (["space={optim.lr:{low:0.1,high:0.2,lgo:true}}"], "space.optim.lr={"),
+    (["space={optim.lr:[}"], "space={optim.lr:[} cannot be read as a setting"),
+    (["space=3"], "space=3 must be a setting and its values, as in space.model.layers=[1,2,3]"),
+    (["space.optim.lr=1e-3,1e-2"], "space.optim.lr=1e-3,1e-2 must be a setting and its values, as in space."),
+    (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
+    (["space={optim.lr:0.1}"], "space.optim.lr=0.1 must be a list of several plain values, or a range such as"),
+    (["space={data.label_names:[[a,b],[c,d]]}"], "space.data.label_names=[['a', 'b'], ['c', 'd']] must be"),
+    (["space={model.layers:[3]}"], "space.model.layers=[3] must be a list of several plain values"),
+    (["space={optim.lr:{low:0.1,high:0.1}}"], "space.optim.lr={'low': 0.1, 'high': 0.1} must be"),
+    (["space={model.layers:[1,two]}"], "model.layers=two must be a valid integer"),
+    (["space={optim.lr:{low:-1.0,high:0.1}}"], "optim.lr=-1.0 must be greater than or equal to 0"),
+    (["space={seed:[1,2]}"], "seed: the search decides this setting"),
+    ([], "the space is empty: add +search=residual"),
+    (["resume=nowhere"], "resume=nowhere is not a folder of a search, it has no search.yaml"),
+    (["resume=."], "resume=. is not a folder of a search, it has no search.yaml"),
+]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["n_trials=0"], "n_trials=0 must be greater than or equal to 1"),
-        (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
-        (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),
-        (["model.layers=1,2"], "model.layers=1,2 has several values: give several in the space only"),
-        (["optim.lr=-1"], "optim.lr=-1 must be greater than or equal to 0"),
-        (["test=true"], "test=true: the search decides this setting"),
-        (["debug=fast"], "debug runs have no results to search by"),
-        (["-m"], "a search starts its trials itself: omit -m"),
-        (["pruner=mean"], "pruner=mean must be 'median', 'hyperband' or 'none'"),
-        (["+search=residul"], "search=residul is not a choice: search=residual is the nearest"),
-        (["space={optim.lrr:[1,2]}"], "there is no setting optim.lrr; the nearest is optim.lr"),
-        (["space={optim.lr:{low:0.1,high:0.01}}"], "space.optim.lr={'low': 0.1, 'high': 0.01} must be"),
-        (["space={optim.lr:{low:0,high:0.01,log:true}}"], "space.optim.lr={"),
-        (
-            ["space={optim.lr:{low:0.1}}"],
-            "space.optim.lr={'low': 0.1} must be a list of several plain values, or a range",
-        ),
-        (["space={optim.lr:{low:0.1,high:0.2,lgo:true}}"], "space.optim.lr={"),
-        (["space={optim.lr:[}"], "space={optim.lr:[} cannot be read as a setting"),
-        (["space=3"], "space=3 must be a setting and its values, as in space.model.layers=[1,2,3]"),
-        (["space.optim.lr=1e-3,1e-2"], "space.optim.lr=1e-3,1e-2 must be a setting and its values, as in space."),
-        (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
-        (["space={optim.lr:0.1}"], "space.optim.lr=0.1 must be a list of several plain values, or a range such as"),
-        (["space={data.label_names:[[a,b],[c,d]]}"], "space.data.label_names=[['a', 'b'], ['c', 'd']] must be"),
-        (["space={model.layers:[3]}"], "space.model.layers=[3] must be a list of several plain values"),
-        (["space={optim.lr:{low:0.1,high:0.1}}"], "space.optim.lr={'low': 0.1, 'high': 0.1} must be"),
-        (["space={model.layers:[1,two]}"], "model.layers=two must be a valid integer"),
-        (["space={optim.lr:{low:-1.0,high:0.1}}"], "optim.lr=-1.0 must be greater than or equal to 0"),
-        (["space={seed:[1,2]}"], "seed: the search decides this setting"),
-        ([], "the space is empty: add +search=residual"),
-        (["resume=nowhere"], "resume=nowhere is not a folder of a search, it has no search.yaml"),
-        (["resume=."], "resume=. is not a folder of a search, it has no search.yaml"),
-    ],
+    [pytest.param(*one, marks=() if n % 3 == 0 else pytest.mark.slow) for n, one in enumerate(WRONG)],
 )
 def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words, message):
     own = not words or words[0].startswith(("space", "resume=", "+search="))
@@ -229,6 +236,7 @@ def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words,
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_damaged_journal_and_other_settings_are_refused(search, tmp_path):
     folder = tmp_path / "search"
     assert search("n_trials=2", "pruner=none").returncode == 0
@@ -252,6 +260,7 @@ def test_a_damaged_journal_and_other_settings_are_refused(search, tmp_path):
     assert search("n_trials=1").stderr.startswith("error: search is not empty: choose another hydra.run.dir")
 
 
+@pytest.mark.slow
 def test_a_typed_setting_is_not_varied(search, tmp_path):
     """Also a file name with characters that have a meaning for Hydra."""
     (tmp_path / "a, b=c").mkdir()

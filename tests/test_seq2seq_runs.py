@@ -202,7 +202,7 @@ def test_the_training_loss_is_the_mean_over_all_symbols_of_an_epoch(settings, tm
         "debug=fast",
         pytest.param("debug=overfit", marks=pytest.mark.slow),
         pytest.param("trainer.limit_test_batches=1", marks=pytest.mark.slow),
-        "trainer.precision=bf16-mixed",
+        pytest.param("trainer.precision=bf16-mixed", marks=pytest.mark.slow),
         pytest.param("test=false", marks=pytest.mark.slow),
     ],
 )
@@ -231,6 +231,7 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
         assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
 
 
+@pytest.mark.slow
 def test_evaluation_and_prediction_drop_nothing_whatever_training_does(ran, scored, said, tmp_path):
     """To the last bit, by weights that have learned."""
     folder, _ = ran("reverse", "model.layers=2")
@@ -258,6 +259,7 @@ def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):
     assert {line["length"] for line in rows_of(file)} == {6, 7}
 
 
+@pytest.mark.slow
 def test_another_file_of_pairs_is_scored_as_a_whole(ran, scored, tmp_path):
     """Whatever part of its own file the run was trained on; each source once, with all its targets."""
     folder, _ = ran("translation", "data.limit=200")
@@ -532,7 +534,10 @@ def test_predict_shows_where_the_model_looked(ran, printed):
     assert "attention: none" in printed(without, "explain=true", text="ab f")
 
 
-@pytest.mark.parametrize("overrides", MODELS, ids=" ".join)
+@pytest.mark.parametrize(
+    "overrides",
+    [pytest.param(one, id=" ".join(one), marks=() if one == MODELS[1] else pytest.mark.slow) for one in MODELS],
+)
 def test_what_is_written_for_one_source_does_not_depend_on_the_others(ran, settings, overrides):
     folder, _ = ran("reverse", *overrides)
     texts = ["a", "bcdef", "fed", "aaaa", "bc"]
