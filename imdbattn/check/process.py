@@ -1,4 +1,4 @@
-"""Starts the child process that runs a student's file, reads its messages, and ends it and whatever it started."""
+"""Runs a student's file in a child process, reads its messages, and kills it with all processes that it started."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from typing import Any
 
 from imdbattn.errors import UserError
 
-KEPT = 2000  # bytes of what the file prints, from the end
+KEPT = 2000  # last bytes that the file prints
 START = 120  # seconds for the import of torch
 
 
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
-    """Checks the file. A check that does not end, or ends the process, is a finding. Raises UserError."""
+    """Checks the file. A check that does not end, or that ends the process, is a finding. Raises UserError."""
     read, write = os.pipe()
     limits = [str(int(seconds) + START), str(int(gibibytes * 2**30))]
     command = [sys.executable, "-P", "-m", "imdbattn.check.child", str(write), *limits, str(file), json.dumps(names)]
@@ -73,13 +73,13 @@ def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) 
 
 
 def listen(child: subprocess.Popen, messages: int, prints: int, outcome: Outcome, seconds: float) -> None:
-    """Reads until the child is done, has ended, or is late. Its time starts when torch is imported."""
+    """Reads until the child is done, has ended, or exceeds its time, which starts when torch is imported."""
     text, deadline = b"", time.monotonic() + START
     with selectors.DefaultSelector() as selector:
         selector.register(messages, selectors.EVENT_READ)
         selector.register(prints, selectors.EVENT_READ)
         while not outcome.done and time.monotonic() < deadline:
-            ended = child.poll() is not None  # before the streams are read: what it wrote is read to the end
+            ended = child.poll() is not None  # before reading, so that all output is read
             ready = selector.select(timeout=0.1)
             for key, _ in ready:
                 if not (data := os.read(key.fd, 65536)):

@@ -1,8 +1,8 @@
 """Rules of SelfAttention: f(x) = softmax(Q K^T / sqrt(d)) V, one head, without an output projection.
 
-The weights of the softmax are found from outside. Of a word alone, f is its value; of several words, it is a weighted
-sum of their values. The logarithms of the weights are scores up to a constant per query, and the scores belong to a
-pair of matrices among the parameters.
+The softmax weights are computed from the outputs. For a single word, f is its value; for several words, it is a
+weighted sum of their values. The logarithms of the weights are the scores up to a constant per query, and the scores
+belong to a pair of matrices among the parameters.
 
 Shape suffixes: B reviews, T positions, D width, Q candidates for the queries, K candidates for the keys, N any number.
 A suffix 1 is a dimension of size 1.
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, build, same, show
-from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_order, mask, words
+from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, mask, words
 
 RULES = Rules()
 KEYS = "Apply the softmax to the scores (B, queries, keys) over the last dimension: softmax(dim=-1)."
@@ -42,29 +42,23 @@ def softmax_over_keys(part: Part) -> None:
     found_TT, exact = weights_TT(module, words(1, 2), mask(2))
     rows, columns = found_TT.sum(1), found_TT.sum(0)
     if not exact:
-        raise Mistake(
-            "not-a-weighted-sum",
-            "The result for a word is not a weighted sum of the values of the words.",
-            f"For 2 words the first result starts {show(module(words(1, 2), mask(2))[0, 0, :3])}.",
-            "f(x) = softmax(Q K^T / sqrt(d)) V with one head; x itself and LayerNorm belong to the layer.",
-        )
+        sentence = "The result for a word is not a weighted sum of the values of the words."
+        example = f"For 2 words the first result starts {show(module(words(1, 2), mask(2))[0, 0, :3])}."
+        fix = "f(x) = softmax(Q K^T / sqrt(d)) V with one head; x itself and LayerNorm belong to the layer."
+        raise Mistake("not-a-weighted-sum", sentence, example, fix)
     if same(found_TT, torch.eye(2)):
         example = f"For x of 2 words the weights are {show(found_TT)}."
         raise Mistake("no-attention", "Words have no effect on each other.", example, KEYS)
     if same(rows, torch.ones(2)) and bool((found_TT > -1e-3).all()):
         return
-    weights = f"For x of 2 words the weights (queries in rows) are {show(found_TT)}: "
-    example = f"{weights}rows sum to {show(rows)}, columns to {show(columns)}."
+    example = f"For x of 2 words the weights (queries in rows) are {show(found_TT)}: rows sum to {show(rows)}, "
+    example += f"columns to {show(columns)}."
     if same(found_TT, torch.ones(2, 2)):
-        raise Mistake(
-            "softmax-over-batch", "The softmax is over the reviews of the batch, not the keys.", example, KEYS
-        )
+        sentence = "The softmax is over the reviews of the batch, not the keys."
+        raise Mistake("softmax-over-batch", sentence, example, KEYS)
     if same(columns, torch.ones(2)):
         raise Mistake("softmax-over-queries", "The softmax is over the queries, not over the keys.", example, KEYS)
     raise Mistake("weights-do-not-sum-to-1", "The weights of a query do not sum to 1.", example, KEYS)
-
-
-add_order(RULES)
 
 
 @RULES.add("scale", "softmax-over-keys", "order")
