@@ -123,10 +123,12 @@ class Rung:
 
     def score_summary(self, score: str) -> dict[str, Any]:
         auprc = self.estimates.get(("auprc", score))
-        values = [table[score]["scores"].to_pylist() for table in self.tables]
-        # Seeds whose last epoch is also the best one have no scores of the last epoch.
-        last = [LAST + score in table and table[LAST + score]["scores"].to_pylist() for table in self.tables]
-        both = [pair for pair in zip(values, last, strict=True) if pair[1]]
+        best = [table[score]["scores"].to_pylist() for table in self.tables]
+        best_and_last = [
+            (scores, table[LAST + score]["scores"].to_pylist())
+            for scores, table in zip(best, self.tables, strict=True)
+            if LAST + score in table  # the best epoch is not the last one
+        ]
         erasure = {
             name: self.estimates[name, score] | {"by_share": self.column(score, name).mean((0, 1)).tolist()}
             for name in ("comprehensiveness", "sufficiency")
@@ -135,8 +137,8 @@ class Rung:
         return erasure | {
             "rationale": auprc and {"auprc": auprc, "precision": precision},
             "stability": {
-                "seeds": self.correlation(list(combinations(values, 2))),
-                "epochs": self.correlation(both),
+                "seeds": self.correlation([*combinations(best, 2)]),
+                "epochs": self.correlation(best_and_last),
             },
             "reviews_per_s": 1 / max(float(self.column(score, "seconds").mean()), 1e-9),
         }
