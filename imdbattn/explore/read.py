@@ -49,7 +49,7 @@ def read(model: Model, text: str, changes: Changes) -> View:
     """Raises UserError for changes that are not possible, and for a text that is too long."""
     predictor, net = model.predictor, model.net
     if not isinstance(predictor, ReviewPredictor):
-        raise UserError(f"{predictor.cfg.model.name} is no classifier: write a sequence with it")
+        raise UserError(f"{predictor.cfg.model.name} is not a classifier: use it as an encoder-decoder")
     words = predictor.words_read(text)
     if len(words) > LONGEST:
         raise UserError(f"{predictor.cfg.model.name} would read {len(words):,} words: cut the text to {LONGEST:,}")

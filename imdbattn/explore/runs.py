@@ -33,7 +33,11 @@ class Runs:
                 name = id_of(run)
                 self.by_id[name], self.labels[name] = run, variant.label
         self.loaded: OrderedDict[tuple[Any, ...], Model] = OrderedDict()
-        self.lock = threading.Lock()  # of the models: an explanation changes a model for a moment
+        # One model computes at a time: threads would compete for the processor, and explanations change a model.
+        self.lock, self.browsing = threading.Lock(), threading.Lock()
+
+    def title(self, name: str) -> str:
+        return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
 
     def run(self, name: str) -> Run:
         if name not in self.by_id:
@@ -69,12 +73,9 @@ class Runs:
         runs = [self.facts(name) for name in self.by_id]
         places = np.linspace(0, max(0, len(classifiers) - 1), min(SHOWN, len(classifiers))).round().astype(int)
         selected = [classifiers[place] for place in places] + writers[:1]
-        return {"runs": runs, "skipped": self.skipped, "selected": selected, "source": self.example(writers)}
-
-    def example(self, writers: Sequence[str]) -> str:
-        """A source of the test set of an encoder-decoder."""
-        texts = self.by_id[writers[0]].texts("test") if writers else None
-        return texts[0] if texts else ""
+        sources = self.by_id[writers[0]].texts("test") if writers else None
+        source = sources[0] if sources else ""  # an example for the encoder-decoders
+        return {"runs": runs, "skipped": self.skipped, "selected": selected, "source": source}
 
     def facts(self, name: str) -> dict[str, Any]:
         run = self.by_id[name]

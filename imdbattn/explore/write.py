@@ -22,7 +22,7 @@ def write(model: Model, text: str, beams: int, length_penalty: float) -> Written
     """Raises UserError for an empty or a long source."""
     predictor = model.predictor
     if not isinstance(predictor, Seq2SeqPredictor):
-        raise UserError(f"{predictor.cfg.model.name} is no encoder-decoder: read a review with it")
+        raise UserError(f"{predictor.cfg.model.name} is not an encoder-decoder: use it to read a review")
     if len(text) > 20 * LONGEST or len(predictor.symbols(text)) > LONGEST:
         raise UserError(f"the source is too long for this page: cut it to {LONGEST} symbols")
     if not predictor.symbols(text):
