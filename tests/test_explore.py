@@ -292,7 +292,7 @@ def test_only_the_last_used_models_stay_in_memory(trained, page_of, monkeypatch)
     for rung in (*rungs, *rungs):
         page.read(rung)
         assert len(page.runs.loaded) <= 2 < LOADED
-    assert {key[0] for key in page.runs.loaded} == {page.run("base"), page.run("residual_cls")}
+    assert set(page.runs.loaded) == {page.run("base"), page.run("residual_cls")}
 
 
 # --- test reviews and the order probe ---------------------------------------------------------------------------------

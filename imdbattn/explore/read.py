@@ -1,4 +1,4 @@
-"""What one classifier makes of one text, with changes: the label, the share of each word, and all attention weights.
+"""How a classifier reads a text, with changes: the label, the share of each word, and all attention weights.
 
 Also its position vectors, and what its distances add to the scores.
 
@@ -25,7 +25,7 @@ from imdbattn.explore.changes import Changes, changed, check, has_positions, hea
 from imdbattn.faithfulness.erasure import keep
 from imdbattn.tasks.review_predictor import ReviewPredictor
 
-MAPS = 1024  # words for which weights are sent: their number grows with the square
+MAPS = 1024  # largest number of words for which weights are sent, whose number grows with its square
 LONGEST = 20_000  # words that a model may read
 
 
@@ -54,13 +54,15 @@ def read(model: Model, text: str, changes: Changes) -> View:
     if len(words) > LONGEST:
         raise UserError(f"{predictor.cfg.model.name} would read {len(words):,} words: cut the text to {LONGEST:,}")
     check(net, changes, len(words))
-    count = len(words)
-    order = np.arange(count) if changes.shuffle is None else np.random.default_rng(changes.shuffle).permutation(count)
-    shown, places = (text, [(word.start, word.end) for word in words])
+    shown, order, places = text, np.arange(len(words)), [(word.start, word.end) for word in words]
+    batches = predictor.batches([text])
     if changes.shuffle is not None:
+        order = np.random.default_rng(changes.shuffle).permutation(len(words))
         shown, places = joined([text[words[place].start : words[place].end] for place in order])
+        ids = np.array([words[place].id for place in order], dtype=np.int32)
+        batches = predictor.batches_of(ids, np.array([0, len(ids)]))
     kept = ~np.isin(order, changes.words)
-    batch = batch_of(predictor, text, words, order, changes)
+    batch = batches[0, np.arange(1)]
     if not kept.all():
         batch = keep(batch, torch.from_numpy(kept)[None])
     read_places = [place for place, is_kept in zip(places, kept, strict=True) if is_kept]
@@ -74,16 +76,8 @@ def read(model: Model, text: str, changes: Changes) -> View:
             (probability_C,) = predictor.probabilities(batch).tolist()
             return view(predictor.result(shown, probability_C), note=str(error))
     assert reading.attention is not None
-    numbers = [n for n in range(1, 1 + len(layers_of(net))) if n not in changes.layers]
+    numbers = changes.kept_layers(len(layers_of(net)))
     return view(replace(reading, attention=replace(reading.attention, numbers=numbers)))
-
-
-def batch_of(predictor: ReviewPredictor, text: str, words: Sequence[Word], order: np.ndarray, changes: Changes) -> Any:
-    """The batch with the words in `order`; without it, as `predictor.explain` makes it."""
-    if changes.shuffle is None:
-        return predictor.batches([text])[0, np.arange(1)]
-    ids = np.array([words[place].id for place in order], dtype=np.int32)
-    return predictor.batches_of(ids, np.array([0, len(ids)]))[0, np.arange(1)]
 
 
 def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
@@ -147,13 +141,13 @@ def attentions_of(net: Any, reading: LabelledReview, changes: Changes) -> tuple[
     """Each layer and the pooling, and the weights of those that are not skipped, (H, Q, K) each."""
     if reading.attention is None:
         return [], []
-    found, arrays = dict(reading.attention.numbered()), []
+    by_layer, arrays = dict(reading.attention.numbered()), []
     attentions: list[dict[str, Any]] = []
     for number in range(1, 1 + len(layers_of(net))):
-        facts = {"name": f"layer {number}", "layer": number, "skipped": number not in found, "heads": 0}
-        if number in found:
-            arrays.append(found[number])
-            facts |= shape_of(found[number]) | {"disabled": changes.heads_of(number)}
+        facts = {"name": f"layer {number}", "layer": number, "skipped": number not in by_layer, "heads": 0}
+        if number in by_layer:
+            arrays.append(by_layer[number])
+            facts |= shape_of(by_layer[number]) | {"disabled": changes.heads_of(number)}
         attentions.append(facts)
     if reading.attention.pooling is not None:
         arrays.append(reading.attention.pooling[None, None])
@@ -177,19 +171,13 @@ def answer_positions(model: Model, length: int) -> bytes:
     if not tables and not layers:
         name = model.predictor.cfg.model.name
         raise UserError(f"{name} has no positions: residual_pe, residual_learned and tuned have")
-    products = {name: pe_TD @ pe_TD.T for name, pe_TD in tables.items()}
-    facts: dict[str, Any] = {
-        "tables": [
-            {
-                "name": name,
-                "size": len(products_TT),
-                "largest": float(np.abs(products_TT[~np.eye(len(products_TT), dtype=bool)]).max(initial=0)),
-                "by_distance": [
-                    float(np.diagonal(products_TT, apart).mean()) for apart in range(len(products_TT) // 2)
-                ],
-            }
-            for name, products_TT in products.items()
-        ],
-        "distances": [{"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()],
-    }
-    return framed(facts, list(products.values()))
+    facts, arrays = [], []
+    for name, pe_TD in tables.items():
+        products_TT = pe_TD @ pe_TD.T
+        size, apart_TT = len(products_TT), ~np.eye(len(products_TT), dtype=bool)
+        means = [float(np.diagonal(products_TT, distance).mean()) for distance in range(size // 2)]
+        largest = float(np.abs(products_TT[apart_TT]).max(initial=0))
+        facts.append({"name": name, "size": size, "largest": largest, "by_distance": means})
+        arrays.append(products_TT)
+    distances = [{"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()]
+    return framed({"tables": facts, "distances": distances}, arrays)

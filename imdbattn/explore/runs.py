@@ -1,9 +1,8 @@
-"""The finished runs that the page shows, and their models, of which the last used ones stay in memory."""
+"""The finished runs that the page shows, and their models; the models used last stay in memory."""
 
 import hashlib
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ class Runs:
             for run in variant.runs:
                 name = id_of(run)
                 self.by_id[name], self.labels[name] = run, variant.label
-        self.loaded: OrderedDict[tuple[Any, ...], Model] = OrderedDict()
+        self.loaded: dict[str, tuple[Any, Model]] = {}  # name -> version of the checkpoint, model; last used last
         # One model computes at a time: threads would compete for the processor, and explanations change a model.
         self.lock, self.browsing = threading.Lock(), threading.Lock()
 
@@ -54,16 +53,14 @@ class Runs:
             state = (run.folder / "checkpoints" / "best.ckpt").stat()
         except OSError:
             raise UserError(f"{run.place} is no longer a finished run: train it again, or hide it") from None
-        key = (name, state.st_mtime_ns, state.st_size)
-        if key not in self.loaded:
-            data = self.cfg.data.model_dump()
-            self.loaded[key] = load(run.folder, self.cfg.trust, **data)
-            for other in [other for other in self.loaded if other[0] == name and other != key]:
-                del self.loaded[other]
-        self.loaded.move_to_end(key)
+        version = (state.st_mtime_ns, state.st_size)
+        old_version, model = self.loaded.pop(name, (None, None))
+        if model is None or old_version != version:
+            model = load(run.folder, self.cfg.trust, **self.cfg.data.model_dump())
+        self.loaded[name] = version, model
         while len(self.loaded) > LOADED:
-            self.loaded.popitem(last=False)
-        return self.loaded[key]
+            del self.loaded[next(iter(self.loaded))]
+        return model
 
     def listed(self) -> dict[str, Any]:
         """Everything that the page shows about the runs."""
