@@ -54,12 +54,6 @@ class Changes(BaseModel):
         return lines + ([f"without the words {', '.join(removed)}"] if removed else [])
 
 
-def heads_by_layer(net: nn.Module) -> list[int]:
-    """The number of heads of each layer, 0 for a layer without exactly one SelfAttention."""
-    found = self_attentions(net)
-    return [found[number].heads if number in found else 0 for number in range(1, 1 + len(layers_of(net)))]
-
-
 def layers_of(net: nn.Module) -> list[Any]:
     return list(getattr(net, "layers", ()))
 
@@ -76,12 +70,12 @@ def with_distances(net: nn.Module) -> list[SelfAttention]:
 
 def check(net: nn.Module, changes: Changes, words: int) -> None:
     """Raises UserError for a layer, head or word that does not exist. words: number of words that are read."""
-    heads = heads_by_layer(net)
+    layers, attentions = len(layers_of(net)), self_attentions(net)
     for layer in changes.layers:
-        if layer > len(heads):
-            raise UserError(f"there is no layer {layer}: the model has {len(heads)}")
+        if layer > layers:
+            raise UserError(f"there is no layer {layer}: the model has {layers}")
     for layer, head in changes.heads:
-        if layer > len(heads) or head > heads[layer - 1]:
+        if layer not in attentions or head > attentions[layer].heads:
             raise UserError(f"there is no head {head} in layer {layer}: reset the changes")
     for place in changes.words:
         if place >= words:

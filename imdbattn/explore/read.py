@@ -7,7 +7,6 @@ Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or
 
 import json
 import struct
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +20,7 @@ from imdbattn.data.tokens import Word
 from imdbattn.errors import UserError
 from imdbattn.explain.figures import position_tables, scores_by_distance
 from imdbattn.explain.reading import LabelledReview, entropy
-from imdbattn.explore.changes import Changes, changed, check, has_positions, heads_by_layer, layers_of, shares
+from imdbattn.explore.changes import Changes, changed, check, has_positions, layers_of, shares
 from imdbattn.faithfulness.erasure import keep
 from imdbattn.tasks.review_predictor import ReviewPredictor
 
@@ -91,13 +90,11 @@ def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
 
 def answer(model: Model, text: str, changes: Changes) -> bytes:
     """A view as the page receives it: the length of the JSON (uint32), the JSON, and float32 weights, little-endian."""
-    started = time.perf_counter()
     view = read(model, text, changes)
     facts, weights = described(model, view, changes)
     if changes:
         before = model.predictor.label([text])[0]
         facts["before"] = {"label": before.output, "probability": before.probability}
-    facts["milliseconds"] = round(1000 * (time.perf_counter() - started), 2)
     return framed(facts, weights)
 
 
@@ -131,7 +128,6 @@ def described(model: Model, view: View, changes: Changes) -> tuple[dict[str, Any
         "keys": reading.attention.keys if reading.attention else [],
         "cls": bool(reading.attention and reading.attention.cls),
         "attentions": attentions,
-        "heads": heads_by_layer(net),
         "has_positions": has_positions(net),
         "note": view.note,
     }, weights

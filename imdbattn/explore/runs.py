@@ -85,10 +85,7 @@ class Runs:
             "kind": "classifier" if run.is_classifier else "encoder-decoder",
             "accuracy": run.metrics["val_accuracy"] if accuracy is None else accuracy,
             "split": "validation" if accuracy is None else "test",
-            "labels": run.metrics.get("labels") or [],
-            "test_set": run.metrics["test_set"],
             "browsable": run.is_classifier and all((run.folder / file).exists() for file in SPLIT_FILES["test"]),
-            "source": run.settings.get("data", {}).get("source"),
         }
 
 

@@ -73,14 +73,10 @@ def parts_of(subject: Subject, cfg: Faithfulness) -> list[Part]:
         parts.append(Part("adversary", common | search.model_dump(), search.reviews, measure, positions=positions))
     if units(net):
         parts.append(Part("ablation", common, reviews, ablations, mean_outputs))
-    last = [
-        replace(
-            part, name=LAST + part.name, options=part.options | {"last": subject.last_key}, reviews=cfg.epoch_reviews
-        )
-        for part in parts
-        if part.name in scores and part.name != "random"
-    ]
-    return [replace(part, reviews=min(part.reviews, reviews)) for part in [*parts, *last] if part.reviews]
+    for part in [part for part in parts if part.name in scores and part.name != "random"]:
+        options = part.options | {"last": subject.last_key}
+        parts.append(replace(part, name=LAST + part.name, options=options, reviews=cfg.epoch_reviews))
+    return [replace(part, reviews=min(part.reviews, reviews)) for part in parts if part.reviews]
 
 
 def measure(subject: Subject, part: Part, progress: Callable[[int], Any]) -> None:

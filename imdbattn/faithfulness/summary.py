@@ -1,8 +1,8 @@
-"""The results of all runs on the same reviews, as a dict of plain values, which report and figures display.
+"""The results of all runs on the same reviews, as a dict of plain values that report and figures display.
 
 Intervals are those of comparison/statistics.Bootstrap. Claims are tested as in a comparison: by a p-value over reviews,
-which is about these trained models and is corrected for the number of claims, and by an interval that also covers other
-seeds.
+which applies to these trained models only and is corrected for the number of claims, and by an interval that also
+covers other seeds.
 
 Suffixes of arrays: N reviews, S seeds, K shares of the words, P pairs of explanations.
 """
