@@ -38,15 +38,15 @@ def model(part: Part, table_VD: Tensor | None = None, seed: int = 0, **options: 
 @cache
 def variants(part: Part) -> list[tuple[str, dict[str, Any]]]:
     """Text and options of the implemented classifiers, without those whose results are random."""
-    found = []
+    written = []
     for options in ({}, {"positions": "sinusoidal"}, {"cls": True}, {"positions": "sinusoidal", "cls": True}):
         if accepts(part.make, *options):
             with suppress(NotImplementedError):
                 net = model(part, **options)
                 if same(*(logits(net, REVIEW).nan_to_num() for _ in range(2))):
                     text = ", ".join(f"{name}={value!r}" for name, value in options.items())
-                    found.append((text or "no options", options))
-    return found
+                    written.append((text or "no options", options))
+    return written
 
 
 def models(part: Part) -> Iterator[tuple[str, nn.Module]]:
@@ -92,13 +92,13 @@ def repeatable(part: Part) -> None:
 def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax."""
     reviews = [[a, b] for a in range(4) for b in (5, 8)]
-    found_NC = torch.cat([logits(model(part, seed=seed), reviews) for seed in range(4)])
-    example = f"The classes of one review get {show(found_NC[0])}, which sum to {float(found_NC[0].sum()):.3g}."
+    logits_NC = torch.cat([logits(model(part, seed=seed), reviews) for seed in range(4)])
+    example = f"The classes of one review get {show(logits_NC[0])}, which sum to {float(logits_NC[0].sum()):.3g}."
     fix = "Return the output of the last nn.Linear; for probabilities apply softmax outside of the model."
-    if bool((found_NC >= 0).all()) and same(found_NC.sum(1), torch.ones(len(found_NC))):
+    if bool((logits_NC >= 0).all()) and same(logits_NC.sum(1), torch.ones(len(logits_NC))):
         sentence = "The results are probabilities: with cross_entropy, which has a softmax, it is applied twice."
         raise Mistake("softmax-twice", sentence, example, fix)
-    if bool((found_NC >= 0).all()):
+    if bool((logits_NC >= 0).all()):
         sentence = "None of the logits is negative: a ReLU or sigmoid follows the last Linear."
         raise Mistake("logits-not-negative", sentence, example, fix)
 
@@ -140,12 +140,12 @@ def padding(part: Part) -> None:
     for text, net in models(part):
         alone = logits(net, REVIEW)
         for padded in ([4, 2, 9, 0], [4, 2, 9, 7, 7, 0]):
-            found = logits(net, [padded], [3])
-            if same(found, alone):
+            result = logits(net, [padded], [3])
+            if same(result, alone):
                 continue
-            example = f"With {text}, the words 4, 2, 9 give {show(alone[0])} alone and {show(found[0])} "
+            example = f"With {text}, the words 4, 2, 9 give {show(alone[0])} alone and {show(result[0])} "
             example += f"as {padded} with length 3."
-            if same(found, logits(net, [padded])):
+            if same(result, logits(net, [padded])):
                 raise Mistake("lengths-ignored", "Padding is read as words.", example, LENGTHS_FIX)
             raise Mistake("depends-on-padding", "Padding changes the logits.", example, LENGTHS_FIX)
 

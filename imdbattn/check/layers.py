@@ -91,11 +91,11 @@ def no_skip(part: Part) -> None:
 @RESIDUAL.add("skip", "attention", "g", "input-unchanged", *ATTENTION)
 def skip(part: Part) -> None:
     """x itself is added to f(LN(x)), and LayerNorm is on the way into f only."""
-    found = [paths(part, seed) for seed in range(4)]
-    around_ND, through_ND = (torch.cat([derivative.sum(1) for derivative in each]) for each in zip(*found, strict=True))
+    both = [paths(part, seed) for seed in range(4)]
+    around_ND, through_ND = (torch.cat([path_DD.sum(1) for path_DD in each]) for each in zip(*both, strict=True))
     zero_N = torch.zeros_like(around_ND)
     fix = "Return self.g(x + self.f(self.norm(x), mask))."
-    if all(same(around_DD, torch.zeros(WIDTH, WIDTH)) for around_DD, _ in found):
+    if all(same(around_DD, torch.zeros(WIDTH, WIDTH)) for around_DD, _ in both):
         example = "The derivative of the path around f is 0 everywhere; with x it is that of g."
         raise Mistake("no-skip", "x is not added to f(LN(x)).", example, fix)
     around, through = (show(values.abs().max().item() / 1000) for values in (around_ND, through_ND))

@@ -33,8 +33,8 @@ def padding(part: Part) -> None:
     """The mean is over the words, without the padding."""
     x_BTD = torch.zeros(1, 3, WIDTH)
     x_BTD[0, :, 0] = torch.tensor([2.0, 4.0, 30.0])
-    found = float(mean(part, x_BTD, mask(2, size=3))[0, 0])
-    example = f"The words 2 and 4, followed by padding of 30, give {found:.3g}; their mean is 3."
+    result = float(mean(part, x_BTD, mask(2, size=3))[0, 0])
+    example = f"The words 2 and 4, followed by padding of 30, give {result:.3g}; their mean is 3."
     fix = "(x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1), for mask (B, T)."
     mistakes = {
         12: ("padding-in-mean", "Padding is in the sum and in the number of words."),
@@ -44,9 +44,9 @@ def padding(part: Part) -> None:
         30: ("mask-inverted", "The mean is over the padding: the mask is True on words."),
     }
     for value, (name, sentence) in mistakes.items():
-        if abs(found - value) < 1e-3:
+        if abs(result - value) < 1e-3:
             raise Mistake(name, sentence, example, fix)
-    if not abs(found - 3) < 1e-3:
+    if not abs(result - 3) < 1e-3:
         raise Mistake("wrong-mean", "The result is not the mean of the words.", example, fix)
 
 
@@ -55,9 +55,9 @@ def zero_vector(part: Part) -> None:
     """A word whose vector is 0 counts as a word."""
     x_BTD = torch.zeros(1, 2, WIDTH)
     x_BTD[0, 0] = 2.0
-    found = float(mean(part, x_BTD, mask(2))[0, 0])
-    if not abs(found - 1) < 1e-3:
-        example = f"The words 2 and 0 give {found:.3g}; their mean is 1."
+    result = float(mean(part, x_BTD, mask(2))[0, 0])
+    if not abs(result - 1) < 1e-3:
+        example = f"The words 2 and 0 give {result:.3g}; their mean is 1."
         sentence = "A word whose vector is 0 is treated as padding."
         raise Mistake("zero-vector-as-padding", sentence, example, "Take the number of words from the mask.")
 

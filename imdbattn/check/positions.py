@@ -24,10 +24,10 @@ def shape(part: Part) -> None:
         require_shape(table_TD, (length, width), call, "One row per position.")
 
 
-def table(found: Tensor) -> Tensor:
+def table(value: Tensor) -> Tensor:
     """In the type that is expected here: students may compute in float64 or float32."""
-    real = isinstance(found, Tensor) and found.is_floating_point()
-    return found.detach().to(torch.get_default_dtype()) if real else found
+    real = isinstance(value, Tensor) and value.is_floating_point()
+    return value.detach().to(torch.get_default_dtype()) if real else value
 
 
 @RULES.add("sin-and-cos")

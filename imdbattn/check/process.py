@@ -23,7 +23,7 @@ START = 120  # seconds for the import of torch
 class Outcome:
     """results: dicts with the fields of rules.Result."""
 
-    found: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
+    parts: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
     results: list[dict[str, Any]] = field(default_factory=list)
     doing: list[str] = field(default_factory=list)  # part and check
     printed: bytes = b""
@@ -32,7 +32,7 @@ class Outcome:
     def take(self, message: dict[str, Any]) -> None:
         if "error" in message:
             raise UserError(message["error"])
-        self.found = message.get("found", self.found)
+        self.parts = message.get("parts", self.parts)
         self.doing = message.get("doing", self.doing)
         self.results += [message["result"]] if "result" in message else []
         self.done = "done" in message
@@ -105,18 +105,18 @@ def unfinished(outcome: Outcome, status: int, late: bool, seconds: float) -> dic
     if not outcome.doing:
         raise RuntimeError(f"the process did not start: {outcome.printed.decode(errors='replace')}")
     part, check = outcome.doing
-    found = {"part": part, "check": check, "held": False, "example": ""}
+    result = {"part": part, "check": check, "held": False, "example": ""}
     if late or status == -signal.SIGXCPU:
         sentence = f"This check did not end within {seconds:g} seconds, the limit of the whole run."
-        return {**found, "finding": "too-slow", "sentence": sentence, "fix": "Look for an endless loop."}
+        return {**result, "finding": "too-slow", "sentence": sentence, "fix": "Look for an endless loop."}
     by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
     fix = "Call neither exit() nor os._exit(); a signal can be a lack of memory."
-    return {**found, "finding": "ended-early", "sentence": f"The file ended the process {by}.", "fix": fix}
+    return {**result, "finding": "ended-early", "sentence": f"The file ended the process {by}.", "fix": fix}
 
 
 def missing(outcome: Outcome) -> list[dict[str, Any]]:
     """The checks that were not reached."""
     known = {(result["part"], result["check"]) for result in outcome.results}
     reason = {"held": False, "finding": "blocked", "sentence": "Not reached.", "example": "", "fix": ""}
-    every = [(part, check) for part, checks in outcome.found.items() for check in checks]
+    every = [(part, check) for part, checks in outcome.parts.items() for check in checks]
     return [{"part": part, "check": check, **reason} for part, check in every if (part, check) not in known]

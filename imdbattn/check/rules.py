@@ -134,7 +134,7 @@ def attempt(rule: Rule, part: Part) -> Result:
         return Result(part.name, rule.name, None, None, in_line(reason))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit, too
+    except BaseException as error:  # also SystemExit
         return Result(part.name, rule.name, False, *explain(error, part))
     return Result(part.name, rule.name, True, None, rule.sentence)
 

@@ -31,29 +31,29 @@ def weights_TT(module: nn.Module, x_1TD: Tensor, mask_1T: Tensor) -> tuple[Tenso
     alone = [module(x_1TD[:, t : t + 1], mask(1))[0, 0] for t in range(x_1TD.shape[1])]
     value_TD, y_TD = torch.stack(alone).detach(), module(x_1TD, mask_1T)[0].detach()
     finite_T1 = y_TD.isfinite().all(1, keepdim=True)
-    found_TT = torch.linalg.lstsq(value_TD.mT, y_TD.where(finite_T1, 0).mT).solution.mT
-    return found_TT.where(finite_T1, math.nan), same(found_TT @ value_TD, y_TD.where(finite_T1, 0))
+    weight_TT = torch.linalg.lstsq(value_TD.mT, y_TD.where(finite_T1, 0).mT).solution.mT
+    return weight_TT.where(finite_T1, math.nan), same(weight_TT @ value_TD, y_TD.where(finite_T1, 0))
 
 
 @RULES.add("softmax-over-keys", "mask-direction")
 def softmax_over_keys(part: Part) -> None:
     """The weights of each query over the keys are not negative and sum to 1."""
     module = build(part.make, WIDTH)
-    found_TT, exact = weights_TT(module, words(1, 2), mask(2))
-    rows, columns = found_TT.sum(1), found_TT.sum(0)
+    weight_TT, exact = weights_TT(module, words(1, 2), mask(2))
+    rows, columns = weight_TT.sum(1), weight_TT.sum(0)
     if not exact:
         sentence = "The result for a word is not a weighted sum of the values of the words."
         example = f"For 2 words the first result starts {show(module(words(1, 2), mask(2))[0, 0, :3])}."
         fix = "f(x) = softmax(Q K^T / sqrt(d)) V with one head; x itself and LayerNorm belong to the layer."
         raise Mistake("not-a-weighted-sum", sentence, example, fix)
-    if same(found_TT, torch.eye(2)):
-        example = f"For x of 2 words the weights are {show(found_TT)}."
+    if same(weight_TT, torch.eye(2)):
+        example = f"For x of 2 words the weights are {show(weight_TT)}."
         raise Mistake("no-attention", "Words have no effect on each other.", example, KEYS)
-    if same(rows, torch.ones(2)) and bool((found_TT > -1e-3).all()):
+    if same(rows, torch.ones(2)) and bool((weight_TT > -1e-3).all()):
         return
-    example = f"For x of 2 words the weights (queries in rows) are {show(found_TT)}: rows sum to {show(rows)}, "
+    example = f"For x of 2 words the weights (queries in rows) are {show(weight_TT)}: rows sum to {show(rows)}, "
     example += f"columns to {show(columns)}."
-    if same(found_TT, torch.ones(2, 2)):
+    if same(weight_TT, torch.ones(2, 2)):
         sentence = "The softmax is over the reviews of the batch, not the keys."
         raise Mistake("softmax-over-batch", sentence, example, KEYS)
     if same(columns, torch.ones(2)):
@@ -65,10 +65,10 @@ def softmax_over_keys(part: Part) -> None:
 def scale(part: Part) -> None:
     """The scores are q.k / sqrt(d)."""
     module, x_1TD = build(part.make, WIDTH), words(1, 5)
-    found_TT, _ = weights_TT(module, x_1TD, mask(5))
-    if bool((found_TT <= 0).any()):
+    weight_TT, _ = weights_TT(module, x_1TD, mask(5))
+    if bool((weight_TT <= 0).any()):
         raise NotChecked("The scale was not checked: some weights are 0.")
-    score_TT = found_TT.log()[:, 1:] - found_TT.log()[:, :1]  # the bias of the keys cancels
+    score_TT = weight_TT.log()[:, 1:] - weight_TT.log()[:, :1]  # the bias of the keys cancels
     matrix_NDD, bias_ND = candidates(module)
     query_QTD = (x_1TD @ matrix_NDD)[:, None] + bias_ND[:, None]
     key_KTD = x_1TD @ matrix_NDD

@@ -115,10 +115,10 @@ def require_same_alone(call: Callable[[Tensor, Tensor], Tensor], fix: str) -> No
     together = call(x_BTD, mask(4, 2, 1))
     for row, length in enumerate((4, 2, 1)):
         alone = call(x_BTD[row : row + 1, :length], mask(length))[0]
-        found = together[row] if alone.ndim == 1 else together[row, :length]
-        if not same(found, alone):
+        other = together[row] if alone.ndim == 1 else together[row, :length]
+        if not same(other, alone):
             example = f"The result for a review of {length} starts with {show(alone.flatten()[:2])} alone and with "
-            example += f"{show(found.flatten()[:2])} in a batch with reviews of 4, 2 and 1 words."
+            example += f"{show(other.flatten()[:2])} in a batch with reviews of 4, 2 and 1 words."
             raise Mistake("depends-on-batch", "Other reviews of the batch change the result.", example, fix)
 
 
@@ -138,12 +138,12 @@ def require_finite(
 
 def idle(module: nn.Module) -> list[str]:
     """Trainable parameters without a gradient, or with a zero gradient, which only a bias may have."""
-    found = []
+    names = []
     for name, parameter in module.named_parameters():
         gradient = parameter.grad
         if parameter.requires_grad and (gradient is None or (gradient.ndim > 1 and not bool(gradient.any()))):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def require_gradients(module: nn.Module, without: list[str]) -> None:

@@ -36,20 +36,20 @@ def find(module: ModuleType, file: str, names: Mapping[str, str]) -> list[Part]:
     for part, name in names.items():
         if not callable(getattr(module, name, None)):
             raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
-    found = []
+    parts = []
     for part, signature in PARTS.items():
         make = getattr(module, names.get(part, part), None)
         if callable(make):
-            found.append(Part(part, make, signature, file))
-    if not found:
+            parts.append(Part(part, make, signature, file))
+    if not parts:
         raise UserError(f"{file} has none of {', '.join(PARTS)}: --stub prints a file with all of them")
-    return found
+    return parts
 
 
 def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Messages: {"doing": [part, check]} before each check, {"found": parts}, {"result": Result}; last {"done": True}.
+    """Messages: {"parts": names of their checks}, {"doing": [part, check]} before each check, {"result": Result}.
 
-    {"error": message} for a UserError.
+    The last one is {"done": True}, or {"error": message} for a UserError.
     """
     whole = Part("file", None, "Python", file)
     try:
@@ -61,7 +61,7 @@ def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         else:
             failed: set[str] = set()
             parts = find(module, file, names)
-            yield {"found": {part.name: [rule.name for rule in RULES[part.name]] for part in parts}}
+            yield {"parts": {part.name: [rule.name for rule in RULES[part.name]] for part in parts}}
             for part in parts:
                 for rule, result in RULES[part.name].run(part, failed):
                     yield {"doing": [part.name, rule]} if result is None else {"result": result.__dict__}

@@ -23,8 +23,8 @@ class Runs:
     """The finished runs in `folders`. Raises UserError if there is none."""
 
     def __init__(self, folders: Sequence[str], cfg: Explore):
-        found, self.skipped = find_runs(folders)
-        self.cfg, self.variants = cfg, variants(found)
+        runs, self.skipped = find_runs(folders)
+        self.cfg, self.variants = cfg, variants(runs)
         self.by_id: dict[str, Run] = {}
         self.labels: dict[str, str] = {}
         for variant in self.variants:

@@ -56,11 +56,11 @@ function update() {
   by("classifiers").hidden = !classifiers.length;
   by("writers").hidden = !writers.length;
   showControls(classifiers);
-  const asked = classifiers.map((run) => panels.get(run.id).update(state.text, changesOf(state, run.id)));
-  if (state.source) asked.push(...writers.map((run) => panels.get(run.id).update(state.source, state.beams, state.penalty)));
+  const updates = classifiers.map((run) => panels.get(run.id).update(state.text, changesOf(state, run.id)));
+  if (state.source) updates.push(...writers.map((run) => panels.get(run.id).update(state.source, state.beams, state.penalty)));
   const own = ++latest;
   busy(true);
-  Promise.allSettled(asked.map((one) => one.then(answered, failed))).then(() => own === latest && busy(false));
+  Promise.allSettled(updates.map((one) => one.then(answered, failed))).then(() => own === latest && busy(false));
 }
 
 /** Whether answers are expected. */
@@ -151,14 +151,14 @@ async function browse(step) {
   const filters = Object.fromEntries(inputs.map((input) => [input.name, input.type === "checkbox" ? input.checked : input.value]));
   const values = { run: by("browsed").value, runs: state.runs.filter((run) => panels.get(run) instanceof Panel), filters, after: row, step };
   try {
-    const found = await api.json("next", values);
-    row = found.row;
-    by("found").textContent = `Label: ${found.label}. Review ${found.place} of ${found.matching.toLocaleString("en")} that match, of ${found.of.toLocaleString("en")}; row ${found.row}.`;
-    setText(found.text);
+    const review = await api.json("next", values);
+    row = review.row;
+    by("match").textContent = `Label: ${review.label}. Review ${review.place} of ${review.matching.toLocaleString("en")} that match, of ${review.of.toLocaleString("en")}; row ${review.row}.`;
+    setText(review.text);
   } catch (error) {
     if (error.name === "AbortError") return;
     busy(false);
-    by("found").textContent = error.message;
+    by("match").textContent = error.message;
     failed(error);
   }
 }

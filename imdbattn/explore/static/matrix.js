@@ -43,7 +43,7 @@ export class Matrix {
     this.left = Math.min(this.left, columns.length - this.width);
     this.pinned = this.pinned !== null && this.pinned < rows.length ? this.pinned : null;
     this.at = null;
-    this.tell();
+    this.describe();
   }
 
   /** The largest absolute value. */
@@ -201,14 +201,14 @@ export class Matrix {
       this.left = left;
     }
     this.draw();
-    this.tell();
+    this.describe();
     this.onRow(at ? at[0] : this.pinned, false);
   }
 
   pin(row) {
     this.pinned = row === this.pinned ? null : row;
     this.draw();
-    this.tell();
+    this.describe();
     this.onRow(this.pinned, true);
   }
 
@@ -218,8 +218,8 @@ export class Matrix {
     this.draw();
   }
 
-  /** Says what is under the pointer. */
-  tell() {
+  /** Shows the value under the pointer, and the largest values of its row. */
+  describe() {
     const [row, column] = this.at ?? [this.pinned, null];
     if (row === null) {
       this.line.textContent = `Point at a cell to read its value.`;
@@ -269,7 +269,7 @@ function fitted(pen, name, room) {
 
 /** The value with the largest absolute value in each part of a matrix that is divided into high x wide parts. */
 function pooled(values, rows, columns, high, wide) {
-  const found = new Float32Array(high * wide);
+  const parts = new Float32Array(high * wide);
   for (let y = 0; y < high; y++) {
     const top = Math.floor((y * rows) / high);
     const bottom = Math.max(top + 1, Math.floor(((y + 1) * rows) / high));
@@ -283,8 +283,8 @@ function pooled(values, rows, columns, high, wide) {
           if (Math.abs(value) > Math.abs(most)) most = value;
         }
       }
-      found[y * wide + x] = most;
+      parts[y * wide + x] = most;
     }
   }
-  return found;
+  return parts;
 }

@@ -31,8 +31,8 @@ export class Panel {
   /** Asks for the answer, unless it is the one that is shown or expected. */
   async update(text, changes) {
     const values = { run: this.run.id, text, changes };
-    if (this.asked === JSON.stringify(values)) return;
-    this.asked = JSON.stringify(values);
+    if (this.request === JSON.stringify(values)) return;
+    this.request = JSON.stringify(values);
     const started = performance.now();
     try {
       this.show(...(await binary("read", values, `read ${this.run.id}`)));
@@ -45,7 +45,7 @@ export class Panel {
   }
 
   fail(error) {
-    this.asked = this.facts = null;
+    this.request = this.facts = null;
     this.maps = [];
     this.error.textContent = error.message;
     this.error.hidden = false;
