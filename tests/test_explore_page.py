@@ -577,7 +577,7 @@ def test_every_control_has_a_name_for_screen_readers(open_tab, run):
     controls = [one for one in named if one[0] in roles]
     assert {role for role, _ in controls} >= {"button", "checkbox", "textbox", "combobox", "spinbutton", "application"}
     assert [role for role, name in controls if not name.strip()] == []
-    assert ("application", "layer 1, head 1: arrow keys move, Enter keeps a query") in controls
+    assert ("application", "layer 1, head 1: arrow keys move, Enter pins a query") in controls
 
 
 def test_the_keyboard_alone_reaches_and_changes_everything(open_tab, run):
