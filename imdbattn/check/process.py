@@ -115,7 +115,6 @@ def unfinished(outcome: Outcome, status: int, late: bool, seconds: float) -> dic
 
 
 def missing(outcome: Outcome) -> list[dict[str, Any]]:
-    """The checks that were not reached."""
     known = {(result["part"], result["check"]) for result in outcome.results}
     reason = {"held": False, "finding": "blocked", "sentence": "Not reached.", "example": "", "fix": ""}
     every = [(part, check) for part, checks in outcome.parts.items() for check in checks]

@@ -63,7 +63,6 @@ class Runs:
         return model
 
     def listed(self) -> dict[str, Any]:
-        """Everything that the page shows about the runs."""
         first = [id_of(variant.runs[0]) for variant in self.variants]
         classifiers = [name for name in first if self.by_id[name].is_classifier]
         writers = [name for name in first if name not in classifiers]

@@ -34,7 +34,6 @@ def write(model: Model, text: str, beams: int, length_penalty: float) -> Written
 
 @torch.no_grad()
 def answer(model: Model, text: str, beams: int, length_penalty: float) -> dict[str, Any]:
-    """Everything that the page shows about the output."""
     written, predictor = write(model, text, beams, length_penalty), model.predictor
     net, (source_vocabulary, vocabulary) = predictor.module.net, predictor.module.vocabularies()
     source_1S = torch.tensor([source_vocabulary.encode(written.source)], device=predictor.module.device)

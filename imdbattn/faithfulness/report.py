@@ -353,7 +353,6 @@ def best_scores(summary: dict[str, Any]) -> str:
 
 
 def removable(summary: dict[str, Any]) -> str:
-    """Which single layers and heads can be removed."""
     parts = []
     for kind in ("layer", "head"):
         claims = [
