@@ -38,7 +38,7 @@ class Changes(BaseModel):
         return self != Changes()
 
     def kept_layers(self, layers: int) -> list[int]:
-        """The numbers of those of so many layers that are not disabled."""
+        """The numbers of the layers, out of so many, that are not disabled."""
         return [number for number in range(1, 1 + layers) if number not in self.layers]
 
     def heads_of(self, layer: int) -> list[int]:
@@ -117,7 +117,7 @@ def replaced(owner: nn.Module, name: str, value: Any) -> Iterator[None]:
 
 
 def shares(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
-    """`rollout` through the enabled heads. A layer without any passes only what its skip connection carries."""
+    """`rollout` through the enabled heads. A layer without any has only its skip connection."""
     *layers, pooling = weights
     numbers = changes.kept_layers(len(layers) + len(set(changes.layers)))
     enabled = []

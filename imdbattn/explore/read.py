@@ -30,7 +30,7 @@ LONGEST = 20_000  # words that a model may read
 
 @dataclass(frozen=True)
 class View:
-    """A text as a model reads it. order: the place of each word of `text`; kept: whether it is read."""
+    """A text as a model reads it. order: the original place of each word; kept: whether it is read."""
 
     reading: LabelledReview
     words: Sequence[Word]  # of the original text
@@ -89,7 +89,7 @@ def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
 
 
 def answer(model: Model, text: str, changes: Changes) -> bytes:
-    """A view as the page receives it: the length of the JSON (uint32), the JSON, and float32 weights, little-endian."""
+    """A view for the page: the length of the JSON (uint32), the JSON, and float32 weights, little-endian."""
     view = read(model, text, changes)
     facts, weights = described(model, view, changes)
     if changes:

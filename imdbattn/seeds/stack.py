@@ -152,7 +152,7 @@ class SeedStack(ReviewClassifier):
         self.trainer.should_stop = all(course.stopped for course in self.courses)
 
     def follow(self, course: Course, number: int, finite: bool) -> None:
-        """Updates the course of the seed with this number in the stack after an epoch."""
+        """Updates the course after an epoch. number: of its seed in the stack."""
         course.epochs, course.steps = self.trainer.current_epoch + 1, self.trainer.global_step
         if not finite:
             course.stop(f"loss or weights are not finite in epoch {course.epochs}: try a lower optim.lr")
