@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,7 +28,7 @@ def load(file: str) -> ModuleType:
     sys.path.insert(0, str(Path(file).parent))
     module = sys.modules["_checked_file"] = ModuleType("_checked_file")  # dataclasses look it up there
     module.__file__ = file
-    exec(compile(Path(file).read_bytes(), file, "exec"), vars(module))
+    SourceFileLoader("_checked_file", file).exec_module(module)
     return module
 
 
