@@ -295,7 +295,7 @@ def test_only_the_last_used_models_stay_in_memory(trained, page_of, monkeypatch)
     for rung in (*rungs, *rungs):
         page.read(rung)
         assert len(page.runs.loaded) <= 2 < LOADED
-    assert {key[0] for key in page.runs.loaded} == {page.run("base"), page.run("residual_cls")}
+    assert set(page.runs.loaded) == {page.run("base"), page.run("residual_cls")}
 
 
 # --- test reviews and the order probe ---------------------------------------------------------------------------------
@@ -405,8 +405,8 @@ def test_sources_and_kinds_of_runs_that_do_not_fit_are_refused(page, labels):
     assert page.ask("write", 400, run=writer, text=" ") == "the source is empty: type one"
     assert page.ask("write", 400, run=writer, text="A" * 201).startswith("the source is too long")
     assert page.ask("write", run=writer, text="XYZ")["unknown"] == ["X", "Y", "Z"]
-    assert "is no classifier" in page.ask("read", 400, run=writer, text="ABC")
-    assert "is no encoder-decoder" in page.ask("write", 400, run=page.run(labels["base"]), text="ABC")
+    assert "is not a classifier" in page.ask("read", 400, run=writer, text="ABC")
+    assert "is not an encoder-decoder" in page.ask("write", 400, run=page.run(labels["base"]), text="ABC")
     assert page.ask("write", 400, run=writer, text="A", beams=21).startswith("beams: Input should be less than")
 
 

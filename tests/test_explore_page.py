@@ -417,7 +417,7 @@ def test_the_next_test_review_is_shown_with_its_label(open_tab, server, run):
     tab.check("[name=wrong]")
     tab.click("#next")
     settle(tab)
-    found = tab.locator("#found").inner_text()
+    found = tab.locator("#match").inner_text()
     answer = server.page.ask("next", run=run["mean"], runs=[run["base"]], filters={"wrong": True})
     assert tab.input_value("#text") == answer["text"]
     assert found.startswith(f"Label: {answer['label']}. Review 1 of {answer['matching']} that match, of {answer['of']}")
@@ -425,7 +425,7 @@ def test_the_next_test_review_is_shown_with_its_label(open_tab, server, run):
     tab.fill("[name=contains]", "nowhere-to-be-found")
     tab.click("#next")
     settle(tab)
-    assert "fulfills these conditions" in tab.locator("#found").inner_text()
+    assert "fulfills these conditions" in tab.locator("#match").inner_text()
     assert tab.input_value("#text") == answer["text"]
 
 
@@ -577,7 +577,7 @@ def test_every_control_has_a_name_for_screen_readers(open_tab, run):
     controls = [one for one in named if one[0] in roles]
     assert {role for role, _ in controls} >= {"button", "checkbox", "textbox", "combobox", "spinbutton", "application"}
     assert [role for role, name in controls if not name.strip()] == []
-    assert ("application", "layer 1, head 1: arrow keys move, Enter keeps a query") in controls
+    assert ("application", "layer 1, head 1: arrow keys move, Enter pins a query") in controls
 
 
 def test_the_keyboard_alone_reaches_and_changes_everything(open_tab, run):

@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
 
 def main() -> None:
     """Prints what holds and what does not. Exit status: 0 if all checks hold, 1 if not, 2 for wrong input."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the child ends, too
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
     try:
         status = run()
         sys.stdout.flush()

@@ -15,9 +15,9 @@ from imdbattn.check.subject import check
 
 
 def limit(seconds: int, more: int) -> None:
-    """Allows this processor time, and `more` bytes of memory beyond those that Python and torch have reserved.
+    """Limits the processor time, and the memory to `more` bytes beyond those that Python and torch have reserved.
 
-    macOS has no such limit of memory.
+    macOS does not support the limit of memory.
     """
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

@@ -3,6 +3,7 @@
 Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C classes.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -10,24 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, accepts, build, require_shape, same, show
+from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, accepts, build, normal, require_shape, same, show
 from imdbattn.check.sequence import idle, require_finite, require_gradients, require_repeatable, require_unchanged
 
 RULES = Rules()
 VOCABULARY, WIDTH, CLASSES = 12, 16, 3
-SEEDS = range(3)  # a change that has no effect in any of these models has none
-GAIN = 1.6  # with 1, plain layers make all words of a review so equal that mistakes are hard to see
+SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none
+GAIN = 1.6  # with 1, plain layers make the words of a review so similar that mistakes have small effects
 REVIEW = [[4, 2, 9]]
-# What changes its input fails in a backward pass.
+# A part that changes its input fails in the backward pass.
 IN_PLACE = ("masked_mean.input-unchanged", "PlainLayer.input-unchanged", "ResidualLayer.input-unchanged")
 CLS_FIX = "self.cls = nn.Parameter(torch.randn(width)); in forward torch.cat([cls, x], 1), cls of shape (B, 1, D)."
 LENGTHS_FIX = "Make the mask from the lengths, torch.arange(T) < lengths[:, None], and use it in f and in the mean."
 
 
 def vectors_VD() -> Tensor:
-    return torch.randn(VOCABULARY, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
-        torch.get_default_dtype()
-    )
+    return normal(VOCABULARY, WIDTH)
 
 
 def model(part: Part, table_VD: Tensor | None = None, seed: int = 0, **options: Any) -> nn.Module:
@@ -38,16 +37,23 @@ def model(part: Part, table_VD: Tensor | None = None, seed: int = 0, **options: 
 
 @cache
 def variants(part: Part) -> list[tuple[str, dict[str, Any]]]:
-    """Text and options of the classifiers that are written, without those whose results are random."""
-    found = []
+    """Text and options of the implemented classifiers, without those whose results are random."""
+    written = []
     for options in ({}, {"positions": "sinusoidal"}, {"cls": True}, {"positions": "sinusoidal", "cls": True}):
         if accepts(part.make, *options):
             with suppress(NotImplementedError):
                 net = model(part, **options)
                 if same(*(logits(net, REVIEW).nan_to_num() for _ in range(2))):
                     text = ", ".join(f"{name}={value!r}" for name, value in options.items())
-                    found.append((text or "no options", options))
-    return found
+                    written.append((text or "no options", options))
+    return written
+
+
+def models(part: Part) -> Iterator[tuple[str, nn.Module]]:
+    """Each of the variants with the weights of each of the SEEDS, and the text of its options."""
+    for text, options in variants(part):
+        for seed in SEEDS:
+            yield text, model(part, seed=seed, **options)
 
 
 def logits(net: nn.Module, tokens: Any, lengths: Any = None) -> Tensor:
@@ -55,14 +61,6 @@ def logits(net: nn.Module, tokens: Any, lengths: Any = None) -> Tensor:
     tokens_BT = torch.as_tensor(tokens)
     lengths_B = torch.full(tokens_BT.shape[:1], tokens_BT.shape[1]) if lengths is None else torch.as_tensor(lengths)
     return net(tokens_BT, lengths_B).detach()
-
-
-def influences(part: Part, token: int, review: Any = REVIEW, **options: Any) -> bool:
-    """Whether another vector of this word changes the logits."""
-    other_VD = vectors_VD()
-    other_VD[token] = other_VD[token].flip(0)
-    nets = ((model(part, seed=seed, **options), model(part, other_VD, seed, **options)) for seed in SEEDS)
-    return not all(same(logits(first, review), logits(second, review)) for first, second in nets)
 
 
 @RULES.add("shape")
@@ -86,13 +84,13 @@ def repeatable(part: Part) -> None:
 def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax."""
     reviews = [[a, b] for a in range(4) for b in (5, 8)]
-    found_NC = torch.cat([logits(model(part, seed=seed), reviews) for seed in range(4)])
-    example = f"The classes of one review get {show(found_NC[0])}, which sum to {float(found_NC[0].sum()):.3g}."
+    logits_NC = torch.cat([logits(model(part, seed=seed), reviews) for seed in range(4)])
+    example = f"The classes of one review get {show(logits_NC[0])}, which sum to {float(logits_NC[0].sum()):.3g}."
     fix = "Return the output of the last nn.Linear; for probabilities apply softmax outside of the model."
-    if bool((found_NC >= 0).all()) and same(found_NC.sum(1), torch.ones(len(found_NC))):
+    if bool((logits_NC >= 0).all()) and same(logits_NC.sum(1), torch.ones(len(logits_NC))):
         sentence = "The results are probabilities: with cross_entropy, which has a softmax, it is applied twice."
         raise Mistake("softmax-twice", sentence, example, fix)
-    if bool((found_NC >= 0).all()):
+    if bool((logits_NC >= 0).all()):
         sentence = "None of the logits is negative: a ReLU or sigmoid follows the last Linear."
         raise Mistake("logits-not-negative", sentence, example, fix)
 
@@ -109,21 +107,18 @@ def frozen_vectors(part: Part) -> None:
 
 @RULES.add("ids", "frozen-vectors", "SelfAttention.mask-direction")
 def ids(part: Part) -> None:
-    """Every id is a word: only the lengths tell padding."""
+    """Every id is a word: only the lengths determine what is padding."""
     net = model(part)
     for token in range(VOCABULARY):
-        third = (token + 6) % VOCABULARY
-        changes = []
-        for other in ((token + 1) % VOCABULARY, (token + 2) % VOCABULARY):
-            swapped_V = torch.arange(VOCABULARY)
-            swapped_V[token], swapped_V[other] = other, token
-            before = logits(net, [[third, token]])
-            after = logits(model(part, vectors_VD()[swapped_V]), [[third, other]])
-            changes.append((other, show(before[0]), show(after[0]), not same(before, after)))
-        if all(changed for *_, changed in changes):
-            other, before_text, after_text, _ = changes[0]
-            example = f"A review of the words {third} and {token} gives {before_text}; with the same vectors, but "
-            example += f"{other} as the id of the second, it gives {after_text}."
+        third, others = (token + 6) % VOCABULARY, [(token + place) % VOCABULARY for place in (1, 2)]
+        before, after = logits(net, [[third, token]]), []
+        for other in others:
+            table_VD = vectors_VD()
+            table_VD[[token, other]] = table_VD[[other, token]]
+            after.append(logits(model(part, table_VD), [[third, other]]))
+        if not any(same(before, one) for one in after):
+            example = f"A review of the words {third} and {token} gives {show(before[0])}; with the same vectors, but "
+            example += f"{others[0]} as the id of the second, it gives {show(after[0][0])}."
             if token == 0:
                 sentence = 'The word with id 0, which in GloVe is "the", is treated as padding.'
                 raise Mistake("id-0-as-padding", sentence, example, LENGTHS_FIX)
@@ -134,34 +129,33 @@ def ids(part: Part) -> None:
 @RULES.add("padding", "ids", "SelfAttention.key-mask", "SelfAttention.batch", "SelfAttention.finite-padding")
 def padding(part: Part) -> None:
     """Padding does not change the logits, whatever ids it has."""
-    for text, options in variants(part):
-        for net in (model(part, seed=seed, **options) for seed in SEEDS):
-            alone = logits(net, [[4, 2, 9]])
-            for padded in ([4, 2, 9, 0], [4, 2, 9, 7, 7, 0]):
-                found = logits(net, [padded], [3])
-                if same(found, alone):
-                    continue
-                example = f"With {text}, the words 4, 2, 9 give {show(alone[0])} alone and {show(found[0])} "
-                example += f"as {padded} with length 3."
-                if same(found, logits(net, [padded])):
-                    raise Mistake("lengths-ignored", "Padding is read as words.", example, LENGTHS_FIX)
-                raise Mistake("depends-on-padding", "Padding changes the logits.", example, LENGTHS_FIX)
+    for text, net in models(part):
+        alone = logits(net, REVIEW)
+        for padded in ([4, 2, 9, 0], [4, 2, 9, 7, 7, 0]):
+            result = logits(net, [padded], [3])
+            if same(result, alone):
+                continue
+            example = f"With {text}, the words 4, 2, 9 give {show(alone[0])} alone and {show(result[0])} "
+            example += f"as {padded} with length 3."
+            if same(result, logits(net, [padded])):
+                raise Mistake("lengths-ignored", "Padding is read as words.", example, LENGTHS_FIX)
+            raise Mistake("depends-on-padding", "Padding changes the logits.", example, LENGTHS_FIX)
 
 
 @RULES.add("batch", "padding")
 def batch(part: Part) -> None:
     """A review has the same logits alone as in a batch with longer reviews."""
-    reviews = ([4, 2, 9, 1], [4, 2, 0, 0], [3, 0, 0, 0], [4, 2, 0, 0])
-    for text, options in variants(part):
-        for net in (model(part, seed=seed, **options) for seed in SEEDS):
-            together = logits(net, reviews, [4, 2, 1, 2])
-            for row, length in enumerate((4, 2, 1, 2)):
-                alone = logits(net, [reviews[row][:length]])[0]
-                if not same(together[row], alone):
-                    example = f"With {text}, the review {reviews[row][:length]} gives {show(alone)} alone and "
-                    example += f"{show(together[row])} in row {row} of a batch of 4."
-                    fix = "Reviews are in dimension 0 and positions in dimension 1: use x.shape[1] for positions."
-                    raise Mistake("depends-on-batch", "Other reviews of the batch change the logits.", example, fix)
+    reviews = ([4, 2, 9, 1], [4, 2], [3], [4, 2])
+    padded = [[*review, 0, 0, 0][:4] for review in reviews]
+    for text, net in models(part):
+        together = logits(net, padded, list(map(len, reviews)))
+        for row, review in enumerate(reviews):
+            (alone,) = logits(net, [review])
+            if not same(together[row], alone):
+                example = f"With {text}, the review {review} gives {show(alone)} alone and "
+                example += f"{show(together[row])} in row {row} of a batch of 4."
+                fix = "Reviews are in dimension 0 and positions in dimension 1: use x.shape[1] for positions."
+                raise Mistake("depends-on-batch", "Other reviews of the batch change the logits.", example, fix)
 
 
 @RULES.add("order")
@@ -192,7 +186,13 @@ def positions(part: Part) -> None:
 @RULES.add("cls-before-words", "frozen-vectors", "order", option="cls")
 def cls_before_words(part: Part) -> None:
     """With CLS, every word still has an effect."""
-    without = [word for word in REVIEW[0] if not influences(part, word, cls=True)]
+    without = []  # words whose vectors have no effect
+    for word in REVIEW[0]:
+        other_VD = vectors_VD()
+        other_VD[word] = other_VD[word].flip(0)
+        nets = ((model(part, seed=seed, cls=True), model(part, other_VD, seed, cls=True)) for seed in SEEDS)
+        if all(same(logits(first, REVIEW), logits(second, REVIEW)) for first, second in nets):
+            without.append(word)
     if without:
         example = f"With cls=True and the review {REVIEW[0]}, the vector of word {without[0]} has no effect."
         if without == [REVIEW[0][0]]:
@@ -205,7 +205,7 @@ def cls_before_words(part: Part) -> None:
 def cls_read(part: Part) -> None:
     """CLS is read at position 0 after the last layer."""
     net, tokens = model(part, cls=True), torch.tensor([[4, 2, 9], [3, 8, 1]])
-    long, pooled = [], []  # what modules give for the words and CLS; what the last Linear reads
+    long, pooled = [], []  # outputs of modules for CLS and the words; inputs of the last Linear
 
     def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if isinstance(output, Tensor) and output.shape == (2, 4, WIDTH):
@@ -236,19 +236,18 @@ def empty_review(part: Part) -> None:
     for text, options in variants(part):
         net = model(part, **options)
         y_BC = net(torch.tensor([[0, 0], [4, 2]]), torch.tensor([0, 2]))
-        require_finite(net, y_BC, y_BC.square().sum(), "nan-without-words", f"{text} and lengths [0, 2]")
+        require_finite(y_BC, net.named_parameters(), "nan-without-words", f"{text} and lengths [0, 2]")
 
 
 @RULES.add("gradients", "logits", *IN_PLACE)
 def gradients(part: Part) -> None:
     """Every layer is registered, and every parameter receives a gradient."""
-    without: dict[str, None] | None = None
-    for _, options in variants(part):  # a parameter of CLS may be unused without it
-        net = model(part, **options)
+    nets = [model(part, **options) for _, options in variants(part)]
+    for net in nets:
         loss(net).backward()
-        names, owned = dict.fromkeys(idle(net)), dict(net.named_parameters())
-        without = names if without is None else {n: None for n in without if n in names or n not in owned}
-    require_gradients(net, list(without or ()))
+    # A parameter of CLS may be unused without it.
+    trained = {name for net in nets for name, _ in net.named_parameters() if name not in idle(net)}
+    require_gradients(nets[-1], [name for name in idle(nets[0]) if name not in trained])
 
 
 def loss(net: nn.Module) -> Tensor:
@@ -264,21 +263,22 @@ def cls_trained(part: Part) -> None:
     if not same(logits(net, REVIEW), logits(net, REVIEW)):
         example = "With cls=True, two calls give different logits."
         raise Mistake("cls-not-trained", "CLS is drawn again in each call, so it is never trained.", example, CLS_FIX)
-    used = [set(), set()]  # type: list[set[str]]
-    for names, each in zip(used, (net, other), strict=True):
+    used: list[set[str]] = []
+    for each in (net, other):
         loss(each).backward()
-        names |= {name for name, p in each.named_parameters() if p.grad is not None and bool(p.grad.any())}
+        used.append({name for name, p in each.named_parameters() if p.grad is not None and bool(p.grad.any())})
     if not used[0] - used[1]:
-        example = f"The {len(used[0])} parameters that receive a gradient with cls=True receive one without, too."
+        example = f"The {len(used[0])} parameters that receive a gradient with cls=True receive one without it as well."
         raise Mistake("cls-not-trained", "CLS is never trained: no parameter belongs to it.", example, CLS_FIX)
 
 
 @RULES.add("input-unchanged", "frozen-vectors")
 def input_unchanged(part: Part) -> None:
     """The ids, lengths and vectors keep their values."""
-    table_VD, tokens_BT, lengths_B = vectors_VD(), torch.tensor([[4, 2, 9], [3, 0, 0]]), torch.tensor([3, 0])
-    given = table_VD.clone(), tokens_BT.clone(), lengths_B.clone()
-    options = list(variants(part))[-1][1]
-    build(part.make, given[0], CLASSES, **options).forward(*given[1:])
-    before, names = (table_VD, tokens_BT, lengths_B), ("vectors", "tokens", "lengths")
-    require_unchanged(*zip(before, given, names, strict=True))
+    _, options = variants(part)[-1]
+
+    def call(vectors: Tensor, *inputs: Tensor) -> None:
+        build(part.make, vectors, CLASSES, **options).forward(*inputs)
+
+    tokens_BT, lengths_B = torch.tensor([[4, 2, 9], [3, 0, 0]]), torch.tensor([3, 0])
+    require_unchanged(call, vectors=vectors_VD(), tokens=tokens_BT, lengths=lengths_B)

@@ -43,9 +43,9 @@ def accuracy(part: Part, train: DataLoader[Any], test: DataLoader[Any]) -> float
 @RULES.add("number")
 def number(part: Part) -> None:
     """The result is a number from 0 to 1."""
-    found = accuracy(part, loader([1, 1]), loader([1, 1]))
-    if not 0 <= found <= 1:
-        example = f"With all reviews right or all wrong the result is {found:.4g}."
+    result = accuracy(part, loader([1, 1]), loader([1, 1]))
+    if not 0 <= result <= 1:
+        example = f"With all reviews right or all wrong the result is {result:.4g}."
         fix = "Return correct / total, a number and not a percentage."
         raise Mistake("wrong-accuracy", "The result is not a share from 0 to 1.", example, fix)
 
@@ -54,9 +54,9 @@ def number(part: Part) -> None:
 def test_reviews(part: Part) -> None:
     """The accuracy is that of the test reviews, in evaluation mode."""
     train, test = loader([1, 1, 1, 1], [1, 1, 1, 0]), loader([1, 1, 1, 0], [0])
-    found = accuracy(part, train, test)
-    example = f"7 of 8 training and 3 of 5 test reviews are right: the result is {found:.4g}, right is 0.6."
-    if abs(found - 0.6) < 1e-4:
+    result = accuracy(part, train, test)
+    example = f"7 of 8 training and 3 of 5 test reviews are right: the result is {result:.4g}, right is 0.6."
+    if abs(result - 0.6) < 1e-4:
         return
     mistakes = {
         7 / 8: ("accuracy-on-training", "The accuracy is that of the training reviews.", "Loop over test_loader."),
@@ -68,6 +68,6 @@ def test_reviews(part: Part) -> None:
         0.0: ("one-batch-only", "Only the last batch counts.", "Add up the batches before dividing."),
     }
     for value, (name, sentence, fix) in mistakes.items():
-        if abs(found - value) < 1e-4:
+        if abs(result - value) < 1e-4:
             raise Mistake(name, sentence, example, fix)
     raise Mistake("wrong-accuracy", "The result is not the share of correct test reviews.", example, "correct / total.")

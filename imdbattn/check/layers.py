@@ -1,8 +1,9 @@
 """Rules of PlainLayer, x <- g(f(x)), and of ResidualLayer, x <- g(x + f(LN(x))); g is Linear and ReLU.
 
-The parts are told apart by derivatives at words that are all equal. There the weights have no effect: the derivative of
-the first result by the first word, less that by the second word, is the path of x around f, and the derivative by the
-second word is the path through f. LayerNorm removes the mean: its derivative in the direction (1, ..., 1) is 0.
+The paths are separated by derivatives at words that are all equal. There the attention weights have no effect: the
+derivative of the first result by the first word, minus that by the second word, is the path of x around f, and the
+derivative by the second word is the path through f. LayerNorm removes the mean: its derivative in the direction
+(1, ..., 1) is 0.
 
 Shape suffixes: B reviews, T positions, D width. A suffix 1 is a dimension of size 1.
 """
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from imdbattn.check.rules import Mistake, Part, Rules, build, same, show
-from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_order, mask, words
+from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, mask, words
 
 PLAIN, RESIDUAL = Rules(), Rules()
 ATTENTION = tuple(f"SelfAttention.{name}" for name in ("softmax-over-keys", "order", "key-mask", "batch"))
@@ -19,7 +20,6 @@ ATTENTION = tuple(f"SelfAttention.{name}" for name in ("softmax-over-keys", "ord
 
 for layer_rules in (PLAIN, RESIDUAL):
     add_basics(layer_rules)
-    add_order(layer_rules)
 
 
 def paths(part: Part, seed: int) -> tuple[Tensor, Tensor]:
@@ -81,11 +81,9 @@ def attention(part: Part) -> None:
 @PLAIN.add("no-skip", "attention", "g", "input-unchanged", *ATTENTION)
 def no_skip(part: Part) -> None:
     """x enters through f only."""
-    around_DD = sum(paths(part, seed)[0].abs() for seed in range(4))
-    if not same(torch.as_tensor(around_DD), torch.zeros(WIDTH, WIDTH)):
-        example = (
-            f"At equal words the derivative around f is up to {float(torch.as_tensor(around_DD).max()):.3g}, not 0."
-        )
+    around_DD = torch.stack([paths(part, seed)[0].abs() for seed in range(4)]).sum(0)
+    if not same(around_DD, torch.zeros(WIDTH, WIDTH)):
+        example = f"At equal words the derivative around f is up to {around_DD.max().item():.3g}, not 0."
         sentence = "x is added to f(x); the plain layer has no skip connection."
         raise Mistake("skip-in-plain-layer", sentence, example, "Return self.g(self.f(x, mask)).")
 
@@ -93,11 +91,11 @@ def no_skip(part: Part) -> None:
 @RESIDUAL.add("skip", "attention", "g", "input-unchanged", *ATTENTION)
 def skip(part: Part) -> None:
     """x itself is added to f(LN(x)), and LayerNorm is on the way into f only."""
-    found = [paths(part, seed) for seed in range(4)]
-    around_ND, through_ND = (torch.cat([derivative.sum(1) for derivative in each]) for each in zip(*found, strict=True))
+    both = [paths(part, seed) for seed in range(4)]
+    around_ND, through_ND = (torch.cat([path_DD.sum(1) for path_DD in each]) for each in zip(*both, strict=True))
     zero_N = torch.zeros_like(around_ND)
     fix = "Return self.g(x + self.f(self.norm(x), mask))."
-    if all(same(around_DD, torch.zeros(WIDTH, WIDTH)) for around_DD, _ in found):
+    if all(same(around_DD, torch.zeros(WIDTH, WIDTH)) for around_DD, _ in both):
         example = "The derivative of the path around f is 0 everywhere; with x it is that of g."
         raise Mistake("no-skip", "x is not added to f(LN(x)).", example, fix)
     around, through = (show(values.abs().max().item() / 1000) for values in (around_ND, through_ND))

@@ -20,16 +20,14 @@ FIX = "pe[:, 0::2] = sin(angle) and pe[:, 1::2] = cos(angle), angle[i, k] = i / 
 def shape(part: Part) -> None:
     """(length, width) in, a table of that shape out."""
     for length, width in ((LENGTH, WIDTH), (1, 2), (7, 4)):
-        table_TD = part.make(length, width)
-        require_shape(
-            table(table_TD), (length, width), f"positional_encoding({length}, {width})", "One row per position."
-        )
+        table_TD, call = table(part.make(length, width)), f"positional_encoding({length}, {width})"
+        require_shape(table_TD, (length, width), call, "One row per position.")
 
 
-def table(found: Tensor) -> Tensor:
+def table(value: Tensor) -> Tensor:
     """In the type that is expected here: students may compute in float64 or float32."""
-    real = isinstance(found, Tensor) and found.is_floating_point()
-    return found.detach().to(torch.get_default_dtype()) if real else found
+    real = isinstance(value, Tensor) and value.is_floating_point()
+    return value.detach().to(torch.get_default_dtype()) if real else value
 
 
 @RULES.add("sin-and-cos")
@@ -57,9 +55,8 @@ def wavelengths(part: Part) -> None:
     if same(table_TD, right_TD):
         return
     row, column = (int(n) for n in ((table_TD - right_TD).abs() > 1e-4).nonzero()[0])
-    example = (
-        f"For d = {WIDTH}, pe[{row}, {column}] is {table_TD[row, column]:.4g}; right is {right_TD[row, column]:.4g}."
-    )
+    given, right = table_TD[row, column], right_TD[row, column]
+    example = f"For d = {WIDTH}, pe[{row}, {column}] is {given:.4g}; right is {right:.4g}."
     angle_K = torch.atan2(table_TD[1, 0::2], table_TD[1, 1::2])
     h_D = torch.arange(WIDTH)
     even_D = h_D - h_D % 2

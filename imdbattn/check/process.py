@@ -1,4 +1,4 @@
-"""Starts the child process that runs a student's file, reads its messages, and ends it and whatever it started."""
+"""Runs a student's file in a child process, reads its messages, and kills it with all processes that it started."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from typing import Any
 
 from imdbattn.errors import UserError
 
-KEPT = 2000  # bytes of what the file prints, from the end
+KEPT = 2000  # last bytes that the file prints
 START = 120  # seconds for the import of torch
 
 
@@ -23,7 +23,7 @@ START = 120  # seconds for the import of torch
 class Outcome:
     """results: dicts with the fields of rules.Result."""
 
-    found: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
+    parts: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
     results: list[dict[str, Any]] = field(default_factory=list)
     doing: list[str] = field(default_factory=list)  # part and check
     printed: bytes = b""
@@ -32,14 +32,14 @@ class Outcome:
     def take(self, message: dict[str, Any]) -> None:
         if "error" in message:
             raise UserError(message["error"])
-        self.found = message.get("found", self.found)
+        self.parts = message.get("parts", self.parts)
         self.doing = message.get("doing", self.doing)
         self.results += [message["result"]] if "result" in message else []
         self.done = "done" in message
 
 
 def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
-    """Checks the file. A check that does not end, or ends the process, is a finding. Raises UserError."""
+    """Checks the file. A check that does not end, or that ends the process, is a finding. Raises UserError."""
     read, write = os.pipe()
     limits = [str(int(seconds) + START), str(int(gibibytes * 2**30))]
     command = [sys.executable, "-P", "-m", "imdbattn.check.child", str(write), *limits, str(file), json.dumps(names)]
@@ -73,13 +73,13 @@ def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) 
 
 
 def listen(child: subprocess.Popen, messages: int, prints: int, outcome: Outcome, seconds: float) -> None:
-    """Reads until the child is done, has ended, or is late. Its time starts when torch is imported."""
+    """Reads until the child is done, has ended, or exceeds its time, which starts when torch is imported."""
     text, deadline = b"", time.monotonic() + START
     with selectors.DefaultSelector() as selector:
         selector.register(messages, selectors.EVENT_READ)
         selector.register(prints, selectors.EVENT_READ)
         while not outcome.done and time.monotonic() < deadline:
-            ended = child.poll() is not None  # before the streams are read: what it wrote is read to the end
+            ended = child.poll() is not None  # before reading, so that all output is read
             ready = selector.select(timeout=0.1)
             for key, _ in ready:
                 if not (data := os.read(key.fd, 65536)):
@@ -105,18 +105,17 @@ def unfinished(outcome: Outcome, status: int, late: bool, seconds: float) -> dic
     if not outcome.doing:
         raise RuntimeError(f"the process did not start: {outcome.printed.decode(errors='replace')}")
     part, check = outcome.doing
-    found = {"part": part, "check": check, "held": False, "example": ""}
+    result = {"part": part, "check": check, "held": False, "example": ""}
     if late or status == -signal.SIGXCPU:
         sentence = f"This check did not end within {seconds:g} seconds, the limit of the whole run."
-        return {**found, "finding": "too-slow", "sentence": sentence, "fix": "Look for an endless loop."}
+        return {**result, "finding": "too-slow", "sentence": sentence, "fix": "Look for an endless loop."}
     by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
     fix = "Call neither exit() nor os._exit(); a signal can be a lack of memory."
-    return {**found, "finding": "ended-early", "sentence": f"The file ended the process {by}.", "fix": fix}
+    return {**result, "finding": "ended-early", "sentence": f"The file ended the process {by}.", "fix": fix}
 
 
 def missing(outcome: Outcome) -> list[dict[str, Any]]:
-    """The checks that were not reached."""
     known = {(result["part"], result["check"]) for result in outcome.results}
     reason = {"held": False, "finding": "blocked", "sentence": "Not reached.", "example": "", "fix": ""}
-    every = [(part, check) for part, checks in outcome.found.items() for check in checks]
+    every = [(part, check) for part, checks in outcome.parts.items() for check in checks]
     return [{"part": part, "check": check, **reason} for part, check in every if (part, check) not in known]

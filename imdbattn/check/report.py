@@ -20,8 +20,8 @@ def as_json(file: str, outcome: Outcome) -> str:
         "version": 1,
         "file": file,
         "score": {"held": held, "of": of},
-        "parts": list(outcome.found),
-        "not_found": [part for part in PARTS if part not in outcome.found],
+        "parts": list(outcome.parts),
+        "not_found": [part for part in PARTS if part not in outcome.parts],
         "checks": outcome.results,
         "printed": printed(outcome),
     }
@@ -47,8 +47,8 @@ def as_text(outcome: Outcome) -> str:
     if blocked:
         text = "; ".join(f"{part}: {', '.join(checks)}" for part, checks in blocked.items())
         lines.append(wrapped("note   ", f"Not checked before the above is corrected: {text}."))
-    absent = [part for part in PARTS if part not in outcome.found]
-    if absent and outcome.found:
+    absent = [part for part in PARTS if part not in outcome.parts]
+    if absent and outcome.parts:
         lines.append(wrapped("note   ", f"Not in the file: {', '.join(absent)}."))
     if text := printed(outcome):
         lines.append(wrapped("note   ", f"The file printed: {text[-300:]}"))

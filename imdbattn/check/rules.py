@@ -1,4 +1,4 @@
-"""Rules that a part of a student's file is checked against, and what running them finds."""
+"""Rules that check a part of a student's file, and their results."""
 
 import inspect
 import traceback
@@ -13,7 +13,7 @@ from imdbattn.errors import in_line
 
 
 class Mistake(Exception):
-    """What a rule found: a name for programs, what is wrong, and optionally numbers that show it and a remedy."""
+    """Raised by a rule that does not hold, with the finding, sentence, example and fix of a Result."""
 
 
 class NotChecked(Exception):
@@ -32,7 +32,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Result:
-    """held: None if the rule does not apply. finding: if it does not hold; "blocked" if a rule it needs does not."""
+    """The result of a rule.
+
+    held: None if the rule does not apply. finding: the name of the mistake; "blocked" if the rule was not checked
+    because a rule that it needs does not hold. sentence: what holds, or what is wrong. example: numbers that show it.
+    """
 
     part: str
     check: str
@@ -47,7 +51,7 @@ class Result:
 class Rule:
     """test: called with the Part, raises Mistake. The first line of its docstring is the sentence if the rule holds.
 
-    needs: rules that must hold before, of this part or, as "SelfAttention.scale", of another.
+    needs: rules that must hold first: names of rules of this part, or "SelfAttention.scale" for one of another part.
     option: an argument without which the rule does not apply.
     """
 
@@ -61,16 +65,16 @@ class Rule:
         return in_line((self.test.__doc__ or "").partition("\n")[0])
 
 
-# A part usually calls these. Where a rule holds for neither, it is reported for these only.
+# Parts that a part usually calls. If a rule fails for both, it is reported for the part that is called only.
 LAYERS = ("PlainLayer", "ResidualLayer")
 CALLS = {**dict.fromkeys(LAYERS, ("SelfAttention",)), "Classifier": ("SelfAttention", "masked_mean", *LAYERS)}
 
 
 class Rules(list[Rule]):
-    """The rules of a part. All others need the first, the shape, and "repeatable".
+    """The rules of a part. All of them need the first one, which checks the shape, and "repeatable".
 
-    A rule whose needs in its own part failed is not checked. If only a rule of another part failed, it is checked, and
-    reported if it holds, because the part may do without the other.
+    A rule is not checked if a rule of its own part that it needs has failed. If only a rule of another part has failed,
+    it is checked, because the part may not use the other; it is blocked if it fails.
     """
 
     def add(self, name: str, *needs: str, option: str | None = None) -> Callable[[Callable[[Part], None]], Any]:
@@ -82,9 +86,9 @@ class Rules(list[Rule]):
         return register
 
     def run(self, part: Part, failed: set[str]) -> Iterator[tuple[str, Result | None]]:
-        """Runs the rules in order. Yields the name of each with None before it runs, and with its result after it.
+        """Yields the name of each rule with None before it runs, and with its result afterwards.
 
-        failed: the rules that do not hold, as "part.rule"; extended here.
+        failed: names of the rules that do not hold, as "part.rule"; those of this part are added.
         """
         torch.set_default_dtype(torch.float64)
         for number, rule in enumerate(self):
@@ -103,7 +107,7 @@ class Rules(list[Rule]):
                     torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
                     result = attempt(rule, part)
                 if below and result.held is False and result.finding != "not-written-yet":
-                    result = blocked(part, rule, below)  # as a rule, the consequence of a mistake that is reported
+                    result = blocked(part, rule, below)  # usually a consequence of a mistake that is reported
             if result.held is False:
                 failed.add(f"{part.name}.{rule.name}")
             yield rule.name, result
@@ -130,7 +134,7 @@ def attempt(rule: Rule, part: Part) -> Result:
         return Result(part.name, rule.name, None, None, in_line(reason))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit, too
+    except BaseException as error:  # also SystemExit
         return Result(part.name, rule.name, False, *explain(error, part))
     return Result(part.name, rule.name, True, None, rule.sentence)
 
@@ -139,15 +143,13 @@ def explain(error: BaseException, part: Part) -> tuple[str, str, str, str]:
     """Finding, sentence, example and fix for an exception of the student's code."""
     if isinstance(error, NotImplementedError):
         return "not-written-yet", f"{part.name} is not written yet.", "", f"Write {part.signature}."
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == part.file]
     message = f"{type(error).__name__}: {in_line(error)}"
+    if isinstance(error, SystemExit):
+        return "raises", "The file ends Python.", message, 'Put such code under if __name__ == "__main__".'
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return (
-            "too-much-memory",
-            "A check needed more memory than the limit.",
-            message,
-            "Raise --memory if it is right.",
-        )
+        sentence = "A check needed more memory than the limit."
+        return "too-much-memory", sentence, message, "Raise --memory if the file needs so much."
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == part.file]
     if lines:
         return "raises", f"Line {lines[-1]} raises an exception.", message, "Correct that line."
     if isinstance(error, TypeError):
@@ -156,14 +158,10 @@ def explain(error: BaseException, part: Part) -> tuple[str, str, str, str]:
     return "raises", f"{part.name} raises an exception.", message, "Correct the call that raises it."
 
 
-def copies(module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(tensor.clone() for tensor in inputs)
-
-
 def build(make: Callable[..., Any], *arguments: Any, seed: int = 0, gain: float = 1, **options: Any) -> Any:
-    """A module in evaluation mode whose trainable parameters are random, also where they start as zeros.
+    """A module in evaluation mode with random values in all trainable parameters, of standard deviation ~ gain.
 
-    It is called with copies of its inputs: that it changes them is one mistake, not many. gain: of the parameters.
+    It receives copies of its inputs, so that a module that changes them fails one rule and not many.
     """
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     module = make(*arguments, **options)
@@ -174,8 +172,14 @@ def build(make: Callable[..., Any], *arguments: Any, seed: int = 0, gain: float 
         for parameter in module.parameters():
             if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
                 parameter.normal_(std=gain * parameter.shape[-1] ** -0.5)
-    module.register_forward_pre_hook(copies)
+    module.register_forward_pre_hook(lambda _, inputs: tuple(tensor.clone() for tensor in inputs))
     return module.eval()
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Random numbers, the same in both default types."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(torch.get_default_dtype())
 
 
 def same(first: Tensor, second: Tensor) -> bool:

@@ -1,8 +1,8 @@
 """Rules of SelfAttention: f(x) = softmax(Q K^T / sqrt(d)) V, one head, without an output projection.
 
-The weights of the softmax are found from outside. Of a word alone, f is its value; of several words, it is a weighted
-sum of their values. The logarithms of the weights are scores up to a constant per query, and the scores belong to a
-pair of matrices among the parameters.
+The softmax weights are computed from the outputs. For a single word, f is its value; for several words, it is a
+weighted sum of their values. The logarithms of the weights are the scores up to a constant per query, and the scores
+belong to a pair of matrices among the parameters.
 
 Shape suffixes: B reviews, T positions, D width, Q candidates for the queries, K candidates for the keys, N any number.
 A suffix 1 is a dimension of size 1.
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, build, same, show
-from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, add_order, mask, words
+from imdbattn.check.sequence import WIDTH, add_basics, add_behaviour, mask, words
 
 RULES = Rules()
 KEYS = "Apply the softmax to the scores (B, queries, keys) over the last dimension: softmax(dim=-1)."
@@ -31,50 +31,44 @@ def weights_TT(module: nn.Module, x_1TD: Tensor, mask_1T: Tensor) -> tuple[Tenso
     alone = [module(x_1TD[:, t : t + 1], mask(1))[0, 0] for t in range(x_1TD.shape[1])]
     value_TD, y_TD = torch.stack(alone).detach(), module(x_1TD, mask_1T)[0].detach()
     finite_T1 = y_TD.isfinite().all(1, keepdim=True)
-    found_TT = torch.linalg.lstsq(value_TD.mT, y_TD.where(finite_T1, 0).mT).solution.mT
-    return found_TT.where(finite_T1, math.nan), same(found_TT @ value_TD, y_TD.where(finite_T1, 0))
+    weight_TT = torch.linalg.lstsq(value_TD.mT, y_TD.where(finite_T1, 0).mT).solution.mT
+    return weight_TT.where(finite_T1, math.nan), same(weight_TT @ value_TD, y_TD.where(finite_T1, 0))
 
 
 @RULES.add("softmax-over-keys", "mask-direction")
 def softmax_over_keys(part: Part) -> None:
     """The weights of each query over the keys are not negative and sum to 1."""
     module = build(part.make, WIDTH)
-    found_TT, exact = weights_TT(module, words(1, 2), mask(2))
-    rows, columns = found_TT.sum(1), found_TT.sum(0)
+    weight_TT, exact = weights_TT(module, words(1, 2), mask(2))
+    rows, columns = weight_TT.sum(1), weight_TT.sum(0)
     if not exact:
-        raise Mistake(
-            "not-a-weighted-sum",
-            "The result for a word is not a weighted sum of the values of the words.",
-            f"For 2 words the first result starts {show(module(words(1, 2), mask(2))[0, 0, :3])}.",
-            "f(x) = softmax(Q K^T / sqrt(d)) V with one head; x itself and LayerNorm belong to the layer.",
-        )
-    if same(found_TT, torch.eye(2)):
-        example = f"For x of 2 words the weights are {show(found_TT)}."
+        sentence = "The result for a word is not a weighted sum of the values of the words."
+        example = f"For 2 words the first result starts {show(module(words(1, 2), mask(2))[0, 0, :3])}."
+        fix = "f(x) = softmax(Q K^T / sqrt(d)) V with one head; x itself and LayerNorm belong to the layer."
+        raise Mistake("not-a-weighted-sum", sentence, example, fix)
+    if same(weight_TT, torch.eye(2)):
+        example = f"For x of 2 words the weights are {show(weight_TT)}."
         raise Mistake("no-attention", "Words have no effect on each other.", example, KEYS)
-    if same(rows, torch.ones(2)) and bool((found_TT > -1e-3).all()):
+    if same(rows, torch.ones(2)) and bool((weight_TT > -1e-3).all()):
         return
-    weights = f"For x of 2 words the weights (queries in rows) are {show(found_TT)}: "
-    example = f"{weights}rows sum to {show(rows)}, columns to {show(columns)}."
-    if same(found_TT, torch.ones(2, 2)):
-        raise Mistake(
-            "softmax-over-batch", "The softmax is over the reviews of the batch, not the keys.", example, KEYS
-        )
+    example = f"For x of 2 words the weights (queries in rows) are {show(weight_TT)}: rows sum to {show(rows)}, "
+    example += f"columns to {show(columns)}."
+    if same(weight_TT, torch.ones(2, 2)):
+        sentence = "The softmax is over the reviews of the batch, not the keys."
+        raise Mistake("softmax-over-batch", sentence, example, KEYS)
     if same(columns, torch.ones(2)):
         raise Mistake("softmax-over-queries", "The softmax is over the queries, not over the keys.", example, KEYS)
     raise Mistake("weights-do-not-sum-to-1", "The weights of a query do not sum to 1.", example, KEYS)
-
-
-add_order(RULES)
 
 
 @RULES.add("scale", "softmax-over-keys", "order")
 def scale(part: Part) -> None:
     """The scores are q.k / sqrt(d)."""
     module, x_1TD = build(part.make, WIDTH), words(1, 5)
-    found_TT, _ = weights_TT(module, x_1TD, mask(5))
-    if bool((found_TT <= 0).any()):
+    weight_TT, _ = weights_TT(module, x_1TD, mask(5))
+    if bool((weight_TT <= 0).any()):
         raise NotChecked("The scale was not checked: some weights are 0.")
-    score_TT = found_TT.log()[:, 1:] - found_TT.log()[:, :1]  # the bias of the keys cancels
+    score_TT = weight_TT.log()[:, 1:] - weight_TT.log()[:, :1]  # the bias of the keys cancels
     matrix_NDD, bias_ND = candidates(module)
     query_QTD = (x_1TD @ matrix_NDD)[:, None] + bias_ND[:, None]
     key_KTD = x_1TD @ matrix_NDD

@@ -1,20 +1,21 @@
-"""Rules of every module that is called with (x_BTD, mask_BT) and keeps the shape.
+"""Rules of modules that are called with (x_BTD, mask_BT) and keep the shape, and tests that other parts share.
 
 Shape suffixes: B reviews, T positions, D width. A suffix 1 is a dimension of size 1.
 """
 
+from collections.abc import Callable, Iterable
+
 import torch
 from torch import Tensor, nn
 
-from imdbattn.check.rules import Mistake, Part, Rules, build, require_shape, same, show
+from imdbattn.check.rules import Mistake, Part, Rules, build, normal, require_shape, same, show
 
 WIDTH = 6
+SOFTMAX_FIX = "A softmax over keys that are all -inf is NaN: let such a row give 0, and divide by at least 1."
 
 
 def words(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(
-        torch.get_default_dtype()
-    )
+    return normal(*shape, WIDTH, seed=seed)
 
 
 def mask(*lengths: int, size: int | None = None) -> Tensor:
@@ -33,12 +34,8 @@ def add_basics(rules: Rules) -> None:
             require_shape(y_BTD, (reviews, length, WIDTH), call, f"{part.signature} keeps the shape.")
         if not list(module.parameters()):
             sentence = "The module has no parameters, so nothing in it is trained."
-            raise Mistake(
-                "no-parameters",
-                sentence,
-                "list(module.parameters()) is [].",
-                "Make layers in __init__ and assign them to self.",
-            )
+            fix = "Make layers in __init__ and assign them to self."
+            raise Mistake("no-parameters", sentence, "list(module.parameters()) is [].", fix)
 
     @rules.add("repeatable")
     def repeatable(part: Part) -> None:
@@ -49,9 +46,7 @@ def add_basics(rules: Rules) -> None:
     @rules.add("input-unchanged")
     def input_unchanged(part: Part) -> None:
         """The input keeps its values."""
-        x_BTD, mask_BT = words(2, 3), mask(3, 2)
-        build(part.make, WIDTH).forward(given := x_BTD.clone(), given_mask := mask_BT.clone())
-        require_unchanged((x_BTD, given, "x"), (mask_BT, given_mask, "mask"))
+        require_unchanged(build(part.make, WIDTH).forward, x=words(2, 3), mask=mask(3, 2))
 
     @rules.add("mask-direction")
     def mask_direction(part: Part) -> None:
@@ -66,22 +61,26 @@ def add_basics(rules: Rules) -> None:
             fix = "The mask is True on words: mask with ~mask (key_padding_mask of torch.nn is True on padding)."
             raise Mistake("mask-inverted", "Words are masked and padding is attended to.", example, fix)
 
+    @rules.add("order", "mask-direction")
+    def order(part: Part) -> None:
+        """Words in another order give the same results in that order."""
+        module, x_BTD = build(part.make, WIDTH), words(1, 3)
+        y_BTD, reversed_BTD = module(x_BTD, mask(3)), module(x_BTD.flip(1), mask(3)).flip(1)
+        if not same(y_BTD, reversed_BTD):
+            example = f"The first of 3 words gives {show(y_BTD[0, 0, :2])}..., and {show(reversed_BTD[0, 0, :2])}... "
+            example += "after the review is reversed."
+            fix = "Use no causal mask, and add positions before the layers, not in them."
+            raise Mistake("depends-on-order", "The result depends on the order of the words.", example, fix)
+
 
 def add_behaviour(rules: Rules, *padding: str) -> None:
-    """padding: the rules that are about padding."""
+    """padding: names of the rules about padding."""
 
     @rules.add("batch", *padding)
     def batch(part: Part) -> None:
         """A review gives the same result alone as in a batch with longer reviews."""
-        module, x_BTD = build(part.make, WIDTH), words(3, 4)
-        y_BTD = module(x_BTD, mask(4, 2, 1))
-        for row, length in enumerate((4, 2, 1)):
-            alone_TD = module(x_BTD[row : row + 1, :length], mask(length))[0]
-            if not same(y_BTD[row, :length], alone_TD):
-                example = f"The first word of a review of {length} gives {show(alone_TD[0, :2])}... alone and "
-                example += f"{show(y_BTD[row, 0, :2])}... in a batch of 3."
-                fix = "No step may mix reviews, such as a softmax or a norm over dimension 0."
-                raise Mistake("depends-on-batch", "Other reviews of the batch change the result.", example, fix)
+        fix = "No step may mix reviews, such as a softmax or a norm over dimension 0."
+        require_same_alone(build(part.make, WIDTH), fix)
 
     @rules.add("finite-padding", "input-unchanged", *padding)
     def finite_padding(part: Part) -> None:
@@ -102,47 +101,49 @@ def add_behaviour(rules: Rules, *padding: str) -> None:
 
 
 def check_finite(part: Part, lengths: tuple[int, ...], name: str) -> None:
-    module, x_BTD = build(part.make, WIDTH), words(2, 2).requires_grad_()
-    y_BTD = module(x_BTD, mask(*lengths))
-    require_finite(module, y_BTD, y_BTD.square().sum(), name, f"lengths {list(lengths)}")
+    module = build(part.make, WIDTH)
+    y_BTD = module(words(2, 2).requires_grad_(), mask(*lengths))
+    require_finite(y_BTD, module.named_parameters(), name, f"lengths {list(lengths)}")
 
 
-def add_order(rules: Rules) -> None:
-    @rules.add("order", "mask-direction")
-    def order(part: Part) -> None:
-        """Words in another order give the same results in that order."""
-        module, x_BTD = build(part.make, WIDTH), words(1, 3)
-        y_BTD, reversed_BTD = module(x_BTD, mask(3)), module(x_BTD.flip(1), mask(3)).flip(1)
-        if not same(y_BTD, reversed_BTD):
-            example = f"The first of 3 words gives {show(y_BTD[0, 0, :2])}..., and {show(reversed_BTD[0, 0, :2])}... "
-            example += "after the review is reversed."
-            fix = "Use no causal mask, and add positions before the layers, not in them."
-            raise Mistake("depends-on-order", "The result depends on the order of the words.", example, fix)
+# --- tests that parts with other inputs share -------------------------------------------------------------------------
 
 
-# --- the same for modules with other inputs ---------------------------------------------------------------------------
+def require_same_alone(call: Callable[[Tensor, Tensor], Tensor], fix: str) -> None:
+    """call: with (x_BTD, mask_BT); returns (B, T, D) or (B, D)."""
+    x_BTD = words(3, 4)
+    together = call(x_BTD, mask(4, 2, 1))
+    for row, length in enumerate((4, 2, 1)):
+        alone = call(x_BTD[row : row + 1, :length], mask(length))[0]
+        other = together[row] if alone.ndim == 1 else together[row, :length]
+        if not same(other, alone):
+            example = f"The result for a review of {length} starts with {show(alone.flatten()[:2])} alone and with "
+            example += f"{show(other.flatten()[:2])} in a batch with reviews of 4, 2 and 1 words."
+            raise Mistake("depends-on-batch", "Other reviews of the batch change the result.", example, fix)
 
 
-def require_finite(module: nn.Module, y: Tensor, loss: Tensor, name: str, example: str) -> None:
+def require_finite(
+    y: Tensor, variables: Iterable[tuple[str, Tensor]], name: str, example: str, fix: str = SOFTMAX_FIX
+) -> None:
+    """Tests y and the gradients of its squares with respect to the variables, which have names."""
     what = "a review without words" if name == "nan-without-words" else "the padding after a review"
-    fix = "A softmax over keys that are all -inf is NaN: let such a row give 0, and divide by at least 1."
     if not bool(y.isfinite().all()):
         raise Mistake(name, f"The result of {what} is not finite.", f"For {example}: {show(y.flatten()[:4])}...", fix)
-    loss.backward()
-    for key, parameter in module.named_parameters():
-        if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
-            example = f"For {example}, the gradient of {key} starts {show(parameter.grad.flatten()[:3])}."
+    y.square().sum().backward()
+    for key, variable in variables:
+        if variable.grad is not None and not bool(variable.grad.isfinite().all()):
+            example = f"For {example}, the gradient of {key} starts {show(variable.grad.flatten()[:3])}."
             raise Mistake(name, f"The gradient of {what} is not finite.", example, fix)
 
 
 def idle(module: nn.Module) -> list[str]:
-    """Trainable parameters without a gradient. A gradient of 0 is none for matrices; for a bias it can be right."""
-    found = []
+    """Trainable parameters without a gradient, or with a zero gradient, which only a bias may have."""
+    names = []
     for name, parameter in module.named_parameters():
         gradient = parameter.grad
         if parameter.requires_grad and (gradient is None or (gradient.ndim > 1 and not bool(gradient.any()))):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def require_gradients(module: nn.Module, without: list[str]) -> None:
@@ -154,22 +155,22 @@ def require_gradients(module: nn.Module, without: list[str]) -> None:
 
 
 def require_registered(module: nn.Module) -> None:
-    """Raises Mistake if modules are where parameters() does not find them, or one is used in several places."""
+    """Raises Mistake if parameters() does not include some modules, or if one module is used in several places."""
     for child in module.modules():
         for key, value in vars(child).items():
             if key in vars(nn.Module()) or not isinstance(value, list | tuple | dict):
                 continue
             hidden = [v for v in (value.values() if isinstance(value, dict) else value) if isinstance(v, nn.Module)]
             count = sum(p.numel() for h in hidden for p in h.parameters())
-            if count and not {id(h) for h in hidden} <= {id(m) for m in module.modules()}:
+            if count and not set(hidden) <= set(module.modules()):
                 example = f"self.{key} holds {len(hidden)} modules with {count} numbers; parameters() has "
                 example += f"{sum(p.numel() for p in module.parameters())} others, and not these."
                 sentence = f"Modules are kept in a Python {type(value).__name__}, so they are never trained."
                 raise Mistake("layers-in-a-list", sentence, example, f"Write self.{key} = nn.ModuleList(...).")
-    places: dict[int, list[str]] = {}
+    places: dict[nn.Module, list[str]] = {}
     for name, child in module.named_modules(remove_duplicate=False):
         if name and list(child.parameters()):
-            places.setdefault(id(child), []).append(name)
+            places.setdefault(child, []).append(name)
     for names in places.values():
         if len(names) > 1:
             example = f"{', '.join(names)} are the same module, with the same parameters."
@@ -184,8 +185,11 @@ def require_repeatable(first: Tensor, second: Tensor) -> None:
         raise Mistake("random-in-evaluation", "The same input gives another result each time.", example, fix)
 
 
-def require_unchanged(*pairs: tuple[Tensor, Tensor, str]) -> None:
-    for before, after, name in pairs:
+def require_unchanged(call: Callable[..., object], **inputs: Tensor) -> None:
+    """call: with the inputs, in this order."""
+    given = [tensor.clone() for tensor in inputs.values()]
+    call(*given)
+    for (name, before), after in zip(inputs.items(), given, strict=True):
         if not torch.equal(before, after):
             place = tuple((before != after).nonzero()[0].tolist())
             example = f"{name}{list(place)} was {show(before[place].item())} and is {show(after[place].item())} after."

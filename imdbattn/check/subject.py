@@ -1,6 +1,5 @@
 """Loads a student's file and finds the parts in it."""
 
-import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.machinery import SourceFileLoader
@@ -24,53 +23,46 @@ RULES: dict[str, Rules] = {
 
 
 def load(file: str) -> ModuleType:
-    """The file as a module, whatever its name; it may import its neighbours."""
+    """The file as a module, whatever its name; it can import files in its folder."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(Path(file).parent))
-    loader = SourceFileLoader("_checked_file", file)
-    spec = importlib.util.spec_from_loader("_checked_file", loader)
-    assert spec
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["_checked_file"] = module  # dataclasses look there
-    loader.exec_module(module)
+    module = sys.modules["_checked_file"] = ModuleType("_checked_file")  # dataclasses look it up there
+    module.__file__ = file
+    SourceFileLoader("_checked_file", file).exec_module(module)
     return module
 
 
 def find(module: ModuleType, file: str, names: Mapping[str, str]) -> list[Part]:
-    """The parts in the order of PARTS. Raises UserError if a name is not in the file, or nothing is."""
+    """The parts in the order of PARTS. Raises UserError if one of the names, or every part, is missing."""
     for part, name in names.items():
         if not callable(getattr(module, name, None)):
             raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
-    found = []
+    parts = []
     for part, signature in PARTS.items():
         make = getattr(module, names.get(part, part), None)
         if callable(make):
-            found.append(Part(part, make, signature, file))
-    if not found:
+            parts.append(Part(part, make, signature, file))
+    if not parts:
         raise UserError(f"{file} has none of {', '.join(PARTS)}: --stub prints a file with all of them")
-    return found
+    return parts
 
 
 def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Messages: {"doing": [part, check]} before each check, {"found": parts}, {"result": Result}, last {"done": True}.
+    """Messages: {"parts": names of their checks}, {"doing": [part, check]} before each check, {"result": Result}.
 
-    {"error": message} instead for a UserError.
+    The last one is {"done": True}, or {"error": message} for a UserError.
     """
     whole = Part("file", None, "Python", file)
     try:
         yield {"doing": ["file", "import"]}
         try:
             module = load(file)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             yield {"result": Result("file", "import", False, *explain(error, whole)).__dict__}
-        except SystemExit as error:
-            found = ("raises", "The file ends Python while it is imported.", f"SystemExit: {error.code}")
-            fix = 'Put what is to run under if __name__ == "__main__".'
-            yield {"result": Result("file", "import", False, *found, fix).__dict__}
         else:
             failed: set[str] = set()
             parts = find(module, file, names)
-            yield {"found": {part.name: [rule.name for rule in RULES[part.name]] for part in parts}}
+            yield {"parts": {part.name: [rule.name for rule in RULES[part.name]] for part in parts}}
             for part in parts:
                 for rule, result in RULES[part.name].run(part, failed):
                     yield {"doing": [part.name, rule]} if result is None else {"result": result.__dict__}

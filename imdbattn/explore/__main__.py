@@ -1,5 +1,6 @@
 """Shows the attention of finished runs on an interactive page: `python -m imdbattn.explore runs=<folder>`."""
 
+import os
 import secrets
 import socket
 import sys
@@ -34,7 +35,7 @@ def main(settings: Any) -> None:
     runs, token = Runs(folders, settings), secrets.token_urlsafe(16)
     address = f"http://{HOST}:{opened.getsockname()[1]}/{token}/"
     count = len(runs.by_id)
-    print(f"{count} run{'s' * (count != 1)} at {address} (Ctrl-C ends the page)", flush=True)
+    print(f"{count} run{'s' * (count != 1)} at {address} (Ctrl-C stops the server)", flush=True)
     for skipped in runs.skipped:
         print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
     if settings.open:
@@ -45,16 +46,12 @@ def main(settings: Any) -> None:
 
 
 def open_port(port: int) -> socket.socket:
-    """Raises UserError if the port is in use. port: 0 chooses one."""
-    opened = socket.socket()
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """A listening socket. Raises UserError if the port is in use. port: 0 chooses a free one."""
     try:
-        opened.bind((HOST, port))
-        opened.listen()  # requests wait until the server accepts them
+        return socket.create_server((HOST, port))
     except OSError as error:
-        opened.close()
-        raise UserError(f"port={port} cannot be used ({error.strerror}): port=0 chooses a free one") from error
-    return opened
+        reason = os.strerror(error.errno or 0)
+        raise UserError(f"port={port} cannot be used ({reason}): port=0 chooses a free one") from error
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The reviews of a test set, chosen by what the runs predict for them. N reviews."""
+"""The reviews of a test set, selected by the predictions of the runs. N reviews."""
 
 import re
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from imdbattn.comparison.runs import Predictions, Run
 from imdbattn.errors import UserError, in_line
 
-CONFIDENT = 0.9  # probability of the label that the run gives
-LONG = 400  # words
+CONFIDENT = 0.9  # least probability of the predicted label
+LONG = 400  # least number of words
 KEPT = 4  # runs whose texts stay in memory
 
 
 class Filters(BaseModel):
-    """All that are set must hold. disagree: between the runs that are shown. contains: a word."""
+    """A review must fulfill all that are set. disagree: the runs that are shown. contains: a word."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -30,7 +30,7 @@ class Filters(BaseModel):
 
 @lru_cache(KEPT)
 def texts_of(run: Run) -> list[str]:
-    """The test reviews of a run, which stay in memory for the runs that are used last."""
+    """The test reviews of a run; those of the runs used last stay in memory."""
     texts = run.texts("test")
     if texts is None:
         raise UserError(f"{run.place} has no texts of its test reviews: train it again")
@@ -42,21 +42,21 @@ def next_review(
 ) -> dict[str, Any]:
     """The next review of the test set of `run` that fulfills the filters, after the row `after`; -1: the previous.
 
-    Raises UserError if there is none, or if the run folder has no predictions.
+    After the last one comes the first. Raises UserError if there is none, or if the run folder has no predictions.
     """
     predictions, texts = predictions_of(run), texts_of(run)
     if len(texts) != len(predictions.rows_N):
         raise UserError(f"{run.place} has {len(texts)} texts but {len(predictions.rows_N)} predictions")
     same = [other for other in others if other.metrics.get("test_fingerprint") == run.metrics["test_fingerprint"]]
-    chosen_N = matching(predictions, texts, [predictions_of(other) for other in same], filters)
-    places = np.flatnonzero(chosen_N)
+    places = np.flatnonzero(matching(predictions, texts, [predictions_of(other) for other in same], filters))
     if not len(places):
         raise UserError(f"none of the {len(texts):,} test reviews fulfills these conditions: choose fewer")
-    rows = predictions.rows_N[places]
-    at = following(rows, after, step)
+    known = np.flatnonzero(predictions.rows_N == (-1 if after is None else after))
+    start = known[0] if len(known) else -1 if step == 1 else 0
+    at = int(np.searchsorted(places, start + 1) if step == 1 else np.searchsorted(places, start) - 1) % len(places)
     place = int(places[at])
     return {
-        "row": int(rows[at]),
+        "row": int(predictions.rows_N[place]),
         "text": texts[place],
         "label": run.labels[int(predictions.labels_N[place])],
         "place": at + 1,
@@ -88,11 +88,3 @@ def matching(own: Predictions, texts: Sequence[str], others: Sequence[Prediction
         pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
         chosen_N &= np.fromiter((pattern.search(text) is not None for text in texts), bool, len(texts))
     return chosen_N
-
-
-def following(rows: np.ndarray, after: int | None, step: int) -> int:
-    """The index of the next or previous row, which wraps around."""
-    if after is None:
-        return 0 if step == 1 else len(rows) - 1
-    matching = np.flatnonzero(rows > after if step == 1 else rows < after)
-    return int(matching[0 if step == 1 else -1]) if len(matching) else following(rows, None, step)

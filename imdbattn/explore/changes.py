@@ -1,11 +1,10 @@
-"""Changes to a trained classifier and its input: heads, layers, words and positions that are disabled, words shuffled.
+"""Changes to a trained classifier and its input: disabled heads, layers, words and positions, and shuffled words.
 
 Shape suffixes: B reviews, H heads, T positions, d width of one head.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from imdbattn.errors import UserError
 from imdbattn.explain.watch import rollout
-from imdbattn.faithfulness.ablation import self_attentions
+from imdbattn.faithfulness.ablation import hooked, self_attentions
 from imdbattn.nn.ladder import NoPositions, SelfAttention
 
 Number = Annotated[int, Field(ge=1)]
@@ -38,23 +37,21 @@ class Changes(BaseModel):
     def __bool__(self) -> bool:
         return self != Changes()
 
+    def kept_layers(self, layers: int) -> list[int]:
+        """The numbers of the layers, out of so many, that are not disabled."""
+        return [number for number in range(1, 1 + layers) if number not in self.layers]
+
     def heads_of(self, layer: int) -> list[int]:
         return sorted({head for number, head in self.heads if number == layer})
 
     def facts(self, words: Sequence[str]) -> list[str]:
-        """What is changed, in words. words: those that are read, in their order."""
+        """Descriptions of the changes. words: those that are read, in their order."""
         lines = [f"without layer {number}" for number in sorted(set(self.layers))]
         lines += [f"without head {head} of layer {layer}" for layer, head in sorted(set(self.heads))]
         lines += ["without positions"] if self.positions else []
         lines += [f"words shuffled (seed {self.shuffle})"] if self.shuffle is not None else []
         removed = [words[place] for place in sorted(set(self.words)) if place < len(words)]
         return lines + ([f"without the words {', '.join(removed)}"] if removed else [])
-
-
-def heads_by_layer(net: nn.Module) -> list[int]:
-    """The number of heads of each layer, 0 for a layer without exactly one SelfAttention."""
-    found = self_attentions(net)
-    return [found[number].heads if number in found else 0 for number in range(1, 1 + len(layers_of(net)))]
 
 
 def layers_of(net: nn.Module) -> list[Any]:
@@ -73,12 +70,12 @@ def with_distances(net: nn.Module) -> list[SelfAttention]:
 
 def check(net: nn.Module, changes: Changes, words: int) -> None:
     """Raises UserError for a layer, head or word that does not exist. words: number of words that are read."""
-    heads = heads_by_layer(net)
+    layers, attentions = len(layers_of(net)), self_attentions(net)
     for layer in changes.layers:
-        if layer > len(heads):
-            raise UserError(f"there is no layer {layer}: the model has {len(heads)}")
+        if layer > layers:
+            raise UserError(f"there is no layer {layer}: the model has {layers}")
     for layer, head in changes.heads:
-        if layer > len(heads) or head > heads[layer - 1]:
+        if layer not in attentions or head > attentions[layer].heads:
             raise UserError(f"there is no head {head} in layer {layer}: reset the changes")
     for place in changes.words:
         if place >= words:
@@ -87,28 +84,26 @@ def check(net: nn.Module, changes: Changes, words: int) -> None:
 
 @contextmanager
 def changed(net: Any, changes: Changes) -> Iterator[None]:
-    """Applies the changes of heads, layers and positions to a net; at the end it is as before."""
-    attentions = self_attentions(net)
+    """Applies the changes of heads, layers and positions to a net, and undoes them at the end."""
+    numbers = list(self_attentions(net))
+
+    def zero_heads(row: int, module: nn.Module, inputs: Any, output_BHTd: Tensor) -> Tensor:
+        output_BHTd = output_BHTd.clone()
+        output_BHTd[:, [head - 1 for head in changes.heads_of(numbers[row])]] = 0
+        return output_BHTd
+
     with ExitStack() as stack:
-        for layer in sorted({layer for layer, _ in changes.heads}):
-            hook = partial(zero_heads, [head - 1 for head in changes.heads_of(layer)])
-            stack.enter_context(attentions[layer].attention.register_forward_hook(hook))
+        if changes.heads:
+            stack.enter_context(hooked(net, zero_heads))
         if changes.positions:
             for part in with_distances(net):
                 stack.enter_context(replaced(part, "distances", None))
             if hasattr(net, "positions"):
                 stack.enter_context(replaced(net, "positions", NoPositions()))
         if changes.layers:
-            kept = [layer for number, layer in enumerate(layers_of(net), 1) if number not in changes.layers]
+            kept = [net.layers[number - 1] for number in changes.kept_layers(len(net.layers))]
             stack.enter_context(replaced(net, "layers", nn.ModuleList(kept)))
         yield
-
-
-def zero_heads(heads: list[int], module: nn.Module, inputs: Any, output_BHTd: Tensor) -> Tensor:
-    """A forward hook of nn.ladder.Attention."""
-    output_BHTd = output_BHTd.clone()
-    output_BHTd[:, heads] = 0
-    return output_BHTd
 
 
 @contextmanager
@@ -122,9 +117,9 @@ def replaced(owner: nn.Module, name: str, value: Any) -> Iterator[None]:
 
 
 def shares(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
-    """`rollout` through the enabled heads. A layer without any passes only what its skip connection carries."""
+    """`rollout` through the enabled heads. A layer without any has only its skip connection."""
     *layers, pooling = weights
-    numbers = [n for n in range(1, 1 + len(layers) + len(set(changes.layers))) if n not in changes.layers]
+    numbers = changes.kept_layers(len(layers) + len(set(changes.layers)))
     enabled = []
     for number, weights_BHTT, skip in zip(numbers, layers, skips, strict=True):
         off = changes.heads_of(number)

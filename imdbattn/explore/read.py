@@ -1,4 +1,4 @@
-"""What one classifier makes of one text, with changes: the label, the share of each word, and all attention weights.
+"""How a classifier reads a text, with changes: the label, the share of each word, and all attention weights.
 
 Also its position vectors, and what its distances add to the scores.
 
@@ -7,7 +7,6 @@ Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or
 
 import json
 import struct
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,17 +20,17 @@ from imdbattn.data.tokens import Word
 from imdbattn.errors import UserError
 from imdbattn.explain.figures import position_tables, scores_by_distance
 from imdbattn.explain.reading import LabelledReview, entropy
-from imdbattn.explore.changes import Changes, changed, check, has_positions, heads_by_layer, layers_of, shares
+from imdbattn.explore.changes import Changes, changed, check, has_positions, layers_of, shares
 from imdbattn.faithfulness.erasure import keep
 from imdbattn.tasks.review_predictor import ReviewPredictor
 
-MAPS = 1024  # words for which weights are sent: their number grows with the square
+MAPS = 1024  # largest number of words for which weights are sent, whose number grows with its square
 LONGEST = 20_000  # words that a model may read
 
 
 @dataclass(frozen=True)
 class View:
-    """A text as a model reads it. order: the place of each word of `text`; kept: whether it is read."""
+    """A text as a model reads it. order: the original place of each word; kept: whether it is read."""
 
     reading: LabelledReview
     words: Sequence[Word]  # of the original text
@@ -49,18 +48,20 @@ def read(model: Model, text: str, changes: Changes) -> View:
     """Raises UserError for changes that are not possible, and for a text that is too long."""
     predictor, net = model.predictor, model.net
     if not isinstance(predictor, ReviewPredictor):
-        raise UserError(f"{predictor.cfg.model.name} is no classifier: write a sequence with it")
+        raise UserError(f"{predictor.cfg.model.name} is not a classifier: use it as an encoder-decoder")
     words = predictor.words_read(text)
     if len(words) > LONGEST:
         raise UserError(f"{predictor.cfg.model.name} would read {len(words):,} words: cut the text to {LONGEST:,}")
     check(net, changes, len(words))
-    count = len(words)
-    order = np.arange(count) if changes.shuffle is None else np.random.default_rng(changes.shuffle).permutation(count)
-    shown, places = (text, [(word.start, word.end) for word in words])
+    shown, order, places = text, np.arange(len(words)), [(word.start, word.end) for word in words]
+    batches = predictor.batches([text])
     if changes.shuffle is not None:
+        order = np.random.default_rng(changes.shuffle).permutation(len(words))
         shown, places = joined([text[words[place].start : words[place].end] for place in order])
+        ids = np.array([words[place].id for place in order], dtype=np.int32)
+        batches = predictor.batches_of(ids, np.array([0, len(ids)]))
     kept = ~np.isin(order, changes.words)
-    batch = batch_of(predictor, text, words, order, changes)
+    batch = batches[0, np.arange(1)]
     if not kept.all():
         batch = keep(batch, torch.from_numpy(kept)[None])
     read_places = [place for place, is_kept in zip(places, kept, strict=True) if is_kept]
@@ -74,16 +75,8 @@ def read(model: Model, text: str, changes: Changes) -> View:
             (probability_C,) = predictor.probabilities(batch).tolist()
             return view(predictor.result(shown, probability_C), note=str(error))
     assert reading.attention is not None
-    numbers = [n for n in range(1, 1 + len(layers_of(net))) if n not in changes.layers]
+    numbers = changes.kept_layers(len(layers_of(net)))
     return view(replace(reading, attention=replace(reading.attention, numbers=numbers)))
-
-
-def batch_of(predictor: ReviewPredictor, text: str, words: Sequence[Word], order: np.ndarray, changes: Changes) -> Any:
-    """The batch with the words in `order`; without it, as `predictor.explain` makes it."""
-    if changes.shuffle is None:
-        return predictor.batches([text])[0, np.arange(1)]
-    ids = np.array([words[place].id for place in order], dtype=np.int32)
-    return predictor.batches_of(ids, np.array([0, len(ids)]))[0, np.arange(1)]
 
 
 def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
@@ -96,14 +89,12 @@ def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
 
 
 def answer(model: Model, text: str, changes: Changes) -> bytes:
-    """A view as the page receives it: the length of the JSON (uint32), the JSON, and float32 weights, little-endian."""
-    started = time.perf_counter()
+    """A view for the page: the length of the JSON (uint32), the JSON, and float32 weights, little-endian."""
     view = read(model, text, changes)
     facts, weights = described(model, view, changes)
     if changes:
         before = model.predictor.label([text])[0]
         facts["before"] = {"label": before.output, "probability": before.probability}
-    facts["milliseconds"] = round(1000 * (time.perf_counter() - started), 2)
     return framed(facts, weights)
 
 
@@ -137,7 +128,6 @@ def described(model: Model, view: View, changes: Changes) -> tuple[dict[str, Any
         "keys": reading.attention.keys if reading.attention else [],
         "cls": bool(reading.attention and reading.attention.cls),
         "attentions": attentions,
-        "heads": heads_by_layer(net),
         "has_positions": has_positions(net),
         "note": view.note,
     }, weights
@@ -147,13 +137,13 @@ def attentions_of(net: Any, reading: LabelledReview, changes: Changes) -> tuple[
     """Each layer and the pooling, and the weights of those that are not skipped, (H, Q, K) each."""
     if reading.attention is None:
         return [], []
-    found, arrays = dict(reading.attention.numbered()), []
+    by_layer, arrays = dict(reading.attention.numbered()), []
     attentions: list[dict[str, Any]] = []
     for number in range(1, 1 + len(layers_of(net))):
-        facts = {"name": f"layer {number}", "layer": number, "skipped": number not in found, "heads": 0}
-        if number in found:
-            arrays.append(found[number])
-            facts |= shape_of(found[number]) | {"disabled": changes.heads_of(number)}
+        facts = {"name": f"layer {number}", "layer": number, "skipped": number not in by_layer, "heads": 0}
+        if number in by_layer:
+            arrays.append(by_layer[number])
+            facts |= shape_of(by_layer[number]) | {"disabled": changes.heads_of(number)}
         attentions.append(facts)
     if reading.attention.pooling is not None:
         arrays.append(reading.attention.pooling[None, None])
@@ -177,19 +167,13 @@ def answer_positions(model: Model, length: int) -> bytes:
     if not tables and not layers:
         name = model.predictor.cfg.model.name
         raise UserError(f"{name} has no positions: residual_pe, residual_learned and tuned have")
-    products = {name: pe_TD @ pe_TD.T for name, pe_TD in tables.items()}
-    facts: dict[str, Any] = {
-        "tables": [
-            {
-                "name": name,
-                "size": len(products_TT),
-                "largest": float(np.abs(products_TT[~np.eye(len(products_TT), dtype=bool)]).max(initial=0)),
-                "by_distance": [
-                    float(np.diagonal(products_TT, apart).mean()) for apart in range(len(products_TT) // 2)
-                ],
-            }
-            for name, products_TT in products.items()
-        ],
-        "distances": [{"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()],
-    }
-    return framed(facts, list(products.values()))
+    facts, arrays = [], []
+    for name, pe_TD in tables.items():
+        products_TT = pe_TD @ pe_TD.T
+        size, apart_TT = len(products_TT), ~np.eye(len(products_TT), dtype=bool)
+        means = [float(np.diagonal(products_TT, distance).mean()) for distance in range(size // 2)]
+        largest = float(np.abs(products_TT[apart_TT]).max(initial=0))
+        facts.append({"name": name, "size": size, "largest": largest, "by_distance": means})
+        arrays.append(products_TT)
+    distances = [{"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()]
+    return framed({"tables": facts, "distances": distances}, arrays)

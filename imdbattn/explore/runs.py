@@ -1,9 +1,8 @@
-"""The finished runs that the page shows, and their models, of which the last used ones stay in memory."""
+"""The finished runs that the page shows, and their models; the models used last stay in memory."""
 
 import hashlib
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,16 +23,20 @@ class Runs:
     """The finished runs in `folders`. Raises UserError if there is none."""
 
     def __init__(self, folders: Sequence[str], cfg: Explore):
-        found, self.skipped = find_runs(folders)
-        self.cfg, self.variants = cfg, variants(found)
+        runs, self.skipped = find_runs(folders)
+        self.cfg, self.variants = cfg, variants(runs)
         self.by_id: dict[str, Run] = {}
         self.labels: dict[str, str] = {}
         for variant in self.variants:
             for run in variant.runs:
                 name = id_of(run)
                 self.by_id[name], self.labels[name] = run, variant.label
-        self.loaded: OrderedDict[tuple[Any, ...], Model] = OrderedDict()
-        self.lock = threading.Lock()  # of the models: an explanation changes a model for a moment
+        self.loaded: dict[str, tuple[Any, Model]] = {}  # name -> version of the checkpoint, model; last used last
+        # One model computes at a time: threads would compete for the processor, and explanations change a model.
+        self.lock, self.browsing = threading.Lock(), threading.Lock()
+
+    def title(self, name: str) -> str:
+        return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
 
     def run(self, name: str) -> Run:
         if name not in self.by_id:
@@ -50,31 +53,25 @@ class Runs:
             state = (run.folder / "checkpoints" / "best.ckpt").stat()
         except OSError:
             raise UserError(f"{run.place} is no longer a finished run: train it again, or hide it") from None
-        key = (name, state.st_mtime_ns, state.st_size)
-        if key not in self.loaded:
-            data = self.cfg.data.model_dump()
-            self.loaded[key] = load(run.folder, self.cfg.trust, **data)
-            for other in [other for other in self.loaded if other[0] == name and other != key]:
-                del self.loaded[other]
-        self.loaded.move_to_end(key)
+        version = (state.st_mtime_ns, state.st_size)
+        old_version, model = self.loaded.pop(name, (None, None))
+        if model is None or old_version != version:
+            model = load(run.folder, self.cfg.trust, **self.cfg.data.model_dump())
+        self.loaded[name] = version, model
         while len(self.loaded) > LOADED:
-            self.loaded.popitem(last=False)
-        return self.loaded[key]
+            del self.loaded[next(iter(self.loaded))]
+        return model
 
     def listed(self) -> dict[str, Any]:
-        """Everything that the page shows about the runs."""
         first = [id_of(variant.runs[0]) for variant in self.variants]
         classifiers = [name for name in first if self.by_id[name].is_classifier]
         writers = [name for name in first if name not in classifiers]
         runs = [self.facts(name) for name in self.by_id]
         places = np.linspace(0, max(0, len(classifiers) - 1), min(SHOWN, len(classifiers))).round().astype(int)
         selected = [classifiers[place] for place in places] + writers[:1]
-        return {"runs": runs, "skipped": self.skipped, "selected": selected, "source": self.example(writers)}
-
-    def example(self, writers: Sequence[str]) -> str:
-        """A source of the test set of an encoder-decoder."""
-        texts = self.by_id[writers[0]].texts("test") if writers else None
-        return texts[0] if texts else ""
+        sources = self.by_id[writers[0]].texts("test") if writers else None
+        source = sources[0] if sources else ""  # an example for the encoder-decoders
+        return {"runs": runs, "skipped": self.skipped, "selected": selected, "source": source}
 
     def facts(self, name: str) -> dict[str, Any]:
         run = self.by_id[name]
@@ -87,10 +84,7 @@ class Runs:
             "kind": "classifier" if run.is_classifier else "encoder-decoder",
             "accuracy": run.metrics["val_accuracy"] if accuracy is None else accuracy,
             "split": "validation" if accuracy is None else "test",
-            "labels": run.metrics.get("labels") or [],
-            "test_set": run.metrics["test_set"],
             "browsable": run.is_classifier and all((run.folder / file).exists() for file in SPLIT_FILES["test"]),
-            "source": run.settings.get("data", {}).get("source"),
         }
 
 

@@ -1,15 +1,14 @@
-"""The server of the page: static files, and answers to its requests in JSON.
+"""The server of the page: static files, and answers to the messages of the page.
 
-Everything lies below /<token>/. Only requests for 127.0.0.1 or localhost are answered, so that no other site can reach
-the server under a name of its own.
+All addresses are below /<token>/. Only requests for 127.0.0.1 or localhost are answered, so that no other site can
+reach the server by a host name of its own.
 """
 
 import contextlib
 import json
 import random
 import secrets
-import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +20,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as ASGIMessage
 
 from imdbattn.data.order_probe import PAIRS, pair
 from imdbattn.errors import UserError, in_line
@@ -49,91 +49,91 @@ HEADERS = {
 }
 
 
-class Asked(BaseModel):
+class Message(BaseModel):
+    """What the page sends to the server."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    def answer(self, runs: Runs) -> Response:
+        raise NotImplementedError
 
-class ToRead(Asked):
+
+class Read(Message):
     run: str
     text: str
     changes: Changes = Changes()
 
+    def answer(self, runs: Runs) -> Response:
+        with runs.lock:
+            return binary(read.answer(runs.model(self.run), self.text, self.changes))
 
-class ToWrite(Asked):
+
+class Write(Message):
     run: str
     text: str
     beams: Annotated[int, Field(ge=1, le=20)] = 1
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
 
+    def answer(self, runs: Runs) -> Response:
+        with runs.lock:
+            return encoded(write.answer(runs.model(self.run), self.text, self.beams, self.length_penalty))
 
-class ToSave(Asked):
-    readings: Annotated[list[ToRead], Field(max_length=12)] = []
-    written: Annotated[list[ToWrite], Field(max_length=12)] = []
+
+class Positions(Message):
+    run: str
+    length: Annotated[int, Field(ge=2, le=512)] = 128
+
+    def answer(self, runs: Runs) -> Response:
+        with runs.lock:
+            return binary(read.answer_positions(runs.model(self.run), self.length))
 
 
-class ToBrowse(Asked):
+class Next(Message):
     run: str
     runs: list[str] = []
     filters: Filters = Filters()
     after: int | None = None
     step: Literal[1, -1] = 1
 
+    def answer(self, runs: Runs) -> Response:
+        others = [runs.run(name) for name in self.runs]
+        with runs.browsing:
+            return encoded(next_review(runs.run(self.run), others, self.filters, self.after, self.step))
 
-class Probe(Asked):
+
+class Probe(Message):
     number: Annotated[int, Field(ge=0, lt=PAIRS)] | None = None
 
-
-class ToMeasure(Asked):
-    run: str
-    length: Annotated[int, Field(ge=2, le=512)] = 128
-
-
-class Answers:
-    """The answer to each kind of request. One model computes at a time: threads would compete for the processor."""
-
-    def __init__(self, runs: Runs):
-        self.runs, self.browsing = runs, threading.Lock()
-
-    def read(self, asked: ToRead) -> Response:
-        with self.runs.lock:
-            return binary(read.answer(self.runs.model(asked.run), asked.text, asked.changes))
-
-    def write(self, asked: ToWrite) -> Response:
-        with self.runs.lock:
-            return encoded(write.answer(self.runs.model(asked.run), asked.text, asked.beams, asked.length_penalty))
-
-    def positions(self, asked: ToMeasure) -> Response:
-        with self.runs.lock:
-            return binary(read.answer_positions(self.runs.model(asked.run), asked.length))
-
-    def next(self, asked: ToBrowse) -> Response:
-        others = [self.runs.run(name) for name in asked.runs]
-        with self.browsing:
-            found = next_review(self.runs.run(asked.run), others, asked.filters, asked.after, asked.step)
-        return encoded(found)
-
-    def probe(self, asked: Probe) -> Response:
-        number = random.randrange(PAIRS) if asked.number is None else asked.number
+    def answer(self, runs: Runs) -> Response:
+        number = random.randrange(PAIRS) if self.number is None else self.number
         neg, pos = pair(number)
         return encoded({"number": number, "neg": neg, "pos": pos})
 
-    def save(self, asked: ToSave) -> Response:
-        sections: list[tuple[str, list[str], Any]] = []
-        with self.runs.lock:
-            for one in asked.readings:
-                view = read.read(self.runs.model(one.run), one.text, one.changes)
-                sections.append((self.name(one.run), one.changes.facts(view.names), view.reading))
-            for source in asked.written:
-                written = write.write(self.runs.model(source.run), source.text, source.beams, source.length_penalty)
-                sections.append((self.name(source.run), [f"{source.beams} beams"], written))
+
+class Save(Message):
+    readings: Annotated[list[Read], Field(max_length=12)] = []
+    written: Annotated[list[Write], Field(max_length=12)] = []
+
+    def answer(self, runs: Runs) -> Response:
+        sections: list[tuple[str, list[str], Reading]] = []  # name of the run, its changes in words, the result
+        with runs.lock:
+            for one in self.readings:
+                view = read.read(runs.model(one.run), one.text, one.changes)
+                sections.append((runs.title(one.run), one.changes.facts(view.names), view.reading))
+            for source in self.written:
+                written = write.write(runs.model(source.run), source.text, source.beams, source.length_penalty)
+                sections.append((runs.title(source.run), [f"{source.beams} beams"], written))
         if not sections:
             raise UserError("there is nothing to save: type a text")
-        page = saved_page(sections)  # figures are drawn without a model
-        name = f"attention-{digest([reading for *_, reading in sections])}.html"
-        return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+        readings = [reading for *_, reading in sections]
+        images = encoded_images(attention_png(reading, WORDS) for reading in readings)  # without the lock of the models
+        shown = [(*section, image) for section, image in zip(sections, images, strict=True)]
+        page = render(Path(__file__).with_name("saved.html.jinja"), sections=shown, words=WORDS)
+        headers = {"Content-Disposition": f'attachment; filename="attention-{digest(readings)}.html"'}
+        return HTMLResponse(page, headers=headers)
 
-    def name(self, run: str) -> str:
-        return f"{self.runs.labels[run]}, seed {self.runs.by_id[run].metrics['seed']}"
+
+MESSAGES = {kind.__name__.lower(): kind for kind in (Read, Write, Positions, Next, Probe, Save)}  # by path of the API
 
 
 def encoded(values: Any) -> Response:
@@ -160,21 +160,21 @@ async def body_of(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def endpoint(kind: type[BaseModel], answer: Callable[[Any], Response]) -> Callable[[Request], Awaitable[Response]]:
-    """Checks a request and answers it in another thread; a request whose page has been closed is not computed."""
+def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[Response]]:
+    """Validates a message and answers it in another thread; nothing is computed if the page has been closed."""
 
     async def handle(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return refused(415, "requests are JSON")
         try:
-            asked = kind.model_validate_json(await body_of(request))
+            message = kind.model_validate_json(await body_of(request))
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             return refused(400, f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}")
         if await request.is_disconnected():
             return Response(status_code=499)
         try:
-            return await run_in_threadpool(answer, asked)
+            return await run_in_threadpool(message.answer, runs)
         except UserError as error:
             return refused(400, in_line(error, None))
         except MemoryError:
@@ -183,17 +183,14 @@ def endpoint(kind: type[BaseModel], answer: Callable[[Any], Response]) -> Callab
     return handle
 
 
-class Guard:
+def guarded(app: ASGIApp, token: str) -> ASGIApp:
     """Refuses requests without the token and for other hosts, and adds the headers to every answer."""
 
-    def __init__(self, app: ASGIApp, token: str):
-        self.app, self.token = app, token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self.app(scope, receive, send)
+            return await app(scope, receive, send)
 
-        async def send_with_headers(message: Message) -> None:
+        async def send_with_headers(message: ASGIMessage) -> None:
             if message["type"] == "http.response.start":
                 added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
                 message["headers"] = [*message.get("headers", []), *added]
@@ -201,14 +198,16 @@ class Guard:
 
         host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").rpartition(":")[0]
         given = scope["path"].split("/")[1]
-        app: ASGIApp = self.app
+        answer = app
         if host not in HOSTS:
-            app = refused(403, "this page is served for 127.0.0.1 only")
-        elif not secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
+            answer = refused(403, "this page is served for 127.0.0.1 only")
+        elif not secrets.compare_digest(given.encode("utf-8", "replace"), token.encode()):
             reason = "wrong address: open the one that imdbattn.explore has printed; the part after # can be kept"
-            app = refused(403, reason)
+            answer = refused(403, reason)
         with contextlib.suppress(ClientDisconnect):
-            await app(scope, receive, send_with_headers)
+            await answer(scope, receive, send_with_headers)
+
+    return guard
 
 
 async def http_error(request: Request, error: Exception) -> Response:
@@ -223,31 +222,10 @@ async def server_error(request: Request, error: Exception) -> Response:
 
 def make_app(runs: Runs, token: str) -> ASGIApp:
     """The application, whose page has the address /<token>/."""
-    answers = Answers(runs)
-    kinds: dict[str, tuple[type[BaseModel], Callable[[Any], Response]]] = {
-        "read": (ToRead, answers.read),
-        "write": (ToWrite, answers.write),
-        "positions": (ToMeasure, answers.positions),
-        "next": (ToBrowse, answers.next),
-        "probe": (Probe, answers.probe),
-        "save": (ToSave, answers.save),
-    }
-
-    def listed(request: Request) -> Response:
-        return encoded(runs.listed())
-
     routes = [
-        Route("/api/runs", listed, methods=["GET"]),
-        *(Route(f"/api/{name}", endpoint(*kind), methods=["POST"]) for name, kind in kinds.items()),
+        Route("/api/runs", lambda request: encoded(runs.listed()), methods=["GET"]),
+        *(Route(f"/api/{name}", endpoint(kind, runs), methods=["POST"]) for name, kind in MESSAGES.items()),
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]
     handlers: Any = {HTTPException: http_error, Exception: server_error}
-    inner = Starlette(routes=[Mount(f"/{token}", routes=routes)], exception_handlers=handlers)
-    return Guard(inner, token)
-
-
-def saved_page(readings: Sequence[tuple[str, Sequence[str], Reading]]) -> str:
-    """The page as one offline HTML file without scripts. readings: name of the run, changes in words, result."""
-    images = encoded_images(attention_png(reading, WORDS) for *_, reading in readings)
-    sections = [(*shown, image) for shown, image in zip(readings, images, strict=True)]
-    return render(Path(__file__).with_name("saved.html.jinja"), sections=sections, words=WORDS)
+    return guarded(Starlette(routes=[Mount(f"/{token}", routes=routes)], exception_handlers=handlers), token)

@@ -1,4 +1,4 @@
-"""What an encoder-decoder writes for one source: the output step by step, its attention, and all beams.
+"""The output of an encoder-decoder for one source, step by step, its attention, and all beams.
 
 Shape suffixes: S source symbols, T output symbols, V vocabulary, K beams.
 """
@@ -22,27 +22,26 @@ def write(model: Model, text: str, beams: int, length_penalty: float) -> Written
     """Raises UserError for an empty or a long source."""
     predictor = model.predictor
     if not isinstance(predictor, Seq2SeqPredictor):
-        raise UserError(f"{predictor.cfg.model.name} is no encoder-decoder: read a review with it")
+        raise UserError(f"{predictor.cfg.model.name} is not an encoder-decoder: use it to read a review")
     if len(text) > 20 * LONGEST or len(predictor.symbols(text)) > LONGEST:
         raise UserError(f"the source is too long for this page: cut it to {LONGEST} symbols")
     if not predictor.symbols(text):
         raise UserError("the source is empty: type one")
     (written,) = predictor.write([text], beams, length_penalty)
-    predictor.warnings()  # kept for commands that print them at the end
+    predictor.warnings()  # clears those that commands print at the end
     return written
 
 
 @torch.no_grad()
 def answer(model: Model, text: str, beams: int, length_penalty: float) -> dict[str, Any]:
-    """Everything that the page shows about the output."""
     written, predictor = write(model, text, beams, length_penalty), model.predictor
     net, (source_vocabulary, vocabulary) = predictor.module.net, predictor.module.vocabularies()
     source_1S = torch.tensor([source_vocabulary.encode(written.source)], device=predictor.module.device)
     lengths_1 = torch.tensor([source_1S.shape[1]], device=source_1S.device)
-    found = search_beams(net, source_1S, lengths_1, beams, length_penalty)
+    search = search_beams(net, source_1S, lengths_1, beams, length_penalty)
     # With one beam, `write` decodes greedily, and the beam is that output.
-    best_first = found.score_BK[0].argsort(descending=True).tolist()
-    tokens_T = found.tokens_BKT[0, best_first[0]]
+    best_first = search.score_BK[0].argsort(descending=True).tolist()
+    tokens_T = search.tokens_BKT[0, best_first[0]]
     tokens_T = tokens_T[tokens_T != PAD]
     probability_TV = net(source_1S, lengths_1, tokens_T[None])[0].double().softmax(-1)
     probability_TV[:, NEVER] = 0
@@ -55,19 +54,18 @@ def answer(model: Model, text: str, beams: int, length_penalty: float) -> dict[s
     return {
         "output": written.output,
         "source": written.source,
-        "written": written.written,
         "probability": written.probability,
         "unknown": list(written.unknown),
         "weights": None if written.weights_TS is None else written.weights_TS.tolist(),
         "steps": steps,
         "beams": [
             {
-                "output": predictor.joiner.join(vocabulary.decode(found.tokens_BKT[0, k].tolist())),
-                "log_probability": found.log_probability_BK[0, k].item(),
-                "score": found.score_BK[0, k].item(),
-                "ended": bool((found.tokens_BKT[0, k] == EOS).any()),
+                "output": predictor.joiner.join(vocabulary.decode(search.tokens_BKT[0, k].tolist())),
+                "log_probability": search.log_probability_BK[0, k].item(),
+                "score": search.score_BK[0, k].item(),
+                "ended": bool((search.tokens_BKT[0, k] == EOS).any()),
             }
             for k in best_first
-            if found.log_probability_BK[0, k].isfinite()
+            if search.log_probability_BK[0, k].isfinite()
         ],
     }

@@ -20,12 +20,12 @@ from imdbattn.nn.ladder import SelfAttention
 
 def self_attentions(net: nn.Module) -> dict[int, SelfAttention]:
     """By number of the layer, from 1, without layers that do not have exactly one."""
-    found = {}
+    by_number = {}
     for number, layer in enumerate(getattr(net, "layers", ()), 1):
         parts = [part for part in layer.modules() if isinstance(part, SelfAttention)]
         if len(parts) == 1:
-            found[number] = parts[0]
-    return found
+            by_number[number] = parts[0]
+    return by_number
 
 
 def units(net: nn.Module) -> dict[str, Tensor]:
@@ -39,20 +39,20 @@ def units(net: nn.Module) -> dict[str, Tensor]:
         return {}
     heads = next(iter(self_attentions(net).values())).heads
     none_LH = torch.zeros(len(numbers), heads, dtype=torch.bool)
-    found: dict[str, Tensor] = {}
+    heads_of: dict[str, Tensor] = {}
     for row, number in enumerate(numbers):
         layer = f"layer {number}"
         layer_LH = none_LH.clone()
         layer_LH[row] = True
-        found[layer] = layer_LH
+        heads_of[layer] = layer_LH
         if len(numbers) > 1:
-            found[f"all but {layer}"] = ~layer_LH
+            heads_of[f"all but {layer}"] = ~layer_LH
         for head in range(heads if heads > 1 else 0):
             head_LH = none_LH.clone()
             head_LH[row, head] = True
-            found[f"{layer}, head {head + 1}"] = head_LH
-            found[f"all but {layer}, head {head + 1}"] = layer_LH & ~head_LH
-    return found
+            heads_of[f"{layer}, head {head + 1}"] = head_LH
+            heads_of[f"all but {layer}, head {head + 1}"] = layer_LH & ~head_LH
+    return heads_of
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from imdbattn.nn.scores import padding_mask
 
 LEARNING_RATE = 0.3  # of the logits of the weights
 PEAK = 6.0  # of the logit of one key, at the start of the search
-HALVINGS = 10  # of the interval between the original weights and those found
+HALVINGS = 10  # of the interval between the original weights and the result of the search
 
 
 class Original(NamedTuple):
@@ -84,7 +84,7 @@ def total_variation(p_BC: Tensor, q_BC: Tensor) -> Tensor:
 
 
 def generators(batch: Batch, generator: torch.Generator) -> list[torch.Generator]:
-    """One for each review, on the CPU, so that its random numbers do not depend on the other reviews of the batch."""
+    """One for each review, on the CPU; its random numbers do not depend on the other reviews of the batch."""
     seed = generator.initial_seed()
     return [torch.Generator().manual_seed((seed + row) % 2**63) for row in batch.rows_B.tolist()]
 
@@ -93,7 +93,7 @@ def generators(batch: Batch, generator: torch.Generator) -> list[torch.Generator
 def permute(
     net: Classifier, batch: Batch, permutations: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor] | None:
-    """How much outputs change when the weights are permuted among the words of a review (section 4.2.1).
+    """Changes of the outputs when the weights are permuted among the words of a review (section 4.2.1).
 
     A permutation is the same for all queries, heads and layers; <cls> and padding keep their weights. The generator's
     seed, with the row of each review, determines the permutations.
@@ -148,10 +148,10 @@ def divergence(original: Original, changed: Sequence[Tensor]) -> Tensor:
 def adversary(
     net: nn.Module, batch: Batch, epsilon: float, steps: int, restarts: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor] | None:
-    """Weights as different as possible whose output is at most `epsilon` from the model's (section 4.2.2).
+    """Searches weights as different as possible whose output is at most `epsilon` from the model's (section 4.2.2).
 
-    All attentions change at once. A search with `steps` steps of Adam over a logit for each weight, from each of
-    `restarts` random starts; the result is the best weights found; larger divergences may exist.
+    All attentions change at once. The search takes `steps` steps of Adam over a logit for each weight, from each of
+    `restarts` random starts; larger divergences than the one found may exist.
     Needs memory for about ten times the weights: B x H x Q x K numbers for each attention. The generator's seed, with
     the row of each review, determines the starts.
 
@@ -169,9 +169,8 @@ def adversary(
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / steps)
             with torch.enable_grad():
-                divergence_B, distance_B, penalty_B = judge(
-                    net, batch, original, [logit.softmax(-1) for logit in logits]
-                )
+                changed = [logit.softmax(-1) for logit in logits]
+                divergence_B, distance_B, penalty_B = judge(net, batch, original, changed)
                 loss = (penalty_B * (distance_B > epsilon) - divergence_B).sum()
             for logit, gradient in zip(logits, torch.autograd.grad(loss, logits), strict=True):
                 logit.grad = gradient  # not backward(), which would also set the gradients of the parameters

@@ -1,4 +1,4 @@
-"""Scores of words, judged by the label without the words, and by the words that are known to decide it.
+"""Evaluates scores of words: by the label without the words, and by the words that are known to decide it.
 
 DeYoung et al. 2020, "ERASER", sections 4.1 and 4.2.
 
@@ -95,7 +95,7 @@ def erase(net: Classifier, batch: Batch, ranks_BT: Tensor, shares: Sequence[floa
 
 
 def true_words(batch: Batch, negation: int) -> Tensor:
-    """(B, T) bool: "not" and the verb that it stands before. negation: id of "not"."""
+    """(B, T) bool: "not" and the verb after it. negation: id of "not"."""
     not_BT = batch.tokens_BT == negation
     return (not_BT | F.pad(not_BT, (1, -1))) & words_of(batch)
 

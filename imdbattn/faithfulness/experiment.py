@@ -1,7 +1,6 @@
 """Measures all runs, and reads the measurements of each set of runs with the same reviews."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +12,14 @@ from tqdm import tqdm
 from imdbattn.comparison.runs import Run, find_runs, grouped, skip
 from imdbattn.errors import UserError, in_line
 from imdbattn.faithfulness.attributions import attention_weights, import_captum
-from imdbattn.faithfulness.measure import Part, folder_of, measure, parts_of
+from imdbattn.faithfulness.measure import Part, measure, parts_of
 from imdbattn.faithfulness.subject import Subject
 from imdbattn.faithfulness.summary import summarize
 from imdbattn.files import make_folder
 from imdbattn.runs.trainer import keep_memory, quiet, use_onednn
 from imdbattn.settings.schema import Faithfulness
 
-
-@dataclass(frozen=True)
-class Job:
-    """The measurements of a run, and the folder of their files."""
-
-    run: Run
-    subject: Subject
-    parts: Sequence[Part]
-    folder: Path
-
-    def tables(self) -> dict[str, pa.Table]:
-        """The tables of the parts by name; without those that have no rows."""
-        tables = {}
-        for part in self.parts:
-            try:
-                table = pq.read_table(self.folder / part.file)
-            except (OSError, pa.ArrowException) as error:
-                message = f"{self.folder / part.file} cannot be read ({in_line(error)}): delete it and run again"
-                raise UserError(message) from error
-            if len(table):
-                tables[part.name] = table
-        return tables
+Job = tuple[Subject, list[Part]]  # a run, and what is measured on it
 
 
 def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list[dict[str, Any]]:
@@ -58,7 +36,7 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     jobs = []
     for run in runs:
         try:
-            jobs.append(prepared(run, out, cfg))
+            jobs.append(prepare(run, out, cfg))
         except UserError as error:
             skipped.append(skip(run.folder, error))
     if not jobs:
@@ -67,34 +45,46 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     measure_all(jobs)
 
     def fingerprint(job: Job) -> str:
-        return job.subject.corpus.fingerprints[cfg.split]
+        return job[0].corpus.fingerprints[cfg.split]
 
     return [
-        summarize([(job.run, job.tables()) for job in group], fingerprint(group[0]), cfg) | {"skipped": skipped}
+        summarize([(subject.run, tables(subject, parts)) for subject, parts in group], fingerprint(group[0]), cfg)
+        | {"skipped": skipped}
         for group in grouped(jobs, fingerprint)
     ]
 
 
-def prepared(run: Run, out: Path, cfg: Faithfulness) -> Job:
+def prepare(run: Run, out: Path, cfg: Faithfulness) -> Job:
     """Raises UserError if the run cannot be measured."""
     if not run.is_classifier:
         raise UserError("an encoder-decoder, which has no label to explain")
     if run.metrics.get("cross_validation"):
         raise UserError("a fold of a cross-validation: its test reviews differ from those of the other folds")
-    subject = Subject(run.folder, cfg)
-    attention_weights(subject.net, next(subject.items(1, 1))[1])  # refuses a part that does not record them
-    return Job(run, subject, parts_of(subject, cfg), folder_of(subject, out))
+    subject = Subject(run, out, cfg)
+    attention_weights(subject.net, next(subject.items(1, 1))[1])  # raises UserError if a part does not record them
+    return subject, parts_of(subject, cfg)
 
 
 def measure_all(jobs: Sequence[Job]) -> None:
     """With a progress bar over the reviews of all parts."""
-    total = sum(part.reviews for job in jobs for part in job.parts)
+    total = sum(part.reviews for _, parts in jobs for part in parts)
     with tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0) as bar, torch.no_grad():
-        for job in jobs:
-            name = f"{job.run.model} seed {job.run.metrics['seed']}"
+        for subject, parts in jobs:
+            for part in parts:
+                name = f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}"
+                bar.set_description(name, refresh=False)
+                measure(subject, part, bar.update)
 
-            def progress(part: str, reviews: int, name: str = name) -> None:
-                bar.set_description(f"{name}, {part}", refresh=False)
-                bar.update(reviews)
 
-            measure(job.subject, job.parts, job.folder, progress)
+def tables(subject: Subject, parts: Sequence[Part]) -> dict[str, pa.Table]:
+    """The measurements by name of the part, without those that have no rows."""
+    measured = {}
+    for part in parts:
+        file = subject.folder / part.file
+        try:
+            table = pq.read_table(file)
+        except (OSError, pa.ArrowException) as error:
+            raise UserError(f"{file} cannot be read ({in_line(error)}): delete it and run again") from error
+        if len(table):
+            measured[part.name] = table
+    return measured

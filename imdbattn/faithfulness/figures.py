@@ -57,12 +57,15 @@ def figures(summary: dict[str, Any]) -> dict[str, Figure]:
     if rungs := [rung for rung in summary["rungs"] if (rung["permutation"] or {}).get("by_weight")]:
         drawn["permutation"] = permutation(rungs)
     if rungs := [rung for rung in summary["rungs"] if rung["ablation"]]:
-        drawn["ablation"] = ablation(rungs, unit_verdicts(summary), summary["method"]["margin"], level(summary))
+        drawn["ablation"] = ablation(rungs, summary)
     return drawn
 
 
-def measured(score: Mapping[str, Any], quantity: str) -> dict[str, Any] | None:
+def measured(rung: Mapping[str, Any], name: str, quantity: str) -> dict[str, Any] | None:
     """A quantity of a word score: comprehensiveness, sufficiency, auprc, or its stability over seeds or epochs."""
+    if name not in rung["scores"]:
+        return None
+    score = rung["scores"][name]
     if quantity == "auprc":
         return (score["rationale"] or {}).get("auprc")
     return score["stability"][quantity] if quantity in ("seeds", "epochs") else score[quantity]
@@ -70,12 +73,7 @@ def measured(score: Mapping[str, Any], quantity: str) -> dict[str, Any] | None:
 
 def with_values(summary: dict[str, Any], quantity: str) -> list[dict[str, Any]]:
     """The rungs in which any score has the quantity."""
-    return [rung for rung in summary["rungs"] if any(measured(one, quantity) for one in rung["scores"].values())]
-
-
-def unit_verdicts(summary: dict[str, Any]) -> dict[tuple[str, str], str]:
-    """(rung, unit of an ablation) -> verdict."""
-    return {(one["rung"], one["unit"]): one["verdict"] for one in summary["claims"] if one["quantity"] == "ablation"}
+    return [rung for rung in summary["rungs"] if any(measured(rung, name, quantity) for name in SCORES)]
 
 
 def erasure(rungs: Sequence[dict[str, Any]], shares: Sequence[float]) -> Figure:
@@ -96,19 +94,18 @@ def erasure(rungs: Sequence[dict[str, Any]], shares: Sequence[float]) -> Figure:
         axes.set_xlabel("removed words (%)", fontsize=8)
     figure.supylabel("loss of probability", fontsize=9)
     figure.set_figheight(figure.get_figheight() + 0.8)  # for the legend
-    return with_scores(figure, panels[0], rungs, "comprehensiveness", "Erasure of the highest-scored words")
+    names = [name for name in SCORES if any(measured(rung, name, "comprehensiveness") for rung in rungs)]
+    return with_scores(figure, panels[0], names, "Erasure of the highest-scored words")
 
 
 def dots(rungs: Sequence[dict[str, Any]], quantity: str, title: str, label: str) -> Figure:
     """A row for each rung, with a quantity of each score and its interval."""
-    names = [
-        name for name in SCORES if any(measured(r["scores"][name], quantity) for r in rungs if name in r["scores"])
-    ]
+    names = [name for name in SCORES if any(measured(rung, name, quantity) for rung in rungs)]
     figure, axes = row_chart([rung["label"] for rung in rungs], extra=1.5, lines=len(names) * 0.8)
     step = 0.8 / len(names)
     for row, rung in enumerate(rungs):
         for place, name in enumerate(names):
-            if name in rung["scores"] and (values := measured(rung["scores"][name], quantity)):
+            if values := measured(rung, name, quantity):
                 _, color, marker = SCORES[name]
                 at = row + step * (place - (len(names) - 1) / 2)
                 axes.plot(values["interval"], (at, at), color=color, lw=1.5, solid_capstyle="butt")
@@ -118,18 +115,15 @@ def dots(rungs: Sequence[dict[str, Any]], quantity: str, title: str, label: str)
     axes.grid(visible=False, axis="y")
     axes.axvline(0, color="black", lw=0.6)
     axes.set_xlabel(label, fontsize=9)
-    return with_scores(figure, axes, rungs, quantity, title, "")
+    return with_scores(figure, axes, names, title, lines=False)
 
 
-def with_scores(
-    figure: Figure, axes: Axes, rungs: Sequence[dict[str, Any]], quantity: str, title: str, line: str = "-"
-) -> Figure:
-    """The finished figure with a legend of the scores that have the quantity."""
-    for name, (shown, color, marker) in SCORES.items():
-        if any(measured(rung["scores"][name], quantity) for rung in rungs if name in rung["scores"]):
-            axes.plot(
-                [], [], "--" if line and name == "random" else line, marker=marker, color=color, ms=4, label=shown
-            )
+def with_scores(figure: Figure, axes: Axes, names: Sequence[str], title: str, lines: bool = True) -> Figure:
+    """The finished figure with a legend of these scores. lines: whether the figure has lines, not only markers."""
+    for name in names:
+        shown, color, marker = SCORES[name]
+        line = "" if not lines else "--" if name == "random" else "-"
+        axes.plot([], [], line, marker=marker, color=color, ms=4, label=shown)
     return finish(figure, title, legend=2)
 
 
@@ -150,29 +144,29 @@ def permutation(rungs: Sequence[dict[str, Any]]) -> Figure:
     return finish(figure, "Change of the output with permuted weights")
 
 
-def ablation(
-    rungs: Sequence[dict[str, Any]], verdicts: Mapping[tuple[str, str], str], margin: float, level: str
-) -> Figure:
+def ablation(rungs: Sequence[dict[str, Any]], summary: dict[str, Any]) -> Figure:
     """A panel for each rung, with the change of accuracy for each removed unit."""
+    verdicts = {(claim["rung"], claim["unit"]): claim["verdict"] for claim in summary["claims"]}
+    margin = summary["method"]["margin"]
     counts = [len(rung["ablation"]) for rung in rungs]
     figure = Figure(figsize=(WIDTH, 1.1 + 0.3 * len(rungs) + 0.22 * sum(counts)), layout="constrained")
     panels = figure.subplots(len(rungs), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
-    found = {}
+    shown = {}
     for axes, rung in zip(panels, rungs, strict=True):
         style(axes)
         axes.axvline(0, color="black", lw=0.8)
         axes.axvline(-100 * margin, color="black", lw=0.8, ls=":")
         for row, unit in enumerate(rung["ablation"]):
             verdict = verdicts.get((rung["label"], unit["unit"]), "")
-            found[verdict] = UNITS[verdict]
+            shown[verdict] = UNITS[verdict]
             interval_row(axes, row, unit["change"], unit["interval"], *UNITS[verdict], signed(unit["change"]))
         axes.set_yticks(range(len(rung["ablation"])), [wrapped(unit["unit"], 30) for unit in rung["ablation"]])
         axes.set_ylim(len(rung["ablation"]) - 0.4, -0.6)
         axes.tick_params(labelsize=8)
         axes.set_title(wrapped(rung["label"], 40), fontsize=9, loc="left")
-    for verdict, (color, marker) in found.items():
+    for verdict, (color, marker) in shown.items():
         if verdict:
             panels[0].plot([], [], f"{marker}-", color=color, lw=2, ms=6, label=verdict)
     panels[0].plot([], [], ":", color="black", lw=0.8, label=f"margin, −{100 * margin:g}")
-    panels[-1].set_xlabel(f"change of accuracy (points), {level} interval", fontsize=9)
+    panels[-1].set_xlabel(f"change of accuracy (points), {level(summary)} interval", fontsize=9)
     return finish(figure, "Accuracy without a layer or head", legend=2)

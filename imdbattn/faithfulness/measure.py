@@ -1,4 +1,4 @@
-"""The measurements of a run, each written into a Parquet file of its own, so that a stopped command can be repeated.
+"""The measurements of a run, each in its own Parquet file, so that a stopped command can continue.
 
 Shape suffixes: B reviews of a batch, T positions, S shares of the words.
 """
@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from imdbattn.settings.schema import Faithfulness
 
 VERSION = 1  # of the measurements; increment it when they change
 POSITIONS = 8_192  # of a batch
-WEIGHTS = 4_000_000  # attention weights of a batch in which they are searched
+WEIGHTS = 4_000_000  # attention weights of a batch of the adversary
 
 Columns = dict[str, Any]  # name -> a value for each review of a batch
 LAST = "last-"  # prefix of the parts that measure the network at the end of training
@@ -36,9 +35,9 @@ LAST = "last-"  # prefix of the parts that measure the network at the end of tra
 
 @dataclass(frozen=True)
 class Part:
-    """A measurement. options: what its numbers depend on, besides the run. positions: of a batch.
+    """A measurement. options: what its numbers depend on in addition to the run. positions: of a batch.
 
-    measure: called with a network, a batch, a random generator, and what `prepare` returned for all batches.
+    measure: called with a network, a batch, a random generator, and the result of `prepare` for all batches.
     """
 
     name: str
@@ -74,35 +73,25 @@ def parts_of(subject: Subject, cfg: Faithfulness) -> list[Part]:
         parts.append(Part("adversary", common | search.model_dump(), search.reviews, measure, positions=positions))
     if units(net):
         parts.append(Part("ablation", common, reviews, ablations, mean_outputs))
-    last = [
-        replace(
-            part, name=LAST + part.name, options=part.options | {"last": subject.last_key}, reviews=cfg.epoch_reviews
-        )
-        for part in parts
-        if part.name in scores and part.name != "random"
-    ]
-    return [replace(part, reviews=min(part.reviews, reviews)) for part in [*parts, *last] if part.reviews]
+    for part in [part for part in parts if part.name in scores and part.name != "random"]:
+        options = part.options | {"last": subject.last_key}
+        parts.append(replace(part, name=LAST + part.name, options=options, reviews=cfg.epoch_reviews))
+    return [replace(part, reviews=min(part.reviews, reviews)) for part in parts if part.reviews]
 
 
-def folder_of(subject: Subject, out: Path) -> Path:
-    """Where the files of a run are: a folder named by the run and by its checkpoint."""
-    return out / "runs" / f"{subject.checkpoint.parents[1].name}-{subject.key}"
+def measure(subject: Subject, part: Part, progress: Callable[[int], Any]) -> None:
+    """Writes the file of a part if it does not exist. progress: called with a number of reviews."""
+    file = subject.folder / part.file
+    if file.exists():
+        progress(part.reviews)
+        return
+    net = subject.last if part.name.startswith(LAST) else subject.net
+    if net is None:
+        progress(part.reviews)
+    write_table(file, {"row": []} if net is None else columns_of(subject, part, net, progress))
 
 
-def measure(subject: Subject, parts: Sequence[Part], folder: Path, progress: Callable[[str, int], Any]) -> None:
-    """Writes the files of all parts that do not exist. progress: called with a part's name and a number of reviews."""
-    for part in parts:
-        file = folder / part.file
-        if file.exists():
-            progress(part.name, part.reviews)
-            continue
-        net = subject.last if part.name.startswith(LAST) else subject.net
-        if net is None:
-            progress(part.name, part.reviews)
-        write_table(file, {"row": []} if net is None else columns_of(subject, part, net, progress))
-
-
-def columns_of(subject: Subject, part: Part, net: Classifier, progress: Callable[[str, int], Any]) -> Columns:
+def columns_of(subject: Subject, part: Part, net: Classifier, progress: Callable[[int], Any]) -> Columns:
     """The table of a part: a row for each review, in the order of `subject.selected_N`."""
     rng = torch.Generator().manual_seed(zlib.crc32(f"{part.name} {part.options['seed']} {subject.key}".encode()))
     prepared = part.prepare(net, (batch for _, batch in subject.items(part.reviews, part.positions)))
@@ -111,7 +100,7 @@ def columns_of(subject: Subject, part: Part, net: Classifier, progress: Callable
         columns = part.measure(net, batch, rng, prepared)
         for number, place in enumerate(places):
             values[place] = {name: column[number] for name, column in columns.items()}
-        progress(part.name, len(places))
+        progress(len(places))
     in_order = [values[place] for place in range(len(values))]
     names = in_order[0] if in_order else ()
     return {"row": subject.rows_N[: part.reviews]} | {name: [each[name] for each in in_order] for name in names}
@@ -130,7 +119,7 @@ def explanations(
     rng: torch.Generator,
     prepared: None,
 ) -> Columns:
-    """Scores of the words, the seconds that they took, and what erasure and known rationales tell about them."""
+    """Scores of the words, the seconds that they took, and their evaluation by erasure and known rationales."""
     start = time.perf_counter()
     scores_BT = ATTRIBUTIONS[name](net, batch, rng, steps)
     seconds = (time.perf_counter() - start) / len(scores_BT)

@@ -3,18 +3,19 @@
 import base64
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from imdbattn.comparison import report as shared
 from imdbattn.comparison.figures import signed
 from imdbattn.faithfulness.attributions import ATTENTION
-from imdbattn.faithfulness.figures import FIGURES, SCORES, UNITS, figures, measured, unit_verdicts
+from imdbattn.faithfulness.erasure import SHOWN
+from imdbattn.faithfulness.figures import FIGURES, SCORES, UNITS, figures, measured
 from imdbattn.pages import png, render, svg, terminal
 
+Row = dict[str, str]  # column -> cell
 TEMPLATES = Path(__file__).parent
 QUANTITIES = {"comprehensiveness": "comprehensiveness", "sufficiency": "sufficiency", "auprc": "AUPRC"}
 VERDICTS = ("better", "worse", *filter(None, UNITS))
@@ -22,15 +23,14 @@ QUESTION = "Is attention an explanation here? By erasure,"
 NAMED = 3  # units that a sentence names
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the page. names: first columns of the table that hold names. figures: name -> caption."""
+class Section(NamedTuple):
+    """A part of the page. names: number of columns at the left that hold names. figures: name -> caption."""
 
     title: str
     text: str
     table: shared.Table
-    names: int = 1
-    figures: Mapping[str, str] = field(default_factory=dict)
+    names: int
+    figures: dict[str, str]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -57,14 +57,14 @@ def write_all(summary: dict[str, Any], out: Path) -> Path:
 
 
 def cleaned(summary: dict[str, Any]) -> dict[str, Any]:
-    """A copy for the page: texts on one line, None for NaN and for what has no mean or interval.
+    """A copy for the page: texts on one line, None for NaN and for estimates without a mean or interval.
 
     Claims and units of an ablation without a number are omitted.
     """
 
     def known(value: Any) -> Any:
         if isinstance(value, list):
-            return [found for one in value if (found := known(one)) != {}]
+            return [item for one in value if (item := known(one)) != {}]
         if not isinstance(value, dict):
             return " ".join(value.split()) if isinstance(value, str) else value
         numbers = [value.get(key, 0.0) for key in ("mean", "difference", "change")]
@@ -72,8 +72,8 @@ def cleaned(summary: dict[str, Any]) -> dict[str, Any]:
             return None if "mean" in value else {}
         return {key: known(one) for key, one in value.items()}
 
-    found: dict[str, Any] = known(shared.each(summary, shared.without_nan))
-    return found
+    copy: dict[str, Any] = known(shared.each(summary, shared.without_nan))
+    return copy
 
 
 def page(summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
@@ -114,19 +114,21 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     if verdicts(summary):
         console.print(verdicts(summary))
     console.print("", *sentences(summary), sep="\n")
-    rows = score_table(summary, lambda values: number(values["mean"]))
-    if rows[1:]:
-        wide = [head.startswith("precision") for head in rows[0]]  # more columns than a terminal has room for
-        rows = [[cell for cell, omitted in zip(row, wide, strict=True) if not omitted] for row in rows]
-        console.print("", shared.terminal_table(rows, names=2), sep="\n")
+
+    def means(rung: dict[str, Any], name: str) -> Row:
+        values = {shown: measured(rung, name, quantity) for quantity, shown in QUANTITIES.items()}
+        return {shown: number(one["mean"] if one else None) for shown, one in values.items()}
+
+    if rows := score_rows(summary, means):
+        console.print("", shared.terminal_table(shared.as_table(rows), names=2), sep="\n")
     console.print("", *notes(summary), sep="\n", style="dim")
 
 
-# --- numbers as text -------------------------------------------------------------------------------------------------
+# --- numbers as text; "" where there is none -------------------------------------------------------------------------
 
 
-def number(value: float, sign: str = "") -> str:
-    return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
+def number(value: float | None, sign: str = "") -> str:
+    return "" if value is None else f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
 
 
 def with_interval(values: Mapping[str, Any] | None) -> str:
@@ -144,134 +146,108 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def sections(summary: dict[str, Any]) -> list[Section]:
-    """The sections of the page that have data, each with a table; their words are in sections.txt.jinja."""
-    words = dict(line.split(": ", 1) for line in lines("sections.txt.jinja", summary, **texts_of(summary)))
+    """The sections of the page that have data, each with a table; their texts are in sections.txt.jinja."""
+    texts = dict(line.split(": ", 1) for line in lines("sections.txt.jinja", summary))
     scores = ("comprehensiveness", "sufficiency", "rationales")
-    parts: list[tuple[str, shared.Table, int, tuple[str, ...]]] = [  # title, table, its columns of names, figures
-        ("Rungs", rung_table(summary), 1, ()),
-        ("Erasure", score_table(summary, with_interval), 2, ("erasure", *scores)),
-        ("Claims", claim_table(summary), 3, ()),
-        ("Counterfactual attention", counterfactual_table(summary), 1, ("permutation",)),
-        ("Ablation", ablation_table(summary), 2, ("ablation",)),
+    parts: list[tuple[str, list[Row], int, tuple[str, ...]]] = [  # title, rows, columns of names, figures
+        ("Rungs", rung_rows(summary), 1, ()),
+        ("Erasure", score_rows(summary, erasure_cells), 2, ("erasure", *scores)),
+        ("Claims", claim_rows(summary), 3, ()),
+        ("Counterfactual attention", counterfactual_rows(summary), 1, ("permutation",)),
+        ("Ablation", ablation_rows(summary), 2, ("ablation",)),
         ("Stability", score_rows(summary, stability_cells), 2, ("stability_seeds", "stability_epochs")),
-        ("Cost", cost_table(summary), 1, ()),
+        ("Cost", cost_rows(summary), 1, ()),
     ]
     return [
-        Section(title, words[title], table, names, {figure: words[figure] for figure in shown})
-        for title, table, names, shown in parts
-        if table[1:]
+        Section(title, texts[title], shared.as_table(rows), names, {figure: texts[figure] for figure in shown})
+        for title, rows, names, shown in parts
+        if rows
     ]
 
 
-def rung_table(summary: dict[str, Any]) -> shared.Table:
-    return shared.as_table(
-        [
-            {
-                "rung": rung["label"],
-                "seeds": str(len(rung["seeds"])),
-                "accuracy %": shared.mean_and_sd(rung["accuracy"]),
-            }
-            for rung in summary["rungs"]
-        ]
-    )
+def rung_rows(summary: dict[str, Any]) -> list[Row]:
+    return [
+        {"rung": rung["label"], "seeds": str(len(rung["seeds"])), "accuracy %": shared.mean_and_sd(rung["accuracy"])}
+        for rung in summary["rungs"]
+    ]
 
 
-def score_rows(summary: dict[str, Any], cells: Callable[[dict[str, Any]], dict[str, str]]) -> shared.Table:
-    """A row for each rung and score for which `cells` (column -> cell) are not all empty."""
-    rows = [
+def score_rows(summary: dict[str, Any], cells: Callable[[dict[str, Any], str], Row]) -> list[Row]:
+    """A row for each rung and score whose `cells` are not all empty."""
+    return [
         {"rung": rung["label"], "score": shown} | row
         for rung in summary["rungs"]
         for name, (shown, *_) in SCORES.items()
-        if name in rung["scores"] and any((row := cells(rung["scores"][name])).values())
+        if any((row := cells(rung, name)).values())
     ]
-    return shared.as_table(rows)
 
 
-def score_table(summary: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> shared.Table:
-    """Comprehensiveness, sufficiency and agreement with known rationales. text: of a mean with its interval."""
-    precisions = {k for rung in summary["rungs"] for score in rung["scores"].values() for k in precision(score)}
-
-    def cells(score: dict[str, Any]) -> dict[str, str]:
-        row = {shown: text(found) if (found := measured(score, name)) else "" for name, shown in QUANTITIES.items()}
-        at = {k: precision(score).get(k) for k in sorted(precisions, key=int)}
-        return row | {f"precision at {k}": "" if value is None else number(value) for k, value in at.items()}
-
-    return score_rows(summary, cells)
+def erasure_cells(rung: dict[str, Any], name: str) -> Row:
+    precision = (rung["scores"].get(name, {}).get("rationale") or {}).get("precision") or {}
+    row = {shown: with_interval(measured(rung, name, quantity)) for quantity, shown in QUANTITIES.items()}
+    return row | {f"precision at {count}": number(precision.get(str(count))) for count in SHOWN}
 
 
-def precision(score: Mapping[str, Any]) -> dict[str, float | None]:
-    """Number of highest-scored words -> share of them that are known to matter."""
-    return (score["rationale"] or {}).get("precision") or {}
+def stability_cells(rung: dict[str, Any], name: str) -> Row:
+    return {f"between {way}": with_interval(measured(rung, name, way)) for way in ("seeds", "epochs")}
 
 
-def stability_cells(score: dict[str, Any]) -> dict[str, str]:
-    return {f"between {way}": with_interval(measured(score, way)) for way in ("seeds", "epochs")}
-
-
-def cost_table(summary: dict[str, Any]) -> shared.Table:
+def cost_rows(summary: dict[str, Any]) -> list[Row]:
     rows = []
     for rung in summary["rungs"]:
         speeds = {name: score["reviews_per_s"] for name, score in rung["scores"].items()}
         if any(speeds.values()):
             rows.append({"rung": rung["label"]} | {SCORES[name][0]: shared.count(speeds.get(name)) for name in SCORES})
-    return shared.as_table(rows)
+    return rows
 
 
-def claim_table(summary: dict[str, Any]) -> shared.Table:
-    return shared.as_table(
-        [
-            {
-                "rung": claim["rung"],
-                "score": SCORES[claim["score"]][0],
-                "quantity": QUANTITIES[claim["quantity"]],
-                "difference": number(claim["difference"], "+"),
-                "interval": " to ".join(number(end, "+") for end in claim["interval"]),
-                "verdict": claim["verdict"],
-                "p (Holm)": corrected(claim),
-            }
-            for claim in summary["claims"]
-            if claim["quantity"] in QUANTITIES
-        ]
-    )
+def claim_rows(summary: dict[str, Any]) -> list[Row]:
+    return [
+        {
+            "rung": claim["rung"],
+            "score": SCORES[claim["score"]][0],
+            "quantity": QUANTITIES[claim["quantity"]],
+            "difference": number(claim["difference"], "+"),
+            "interval": " to ".join(number(end, "+") for end in claim["interval"]),
+            **verdict_cells(claim),
+        }
+        for claim in summary["claims"]
+        if claim["quantity"] in QUANTITIES
+    ]
 
 
-def corrected(claim: Mapping[str, Any]) -> str:
-    return "" if claim["holm_p"] is None else shared.p_value(claim["holm_p"])
+def verdict_cells(claim: Mapping[str, Any]) -> Row:
+    p = claim.get("holm_p")
+    return {"verdict": claim.get("verdict", ""), "p (Holm)": "" if p is None else shared.p_value(p)}
 
 
-def counterfactual_table(summary: dict[str, Any]) -> shared.Table:
-    return shared.as_table(
-        [
-            {
-                "rung": rung["label"],
-                "permutation": with_interval(rung["permutation"]),
-                "adversary (nats)": with_interval(rung["adversary"]),
-                "reviews of the adversary": f"{rung['adversary']['reviews']:,}" if rung["adversary"] else "",
-            }
-            for rung in summary["rungs"]
-            if rung["permutation"] or rung["adversary"]
-        ]
-    )
+def counterfactual_rows(summary: dict[str, Any]) -> list[Row]:
+    return [
+        {
+            "rung": rung["label"],
+            "permutation": with_interval(rung["permutation"]),
+            "adversary (nats)": with_interval(rung["adversary"]),
+            "reviews of the adversary": f"{rung['adversary']['reviews']:,}" if rung["adversary"] else "",
+        }
+        for rung in summary["rungs"]
+        if rung["permutation"] or rung["adversary"]
+    ]
 
 
-def ablation_table(summary: dict[str, Any]) -> shared.Table:
-    verdict = unit_verdicts(summary)
-    p_values = {(one["rung"], one["unit"]): corrected(one) for one in summary["claims"]}
-    return shared.as_table(
-        [
-            {
-                "rung": rung["label"],
-                "without": unit["unit"],
-                "accuracy %": shared.percent(unit["accuracy"]),
-                "points": signed(unit["change"]),
-                "interval": shared.signed_interval(unit["interval"]),
-                "verdict": verdict.get((rung["label"], unit["unit"]), ""),
-                "p (Holm)": p_values.get((rung["label"], unit["unit"]), ""),
-            }
-            for rung in summary["rungs"]
-            for unit in rung["ablation"]
-        ]
-    )
+def ablation_rows(summary: dict[str, Any]) -> list[Row]:
+    claims = {(claim["rung"], claim["unit"]): claim for claim in summary["claims"]}
+    return [
+        {
+            "rung": rung["label"],
+            "without": unit["unit"],
+            "accuracy %": shared.percent(unit["accuracy"]),
+            "points": signed(unit["change"]),
+            "interval": shared.signed_interval(unit["interval"]),
+            **verdict_cells(claims.get((rung["label"], unit["unit"]), {})),
+        }
+        for rung in summary["rungs"]
+        for unit in rung["ablation"]
+    ]
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------
@@ -280,7 +256,7 @@ def ablation_table(summary: dict[str, Any]) -> shared.Table:
 def headline(summary: dict[str, Any]) -> str:
     """The answer in one sentence, from the claims about comprehensiveness: attention against random words.
 
-    Another score is better where its interval lies above that of attention.
+    Another score is better if its interval is above that of attention.
     """
     claims = attention_claims(summary, "comprehensiveness")
     if not claims:
@@ -298,15 +274,22 @@ def headline(summary: dict[str, Any]) -> str:
     return f"{QUESTION} {answer}: {words} matter {tally(claims, amounts)}{more}"
 
 
+def of_attention(summary: dict[str, Any], value: Callable[[dict[str, Any], str], Any]) -> list[tuple[str, Any, str]]:
+    """(label, value(rung, score), score) of each rung's first score from attention that has a value."""
+    firsts = []
+    for rung in summary["rungs"]:
+        firsts += [(rung["label"], one, name) for name in ATTENTION if (one := value(rung, name))][:1]
+    return firsts
+
+
 def attention_claims(summary: dict[str, Any], quantity: str) -> list[dict[str, Any]]:
     """The claim of each rung about its first score from attention."""
     claims = {(one["rung"], one["score"]): one for one in summary["claims"] if one["quantity"] == quantity}
-    found = [[claims.get((rung["label"], name)) for name in ATTENTION] for rung in summary["rungs"]]
-    return [next(filter(None, of_rung)) for of_rung in found if any(of_rung)]
+    return [claim for _, claim, _ in of_attention(summary, lambda rung, name: claims.get((rung["label"], name)))]
 
 
 def is_beaten(claim: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the interval of a score that is not from attention lies above that of the claim."""
+    """Whether the interval of a score that is not from attention is above that of the claim."""
     return any(
         (one["rung"], one["quantity"]) == (claim["rung"], claim["quantity"])
         and one["score"] not in ATTENTION
@@ -315,46 +298,54 @@ def is_beaten(claim: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> 
     )
 
 
-def tally(claims: Sequence[Mapping[str, Any]], shown: Mapping[str, str] | None = None) -> str:
+def tally(claims: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> str:
     """`better in 2 of 3 rungs, undecided in 1`, or `better in residual`. shown: verdict -> words for it."""
     numbers = Counter(claim["verdict"] for claim in claims)
-    parts = [f"{(shown or {}).get(verdict, verdict)} in {numbers[verdict]}" for verdict in VERDICTS if numbers[verdict]]
+    parts = [f"{shown.get(verdict, verdict)} in {numbers[verdict]}" for verdict in VERDICTS if numbers[verdict]]
     if len(claims) == 1:
         return f"{parts[0].removesuffix('1')}{claims[0]['rung']}"
     return ", ".join([f"{parts[0]} of {len(claims)} rungs", *parts[1:]])
 
 
+def by_verdict(claims: Sequence[Mapping[str, Any]], verdicts: Iterable[str] = VERDICTS) -> list[str]:
+    """The number of claims with each verdict, as `2 better`; without zeros."""
+    numbers = Counter(claim["verdict"] for claim in claims)
+    return [f"{numbers[verdict]:,} {verdict}" for verdict in verdicts if numbers[verdict]]
+
+
 def verdicts(summary: dict[str, Any]) -> str:
     """The number of claims by verdict; "" without claims."""
-    numbers = Counter(claim["verdict"] for claim in summary["claims"])
-    parts = [f"{numbers[verdict]:,} {verdict}" for verdict in VERDICTS if numbers[verdict]]
-    total = numbers.total()
-    return f"Of {total:,} claim{'s' * (total > 1)} about scores, layers and heads: {', '.join(parts)}." if parts else ""
+    total, parts = len(summary["claims"]), ", ".join(by_verdict(summary["claims"]))
+    return f"Of {total:,} claim{'s' * (total > 1)} about scores, layers and heads: {parts}." if total else ""
 
 
 def sentences(summary: dict[str, Any]) -> list[str]:
     """The result of each test that was made, as `Name of the test: result`."""
+
+    def against_random(quantity: str) -> str:
+        claims = attention_claims(summary, quantity)
+        return f"Against random words: {tally(claims, {})}." if claims else ""
+
     return lines(
         "sentences.txt.jinja",
         summary,
-        of=lambda quantity: of_attention(summary, quantity),
+        of=lambda quantity: of_attention(summary, lambda rung, name: measured(rung, name, quantity)),
         by_rung=lambda test: [(rung["label"], rung[test], "") for rung in summary["rungs"] if rung[test]],
-        against_random=lambda quantity: against_random(summary, quantity),
+        against_random=against_random,
         name_of=name_of,
         spread=spread,
         best=best_scores(summary),
         removable=removable(summary),
-        **texts_of(summary),
     )
 
 
 def best_scores(summary: dict[str, Any]) -> str:
-    """Which score has the highest comprehensiveness, where scores other than attention and random have one."""
+    """Which score has the highest comprehensiveness, in rungs with a score that is neither attention nor random."""
     best = Counter[str]()
     for rung in summary["rungs"]:
-        means = {name: found["mean"] for name, one in rung["scores"].items() if (found := one["comprehensiveness"])}
+        means = {name: values["mean"] for name, one in rung["scores"].items() if (values := one["comprehensiveness"])}
         if set(means) - {*ATTENTION, "random"}:
-            best[SCORES[max(means, key=lambda name: means[name])][0]] += 1
+            best[SCORES[max(means, key=means.__getitem__)][0]] += 1
     if best.total() == 1:
         return f"The highest comprehensiveness is that of {next(iter(best))}."
     names = listed([f"{name} in {rungs}" for name, rungs in best.most_common()]) if best else ""
@@ -362,60 +353,38 @@ def best_scores(summary: dict[str, Any]) -> str:
 
 
 def removable(summary: dict[str, Any]) -> str:
-    """Which single layers and heads can be removed."""
-    claims = [
-        one for one in summary["claims"] if one["quantity"] == "ablation" and not one["unit"].startswith("all but")
-    ]
     parts = []
     for kind in ("layer", "head"):
-        units = [one for one in claims if ("head" in one["unit"]) == (kind == "head")]
+        claims = [
+            one
+            for one in summary["claims"]
+            if one["quantity"] == "ablation"
+            and not one["unit"].startswith("all but")
+            and ("head" in one["unit"]) == (kind == "head")
+        ]
         named = [
             f"{one['unit']} of {one['rung']} ({signed(one['difference'])}, {shared.signed_interval(one['interval'])})"
-            for one in units
+            for one in claims
             if one["verdict"] == "removable"
         ]
-        text = f"{len(named) or 'none'} of {len(units)} {kind}{'s' * (len(units) > 1)} can be removed"
+        text = f"{len(named) or 'none'} of {len(claims)} {kind}{'s' * (len(claims) > 1)} can be removed"
         if named:
             more = [f"{len(named) - NAMED} more"] * (len(named) > NAMED)
             text += f": {listed([*named[:NAMED], *more])}"
-        numbers = Counter(one["verdict"] for one in units)
-        others = [f"{numbers[verdict]} {verdict}" for verdict in ("needed", "undecided") if numbers[verdict]]
-        parts += ["; ".join([text, *others])] if units else []
+        parts += ["; ".join([text, *by_verdict(claims, ("needed", "undecided"))])] if claims else []
     return ". At the same loss, ".join(parts)
 
 
-def of_attention(summary: dict[str, Any], quantity: str) -> list[tuple[str, dict[str, Any], str]]:
-    """(label, values, name of the score) of each rung's first score from attention that has the quantity."""
-    found = []
-    for rung in summary["rungs"]:
-        scores = {name: measured(rung["scores"][name], quantity) for name in ATTENTION if name in rung["scores"]}
-        found += [(rung["label"], values, name) for name, values in scores.items() if values][:1]
-    return found
-
-
-def name_of(found: Sequence[tuple[str, dict[str, Any], str]]) -> str:
-    names = {name for *_, name in found}
+def name_of(values: Sequence[tuple[str, dict[str, Any], str]]) -> str:
+    names = {name for *_, name in values}
     return SCORES[names.pop()][0] if len(names) == 1 else "attention"
 
 
-def spread(found: Sequence[tuple[str, dict[str, Any], str]]) -> str:
+def spread(values: Sequence[tuple[str, dict[str, Any], str]]) -> str:
     """`0.120 (0.100 to 0.140) in residual`; with several rungs, those of the lowest and of the highest mean."""
-    ordered = sorted(found, key=lambda one: one[1]["mean"])
-    low, high = (f"{with_interval(values)} in {label}" for label, values, _ in (ordered[0], ordered[-1]))
-    return low if len(found) == 1 else f"{low} up to {high}"
-
-
-def against_random(summary: dict[str, Any], quantity: str) -> str:
-    claims = attention_claims(summary, quantity)
-    return f"Against random words: {tally(claims)}." if claims else ""
-
-
-def texts_of(summary: dict[str, Any]) -> dict[str, str]:
-    margin, shares = summary["method"]["margin"], summary["method"]["shares"]
-    return {
-        "margin": f"{100 * margin:g} point{'s' * (margin != 0.01)}",
-        "shares": listed([f"{100 * share:g}%" for share in shares]),
-    }
+    ordered = sorted(values, key=lambda one: one[1]["mean"])
+    low, high = (f"{with_interval(one)} in {label}" for label, one, _ in (ordered[0], ordered[-1]))
+    return low if len(values) == 1 else f"{low} up to {high}"
 
 
 def notes(summary: dict[str, Any]) -> list[str]:
@@ -424,5 +393,8 @@ def notes(summary: dict[str, Any]) -> list[str]:
 
 
 def lines(template: str, summary: dict[str, Any], **values: Any) -> list[str]:
+    margin, shares = summary["method"]["margin"], summary["method"]["shares"]
+    values["margin"] = f"{100 * margin:g} point{'s' * (margin != 0.01)}"
+    values["shares"] = listed([f"{100 * share:g}%" for share in shares])
     text = render(TEMPLATES / template, **summary, **values)
     return [" ".join(line.split()) for line in text.split("\n") if line.strip()]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from imdbattn.comparison.runs import Run
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import Batch
 from imdbattn.data.sampling import Batches, EvalBatches
@@ -24,16 +25,21 @@ from imdbattn.tasks.reviews import batch_options, load_classifier
 
 
 class Subject:
-    """Raises UserError if the run is not of a Classifier, or if its files or its data are damaged or have changed."""
+    """Raises UserError if the run is not of a Classifier, or if its files or its data are damaged or have changed.
 
-    def __init__(self, folder: Path, cfg: Faithfulness):
-        settings, self.checkpoint = open_run(str(folder), cfg.trust)
+    folder: of the measurements, in `out`, named by the run and its checkpoint.
+    """
+
+    def __init__(self, run: Run, out: Path, cfg: Faithfulness):
+        self.run = run
+        settings, self.checkpoint = open_run(str(run.folder), cfg.trust)
         self.last_checkpoint = self.checkpoint.with_name("last.ckpt")
         self.key = sha256_of(self.checkpoint)[:8]  # identifies the weights
+        self.folder = out / "runs" / f"{self.checkpoint.parents[1].name}-{self.key}"
         self.last_key = sha256_of(self.last_checkpoint)[:8] if self.last_checkpoint.exists() else None
         self.settings = with_changes(settings, cfg.data.model_dump())
         self.corpus = prepare(self.settings.data)
-        check_fingerprint(folder, cfg.split, self.corpus)
+        check_fingerprint(run.folder, cfg.split, self.corpus)
         self.net = self.network(self.checkpoint)
         self.batches = Batches(self.corpus.splits[cfg.split], **batch_options(self.settings))
         self.lengths_N = self.batches.lengths_N()

@@ -1,8 +1,8 @@
-"""The results of all runs on the same reviews, as a dict of plain values, which report and figures display.
+"""The results of all runs on the same reviews, as a dict of plain values that report and figures display.
 
 Intervals are those of comparison/statistics.Bootstrap. Claims are tested as in a comparison: by a p-value over reviews,
-which is about these trained models and is corrected for the number of claims, and by an interval that also covers other
-seeds.
+which applies to these trained models only and is corrected for the number of claims, and by an interval that also
+covers other seeds.
 
 Suffixes of arrays: N reviews, S seeds, K shares of the words, P pairs of explanations.
 """
@@ -35,35 +35,32 @@ REMOVABLE = {"better": "removable", "worse": "needed", "undecided": "undecided"}
 
 def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Faithfulness) -> dict[str, Any]:
     """measured: runs on the same reviews, and their tables. fingerprint: of the split."""
-    tables = {run.folder: found for run, found in measured}
+    tables = {run.folder: one for run, one in measured}
     runs = [run for run, _ in measured]
     ladder = [Rung(one, [tables[run.folder] for run in one.runs], cfg) for one in variants(runs)]
     values = [(rung, quantity, value_NS) for rung in ladder for quantity, value_NS in rung.quantities()]
-    drawn = Bootstrap.of([value_NS for *_, value_NS in values], cfg.resamples, cfg.seed, LEVEL)
+    bootstrap = Bootstrap.of([value_NS for *_, value_NS in values], cfg.resamples, cfg.seed, LEVEL)
     for number, (rung, quantity, value_NS) in enumerate(values):
-        rung.estimates[quantity] = estimate(value_NS, drawn.interval(number), LIMITS.get(quantity[0], (-1, 1)))
+        rung.estimates[quantity] = estimate(value_NS, bootstrap.interval(number), LIMITS.get(quantity[0], (-1, 1)))
+    method = cfg.model_dump(include={"shares", "steps", "permutations", "margin", "epoch_reviews", "resamples", "seed"})
+    method |= {"epsilon": cfg.adversary.epsilon, "adversary_reviews": cfg.adversary.reviews, "level": LEVEL}
     return {
         "split": cfg.split,
         "test_set": runs[0].metrics["test_set"],
         "fingerprint": fingerprint,
-        "reviews": len(drawn.mean_NV),
+        "reviews": len(bootstrap.mean_NV),
         "labels": runs[0].labels,
         "known_rationales": any(name == "auprc" for rung in ladder for name, _ in rung.estimates),
-        "method": method(cfg),
+        "method": method,
         "environments": environments(runs),
         "folders": folders_of(runs),
-        "rungs": [rung.described() for rung in ladder],
+        "rungs": [rung.summary() for rung in ladder],
         "claims": claims(values, cfg.margin),
     }
 
 
-def method(cfg: Faithfulness) -> dict[str, Any]:
-    values = cfg.model_dump(include={"shares", "steps", "permutations", "margin", "epoch_reviews", "resamples", "seed"})
-    return values | {"epsilon": cfg.adversary.epsilon, "adversary_reviews": cfg.adversary.reviews, "level": LEVEL}
-
-
 def estimate(value_NS: np.ndarray, interval: Sequence[float], limits: tuple[float, float]) -> dict[str, Any]:
-    """limits: of possible values, which an interval over few seeds may exceed."""
+    """limits: of possible values, to which the interval is clipped."""
     low, high = np.clip(interval, *limits).tolist()
     return {"mean": float(value_NS.mean()), "interval": [low, high], "values": value_NS.mean(0).tolist()}
 
@@ -84,7 +81,7 @@ class Rung:
         return np.stack([np.array(table[part][name].to_pylist(), dtype=float) for table in self.tables], axis=1)
 
     def quantities(self) -> Iterator[tuple[Quantity, np.ndarray]]:
-        """Name and values (N, S) of what has an interval over reviews and seeds.
+        """Names and values (N, S) of the quantities with an interval over reviews and seeds.
 
         A gain is the difference from random words, positive if the score is better.
         """
@@ -100,8 +97,13 @@ class Rung:
         for unit in self.units:
             yield ("ablation", unit), self.column("ablation", unit) - self.column("ablation", "model")
 
-    def described(self) -> dict[str, Any]:
+    def interval(self, value_NS: np.ndarray) -> tuple[float, float]:
+        """Of one quantity that was measured on other reviews than the `quantities`."""
+        return Bootstrap.of([value_NS], self.cfg.resamples, self.cfg.seed, LEVEL).interval(0)
+
+    def summary(self) -> dict[str, Any]:
         runs, permutation = self.variant.runs, self.estimates.get(("permutation", ""))
+        changes = {unit: self.estimates["ablation", unit] for unit in self.units}
         return {
             "label": self.variant.label,
             "model": self.variant.model,
@@ -109,19 +111,24 @@ class Rung:
             "seeds": [run.metrics["seed"] for run in runs],
             "folders": folders_of(runs),
             "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
-            "scores": {score: self.described_score(score) for score in self.scores},
+            "scores": {score: self.score_summary(score) for score in self.scores},
             "permutation": permutation and permutation | {"by_weight": self.by_weight()},
             "adversary": self.adversary(),
             "ablation": [
-                {"unit": unit, "accuracy": float(self.column("ablation", unit).mean()), "change": found["mean"]}
-                | {"interval": found["interval"]}
-                for unit in self.units
-                for found in [self.estimates["ablation", unit]]
+                {"unit": unit, "accuracy": float(self.column("ablation", unit).mean())}
+                | {"change": change["mean"], "interval": change["interval"]}
+                for unit, change in changes.items()
             ],
         }
 
-    def described_score(self, score: str) -> dict[str, Any]:
+    def score_summary(self, score: str) -> dict[str, Any]:
         auprc = self.estimates.get(("auprc", score))
+        best = [table[score]["scores"].to_pylist() for table in self.tables]
+        best_and_last = [
+            (scores, table[LAST + score]["scores"].to_pylist())
+            for scores, table in zip(best, self.tables, strict=True)
+            if LAST + score in table  # the best epoch is not the last one
+        ]
         erasure = {
             name: self.estimates[name, score] | {"by_share": self.column(score, name).mean((0, 1)).tolist()}
             for name in ("comprehensiveness", "sufficiency")
@@ -129,7 +136,10 @@ class Rung:
         precision = auprc and {str(k): float(self.column(score, f"precision_{k}").mean()) for k in SHOWN}
         return erasure | {
             "rationale": auprc and {"auprc": auprc, "precision": precision},
-            "stability": {"seeds": self.across_seeds(score), "epochs": self.across_epochs(score)},
+            "stability": {
+                "seeds": self.correlation([*combinations(best, 2)]),
+                "epochs": self.correlation(best_and_last),
+            },
             "reviews_per_s": 1 / max(float(self.column(score, "seconds").mean()), 1e-9),
         }
 
@@ -147,37 +157,25 @@ class Rung:
         return groups
 
     def adversary(self) -> dict[str, Any] | None:
-        """Of fewer reviews than the other quantities."""
         if "adversary" not in self.parts:
             return None
         value_NS = self.column("adversary", "divergence")
-        drawn = Bootstrap.of([value_NS], self.cfg.resamples, self.cfg.seed, LEVEL)
-        return estimate(value_NS, drawn.interval(0), (0, LOG_2)) | {"reviews": len(value_NS)}
+        return estimate(value_NS, self.interval(value_NS), (0, LOG_2)) | {"reviews": len(value_NS)}
 
-    def across_seeds(self, score: str) -> dict[str, Any] | None:
-        """Rank correlation of the scores of a review's words between two seeds, mean over pairs of seeds."""
-        pairs = list(combinations([table[score]["scores"].to_pylist() for table in self.tables], 2))
-        return self.correlation(pairs)
+    def correlation(self, pairs: Sequence[tuple[list[list[float]], list[list[float]]]]) -> dict[str, Any] | None:
+        """Rank correlation between two scores of each word of a review, mean over reviews and pairs.
 
-    def across_epochs(self, score: str) -> dict[str, Any] | None:
-        """The same between the best epoch and the end of training, over seeds whose best epoch is not the last one."""
-        tables = [table for table in self.tables if LAST + score in table]
-        pairs = [tuple(table[name]["scores"].to_pylist() for name in (score, LAST + score)) for table in tables]
-        return self.correlation(pairs)
-
-    def correlation(self, pairs: Sequence[Sequence[list[list[float]]]]) -> dict[str, Any] | None:
-        """pairs: each the scores of all reviews, twice; the second may have fewer. None without any correlation.
-
+        pairs: scores of all reviews, twice; the second may be of fewer reviews. None if no correlation is defined.
         The interval covers other reviews only, because pairs share seeds.
         """
         values = [[spearman(*both) for both in zip(*pair, strict=False)] for pair in pairs]
         value_NP = np.array(values).T
-        value_NP = value_NP[np.isfinite(value_NP).all(-1)] if len(values) else value_NP
+        value_NP = value_NP[np.isfinite(value_NP).all(-1)]
         if not value_NP.size:
             return None
         mean_N1 = value_NP.mean(1, keepdims=True)
-        low, high = Bootstrap.of([mean_N1], self.cfg.resamples, self.cfg.seed, LEVEL).interval(0)
-        return {"mean": float(mean_N1.mean()), "interval": [low, high], "pairs": len(pairs), "reviews": len(mean_N1)}
+        interval = list(self.interval(mean_N1))
+        return {"mean": float(mean_N1.mean()), "interval": interval, "pairs": len(pairs), "reviews": len(mean_N1)}
 
 
 def area(values: np.ndarray) -> np.ndarray:
@@ -202,10 +200,10 @@ def claims(values: Sequence[tuple[Rung, Quantity, np.ndarray]], margin: float) -
         quantity, gain, _ = name.partition(" gain")
         if not gain and quantity != "ablation":
             continue
-        found = rung.estimates[name, about]
+        estimate = rung.estimates[name, about]
         removed = quantity == "ablation"
         p = p_of_mean(value_NS.mean(1) + margin * removed)
-        if removed and found["mean"] > -margin:
+        if removed and estimate["mean"] > -margin:
             p = max(p, (1 - margin) ** len(value_NS))  # the probability that a loss of `margin` affects none of them
         made.append(
             {
@@ -213,13 +211,13 @@ def claims(values: Sequence[tuple[Rung, Quantity, np.ndarray]], margin: float) -
                 "score": None if removed else about,
                 "quantity": quantity,
                 "unit": about if removed else None,
-                "difference": found["mean"],
-                "interval": found["interval"],
+                "difference": estimate["mean"],
+                "interval": estimate["interval"],
                 "p": p,
             }
         )
     for claim, p in zip(made, holm([claim["p"] for claim in made]), strict=True):
-        shift = margin * (claim["quantity"] == "ablation")
+        shift = margin if claim["unit"] else 0
         result = verdict(p, *(end + shift for end in claim["interval"]))
         claim |= {"holm_p": p, "verdict": REMOVABLE[result] if claim["unit"] else result}
     return made

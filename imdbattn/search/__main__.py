@@ -20,7 +20,7 @@ FILE = "search.yaml"  # the settings of a search, in conf/ and in its folder
 
 
 def main() -> None:
-    """Settings that conf/search.yaml does not have are those of all trials."""
+    """Settings that conf/search.yaml does not have apply to all trials."""
     if {"-m", "--multirun"} & set(sys.argv):
         print_error("a search starts its trials itself: omit -m, and give each setting one value")
         sys.exit(2)
@@ -56,13 +56,13 @@ def search(cfg: DictConfig, others: list[str]) -> None:
 
 
 def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:
-    """The settings of the search in `folder`, with those of CHANGEABLE that were typed. Raises UserError for others."""
+    """The settings of the search in `folder`, with the typed ones of CHANGEABLE. Raises UserError for others."""
     if not (folder / FILE).exists():
         raise UserError(f"resume={values['resume']} is not a folder of a search, it has no {FILE}")
     typed = {group_of(word): word for word in (*HydraConfig.get().overrides.task, *others)}
     if fixed := [word for name, word in typed.items() if name not in CHANGEABLE]:
         raise UserError(f"resume={values['resume']} uses that search's own settings: omit {fixed[0]}")
-    # `trust` is never the folder's own value
+    # `trust` is never read from the folder.
     return read_settings(folder / FILE) | {name: values[name] for name in ("trust", *typed)}
 
 

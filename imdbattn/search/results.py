@@ -25,7 +25,7 @@ from imdbattn.sweep.job import LOG, jobs_of, search_path, stopping
 
 log = logging.getLogger(__name__)
 
-FEWEST = 4  # finished trials behind an importance
+FEWEST = 4  # finished trials that an importance requires
 BEST = 10  # trials in the table
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 

@@ -23,7 +23,7 @@ Space = dict[str, BaseDistribution]
 def check(cfg: Search, file: Path) -> tuple[Space, Settings]:
     """The space, and the settings that all trials share. Raises UserError for wrong ones.
 
-    file: where they are from, if a search is resumed. If data.source is `auto`, it is decided for all trials.
+    file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for all trials.
     """
     if not cfg.space:
         raise UserError("the space is empty: add +search=residual, or space.model.layers=[1,2,3]")
@@ -67,7 +67,7 @@ def distribution(name: str, values: Any) -> BaseDistribution:
 
 
 def as_words(params: Mapping[str, Any]) -> list[str]:
-    """Settings as on a command line; numbers that are longer than one types have four digits."""
+    """Settings as on a command line; numbers longer than ten characters get four digits."""
 
     def word(name: str, value: Any) -> str:
         if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):

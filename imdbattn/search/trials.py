@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 
-POLL = 0.2  # seconds between looks at the learning curves of running trials
-FAILURES = 10  # so many failed trials in a row end a search
+POLL = 0.2  # seconds between two readings of the learning curves of running trials
+FAILURES = 10  # consecutive failed trials that end a search
 
 
 def run_search(cfg: Search, folder: Path, file: str) -> None:
@@ -63,7 +63,7 @@ def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Stu
     """The study in the journal, which is created if it is absent. Raises UserError if it is damaged."""
     journal.with_name("journal.log.lock").unlink(missing_ok=True)  # of a killed process
     content = journal.read_bytes() if journal.exists() else b""
-    if not content and any(journal.parent.glob("trial-*")):  # they could be taken for trials with other settings
+    if not content and any(journal.parent.glob("trial-*")):  # of other settings, which would be resumed
         raise UserError(f"{journal} is missing or empty: restore it, or start a new search")
     if content[-1:] not in (b"", b"\n"):  # as after a power failure
         write_atomically(journal, content[: content.rfind(b"\n") + 1])
@@ -84,7 +84,7 @@ def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Stu
 
 
 def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: Settings, folder: Path) -> None:
-    """Runs trials until cfg.n_trials are finished or pruned; first those that were running when the search stopped.
+    """Runs trials until cfg.n_trials are finished or pruned, starting with those that an earlier process left running.
 
     settings: those that all trials share. Raises UserError after FAILURES failed trials in a row.
     """
@@ -121,8 +121,8 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: Setting
 def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
     """A new trial. With n_jobs=1 its settings follow from the seed and the earlier trials, also in a resumed search.
 
-    Optuna's samplers ignore failed trials, and would choose settings that fail again and again. The sampler is
-    therefore given a copy of the study, in which they are pruned ones without a result, the worst of all.
+    Optuna's samplers ignore failed trials, and would choose settings that fail again and again. The sampler therefore
+    receives a copy of the study in which failed trials are pruned ones without a result, which rank lowest.
     """
     trials = study.get_trials()
     draw = random.Random(f"{cfg.seed} {len(trials)}").getrandbits(32)
@@ -137,9 +137,9 @@ def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
 
 
 def run_trial(trial: Trial, cfg: Search, settings: Settings, folder: Path) -> Generator[None]:
-    """Runs a trial and tells the study how it ended. Yields while it is running.
+    """Runs a trial and records its result in the study. Yields while it is running.
 
-    A run folder that is there already is resumed from its last checkpoint, or begun again without one.
+    A run folder that exists already is resumed from its last checkpoint; without one it starts again.
     """
     study, run, reason = trial.study, folder / f"trial-{trial.number:03}", ""
     chosen, kept = as_words(trial.params), run.with_name(f"{run.name}-pruned")

@@ -33,7 +33,7 @@ def main(cfg: DictConfig) -> None:
         cfg.seed = seed
         settings.append(plain_dict(cfg))
         if digest(settings[-1]) != digest(own):
-            raise UserError(f"seed={seed} changes other settings, too: set seeds_per_process=1")
+            raise UserError(f"seed={seed} also changes other settings: set seeds_per_process=1")
     if os.environ.get(SWEEP_PID):
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
     valid = [validate(one) for one in settings]

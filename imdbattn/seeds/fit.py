@@ -40,7 +40,7 @@ Row = tuple[dict[str, float], int | None]  # metrics, and the step at which they
 
 
 class Rows(Logger):
-    """Keeps what is logged, with its step, for the loggers of each run."""
+    """Stores the logged metrics and their steps for the loggers of each run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Rows(Logger):
         self.rows.append((dict(metrics), step))
 
     def of(self, course: Course, seeds: int) -> list[Row]:
-        """The rows of one of `seeds` seeds, as its run alone would log them, up to the epoch in which it stopped."""
+        """The rows of one of `seeds` seeds as its own run would log them, up to the epoch in which it stopped."""
         rows = []
         for metrics, step in self.rows:
             own = {name.removeprefix(f"{course.seed}/"): value for name, value in metrics.items()}
@@ -69,7 +69,7 @@ class Rows(Logger):
 
 
 def fit_seeds(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
-    """Trains runs that differ in their seed alone, and fills their run folders.
+    """Trains runs that differ only in their seed, and fills their run folders.
 
     Raises UserError for wrong input before anything is deleted or overwritten; after training, for seeds whose loss is
     not finite, when the other folders are complete. A run that is stopped starts from the beginning.
@@ -117,17 +117,15 @@ def train(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
         if trainer.global_step:
             raise
         raise UserError(f"trainer: {reason(error)}") from error
-    failures = []
     for number, (cfg, folder, course) in enumerate(zip(cfgs, folders, module.courses, strict=True)):
         if course.failure:
-            failures.append(f"seed {course.seed}: {course.failure}")
             continue
         if course.weights is None:  # training stopped before the first validation
             course.weights, course.steps = module.weights_of(number), trainer.global_step
         share = course.epochs / max(trainer.current_epoch, 1) if course.epochs else 1.0
         speed = share * throughput.seconds, throughput.rate / len(seeds)
         finish(cfg, folder, members[number], data, course, speed, rows.of(course, len(seeds)))
-    if failures:
+    if failures := [f"seed {course.seed}: {course.failure}" for course in module.courses if course.failure]:
         raise UserError("; ".join(failures))
 
 

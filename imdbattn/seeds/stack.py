@@ -21,7 +21,7 @@ NORM_EPSILON = 1e-6  # that of torch.nn.utils.clip_grad_norm_
 
 @dataclass
 class Course:
-    """What became of one seed, up to the epoch in which it stopped."""
+    """The training of one seed, up to the epoch in which it stopped."""
 
     seed: int
     epochs: int = 0
@@ -62,8 +62,8 @@ def stacked_net(nets: Sequence[nn.Module]) -> nn.Module:
 class SeedStack(ReviewClassifier):
     """Trains classifiers of the same settings and different seeds as each would be trained alone, in one process.
 
-    Each seed has its own batches, gradient norm, best epoch and early stopping. Dropout within the net (mixout, too)
-    draws other numbers than in a run alone; the ladder has none. All nets have the same buffers, which depend on the
+    Each seed has its own batches, gradient norm, best epoch and early stopping. Dropout within the net, and mixout,
+    draw other numbers than in a run alone; the ladder has neither. All nets have the same buffers, which depend on the
     data alone.
 
     members: the classifiers, with initial weights. choose_by: validation score that selects the best epoch of each,
@@ -152,7 +152,7 @@ class SeedStack(ReviewClassifier):
         self.trainer.should_stop = all(course.stopped for course in self.courses)
 
     def follow(self, course: Course, number: int, finite: bool) -> None:
-        """Updates the course of the seed with this number in the stack after an epoch."""
+        """Updates the course after an epoch. number: of its seed in the stack."""
         course.epochs, course.steps = self.trainer.current_epoch + 1, self.trainer.global_step
         if not finite:
             course.stop(f"loss or weights are not finite in epoch {course.epochs}: try a lower optim.lr")

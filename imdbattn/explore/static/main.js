@@ -1,4 +1,4 @@
-// The page: keeps the state, asks the server, and passes answers to the panels.
+// The page: stores the state, sends requests to the server, and passes the answers to the panels.
 
 import * as api from "./api.js";
 import { Panel } from "./panel.js";
@@ -9,14 +9,14 @@ import { count, delayed, el, percent } from "./tools.js";
 const by = (id) => document.getElementById(id);
 export const panels = new Map(); // id of a run -> Panel or Sequence
 let known = []; // the runs, as the server lists them
-let defaults; // ids of the runs that are shown at first, and the source
+let defaults; // ids of the runs that are selected initially, and the source
 let state;
 let row = null; // of the test review that is shown
 let latest = 0; // number of the last update
 
 // --- the state -------------------------------------------------------------------------------------------------------
 
-/** Applies a change of the state. entry: whether "back" returns to the state before. */
+/** Applies a change of the state. entry: whether "back" returns to the previous state. */
 function change(values, entry = true) {
   Object.assign(state, values);
   const address = `#${toFragment(state, defaults.source)}`;
@@ -24,7 +24,7 @@ function change(values, entry = true) {
   update();
 }
 
-/** Another text, whose words are all read. */
+/** Sets the text, and restores removed words. */
 function setText(text, entry = true) {
   change({ text, words: [] }, entry);
 }
@@ -56,19 +56,19 @@ function update() {
   by("classifiers").hidden = !classifiers.length;
   by("writers").hidden = !writers.length;
   showControls(classifiers);
-  const asked = classifiers.map((run) => panels.get(run.id).update(state.text, changesOf(state, run.id)));
-  if (state.source) asked.push(...writers.map((run) => panels.get(run.id).update(state.source, state.beams, state.penalty)));
+  const updates = classifiers.map((run) => panels.get(run.id).update(state.text, changesOf(state, run.id)));
+  if (state.source) updates.push(...writers.map((run) => panels.get(run.id).update(state.source, state.beams, state.penalty)));
   const own = ++latest;
   busy(true);
-  Promise.allSettled(asked.map((one) => one.then(answered, failed))).then(() => own === latest && busy(false));
+  Promise.allSettled(updates.map((one) => one.then(answered, failed))).then(() => own === latest && busy(false));
 }
 
-/** Whether answers are expected. */
+/** Marks whether answers are pending. */
 function busy(value) {
   by("main").setAttribute("aria-busy", value);
 }
 
-/** Keeps the panels of these runs in a place, in their order. */
+/** Makes `where` contain the panels of these runs, in this order. */
 function place(where, runs, make) {
   for (const node of [...where.children]) {
     const { run } = node.dataset;
@@ -108,7 +108,7 @@ function showControls(classifiers) {
   by("browser").hidden = !browsable.length;
 }
 
-/** One color scale for all maps, or each its own. */
+/** Draws all maps with one color scale, or each with its own. */
 function rescale() {
   const shown = [...panels.values()].filter((panel) => panel.maps);
   const largest = new Map(shown.flatMap((panel) => panel.maps.map((map) => [map, map.largest()])));
@@ -133,7 +133,7 @@ function failed(error) {
     const start = "start it again with python -m imdbattn.explore and open its new address; the part after # can be kept";
     alertWith(`The server does not answer: ${start}.`);
   } else {
-    alertWith(`A bug of this page: ${error.message}`);
+    alertWith(`Bug in this page: ${error.message}`);
     throw error;
   }
 }
@@ -151,14 +151,14 @@ async function browse(step) {
   const filters = Object.fromEntries(inputs.map((input) => [input.name, input.type === "checkbox" ? input.checked : input.value]));
   const values = { run: by("browsed").value, runs: state.runs.filter((run) => panels.get(run) instanceof Panel), filters, after: row, step };
   try {
-    const found = await api.json("next", values);
-    row = found.row;
-    by("found").textContent = `Label: ${found.label}. Review ${found.place} of ${found.matching.toLocaleString("en")} that match, of ${found.of.toLocaleString("en")}; row ${found.row}.`;
-    setText(found.text);
+    const review = await api.json("next", values);
+    row = review.row;
+    by("match").textContent = `Label: ${review.label}. Review ${review.place} of ${review.matching.toLocaleString("en")} that match, of ${review.of.toLocaleString("en")}; row ${review.row}.`;
+    setText(review.text);
   } catch (error) {
     if (error.name === "AbortError") return;
     busy(false);
-    by("found").textContent = error.message;
+    by("match").textContent = error.message;
     failed(error);
   }
 }

@@ -1,13 +1,13 @@
 // A matrix with named rows and columns, drawn on a canvas: attention weights, or products of positions.
-// A matrix that is larger than the part with legible names has an overview, whose frame moves that part.
+// A matrix with more rows or columns than can be labelled has an overview; dragging in it moves the labelled part.
 
 import { channels, color, el, percent, quoted } from "./tools.js";
 
 const CELLS = [13, 26]; // smallest and largest side of a cell in pixels
 const SHOWN = 20; // rows and columns with names
-const ROOM = 265; // pixels that the cells of a row fill, if they are large enough
+const ROOM = 265; // pixels that the cells of a row fill if there are few
 const SIDE = 240; // pixels of the overview
-const LEVELS = 255; // colors of the overview besides that of 0
+const LEVELS = 255; // colors of the overview in addition to that of 0
 const LABEL = 74; // pixels of a name
 const FONT = "11px system-ui, sans-serif";
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -24,14 +24,14 @@ export class Matrix {
     this.pinned = null; // row
     this.most = 1;
     const describe = { tabindex: 0, role: "application", "aria-roledescription": "map" };
-    this.detail = el("canvas", { ...describe, "aria-label": `${title}: arrow keys move, Enter keeps a ${names[0]}` });
+    this.detail = el("canvas", { ...describe, "aria-label": `${title}: arrow keys move, Enter pins a ${names[0]}` });
     this.overview = el("canvas", { class: "overview", "aria-hidden": "true" });
     this.line = el("p", { class: "at", "aria-live": "polite" });
     this.element = el("div", {}, el("div", { class: "map" }, this.detail, this.overview), this.line);
     this.listen();
   }
 
-  /** values: Float32Array, row by row. */
+  /** values: Float32Array, in row-major order. */
   show(rows, columns, values) {
     Object.assign(this, { rows, columns, values });
     this.cell = Math.min(CELLS[1], Math.max(CELLS[0], Math.floor(ROOM / columns.length)));
@@ -43,7 +43,7 @@ export class Matrix {
     this.left = Math.min(this.left, columns.length - this.width);
     this.pinned = this.pinned !== null && this.pinned < rows.length ? this.pinned : null;
     this.at = null;
-    this.tell();
+    this.describe();
   }
 
   /** The largest absolute value. */
@@ -201,14 +201,14 @@ export class Matrix {
       this.left = left;
     }
     this.draw();
-    this.tell();
+    this.describe();
     this.onRow(at ? at[0] : this.pinned, false);
   }
 
   pin(row) {
     this.pinned = row === this.pinned ? null : row;
     this.draw();
-    this.tell();
+    this.describe();
     this.onRow(this.pinned, true);
   }
 
@@ -218,8 +218,8 @@ export class Matrix {
     this.draw();
   }
 
-  /** Says what is under the pointer. */
-  tell() {
+  /** Shows the value under the pointer, and the largest values of its row. */
+  describe() {
     const [row, column] = this.at ?? [this.pinned, null];
     if (row === null) {
       this.line.textContent = `Point at a cell to read its value.`;
@@ -269,7 +269,7 @@ function fitted(pen, name, room) {
 
 /** The value with the largest absolute value in each part of a matrix that is divided into high x wide parts. */
 function pooled(values, rows, columns, high, wide) {
-  const found = new Float32Array(high * wide);
+  const parts = new Float32Array(high * wide);
   for (let y = 0; y < high; y++) {
     const top = Math.floor((y * rows) / high);
     const bottom = Math.max(top + 1, Math.floor(((y + 1) * rows) / high));
@@ -283,8 +283,8 @@ function pooled(values, rows, columns, high, wide) {
           if (Math.abs(value) > Math.abs(most)) most = value;
         }
       }
-      found[y * wide + x] = most;
+      parts[y * wide + x] = most;
     }
   }
-  return found;
+  return parts;
 }

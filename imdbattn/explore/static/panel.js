@@ -5,8 +5,8 @@ import { Matrix, largestOf } from "./matrix.js";
 import { Positions } from "./positions.js";
 import { bar, count, el, percent, quoted } from "./tools.js";
 
-const SHADED = 2000; // words that are elements of their own; a longer text is shown without shades
-const MAPS = 16; // maps that are open at once; the layers of a larger model are closed at first
+const SHADED = 2000; // words that can be shaded; a longer text is shown without shades
+const MAPS = 16; // maps that are shown initially; the layers of a model with more are collapsed
 
 export class Panel {
   /** page: {toggle(run, part), toggleWord(place), rescale()} */
@@ -28,11 +28,11 @@ export class Panel {
     this.review.addEventListener("keydown", (event) => this.press(event));
   }
 
-  /** Asks for the answer, unless it is the one that is shown or expected. */
+  /** Requests the answer unless it is already shown or pending. */
   async update(text, changes) {
     const values = { run: this.run.id, text, changes };
-    if (this.asked === JSON.stringify(values)) return;
-    this.asked = JSON.stringify(values);
+    if (this.request === JSON.stringify(values)) return;
+    this.request = JSON.stringify(values);
     const started = performance.now();
     try {
       this.show(...(await binary("read", values, `read ${this.run.id}`)));
@@ -45,7 +45,7 @@ export class Panel {
   }
 
   fail(error) {
-    this.asked = this.facts = null;
+    this.request = this.facts = null;
     this.maps = [];
     this.error.textContent = error.message;
     this.error.hidden = false;
@@ -84,7 +84,7 @@ export class Panel {
     this.outcome.append(line);
   }
 
-  /** The text as the model reads it; server positions count code points. */
+  /** The text as the model reads it; places from the server count code points. */
   showReview(facts) {
     const letters = Array.from(facts.text);
     const all = [...facts.words, ...facts.removed.map((word) => ({ ...word, removed: true }))];
@@ -117,7 +117,7 @@ export class Panel {
     this.review.onpointerleave = () => this.point(null);
     const first = this.words.get(Number(focused ?? NaN)) ?? this.words.values().next().value;
     if (first) first.tabIndex = 0;
-    this.rebuilding = true; // the maps are still those of the former words
+    this.rebuilding = true; // the maps still belong to the previous words
     if (focused !== null) first?.focus({ preventScroll: true });
     this.rebuilding = false;
   }
@@ -148,14 +148,14 @@ export class Panel {
   showAttentions(facts, weights) {
     let at = 0;
     const open = new Map([...this.attentions.querySelectorAll("details")].map((part) => [part.dataset.name, part.open]));
-    const former = new Map(this.maps.map((map) => [map.title, map]));
+    const previous = new Map(this.maps.map((map) => [map.title, map]));
     const many = facts.attentions.reduce((sum, one) => sum + one.heads, 0) > MAPS;
     this.maps = [];
     const sections = facts.attentions.map((attention) => {
       const figures = [];
       for (let head = 0; head < attention.heads; head++) {
         const size = attention.queries * facts.keys.length;
-        figures.push(this.figure(attention, head, weights.subarray(at, at + size), former));
+        figures.push(this.figure(attention, head, weights.subarray(at, at + size), previous));
         at += size;
       }
       const layer = attention.layer && this.box(attention.name, String(attention.layer), !attention.skipped);
@@ -184,11 +184,11 @@ export class Panel {
     return el("label", {}, input, ` ${name}`);
   }
 
-  figure(attention, head, weights, former) {
+  figure(attention, head, weights, previous) {
     const { keys } = this.facts;
     const several = attention.heads > 1 || attention.layer;
     const title = several ? `${attention.name}, head ${head + 1}` : attention.name;
-    const map = former.get(title) ?? new Matrix({ title, onRow: (row) => this.shadeBy(row === null ? null : map, row) });
+    const map = previous.get(title) ?? new Matrix({ title });
     map.onRow = (row) => this.shadeBy(row === null ? null : map, row);
     map.show(attention.queries === 1 ? [attention.name] : keys, keys, weights);
     this.maps.push(map);

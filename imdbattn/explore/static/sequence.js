@@ -17,13 +17,13 @@ export class Sequence {
 
   async update(text, beams, penalty) {
     const values = { run: this.run.id, text, beams, length_penalty: penalty };
-    if (this.asked === JSON.stringify(values)) return;
-    this.asked = JSON.stringify(values);
+    if (this.request === JSON.stringify(values)) return;
+    this.request = JSON.stringify(values);
     try {
       this.show(await json("write", values, `write ${this.run.id}`));
     } catch (error) {
       if (error.name === "AbortError") return;
-      this.asked = null;
+      this.request = null;
       this.error.textContent = error.message;
       this.error.hidden = false;
       this.body.hidden = true;
@@ -85,7 +85,7 @@ export class Sequence {
     if (this.map) {
       this.map.pinned = step < this.map.rows.length ? step : null;
       this.map.draw(this.map.largest());
-      this.map.tell();
+      this.map.describe();
     }
   }
 }

@@ -1,8 +1,8 @@
-// What is shown, as it is kept in the part of the address after #, which is never sent to the server.
+// The state of the page, stored in the part of the address after #, which is never sent to the server.
 
 const LONGEST = 20000; // characters of a text that an address holds
 
-/** source: what an encoder-decoder reads at first. */
+/** source: the first source for encoder-decoders. */
 export function initial(source) {
   return {
     text: "I did not expect to love it, but I did.",
@@ -18,7 +18,7 @@ export function initial(source) {
   };
 }
 
-/** The address's part after #, without values that are the initial ones. The text of a long review is omitted. */
+/** The part of the address after #, without initial values. The text of a long review is omitted. */
 export function toFragment(state, source) {
   const values = new URLSearchParams();
   const first = initial(source);
@@ -35,7 +35,7 @@ export function toFragment(state, source) {
   return values.toString();
 }
 
-/** The state of an address; what is wrong in it is ignored. known: ids of the runs. selected, source: the defaults. */
+/** The state in an address; invalid values are ignored. known: ids of the runs. selected, source: the defaults. */
 export function fromFragment(fragment, known, selected, source) {
   const state = initial(source);
   const values = new URLSearchParams(fragment.replace(/^#/, ""));
@@ -58,7 +58,7 @@ export function fromFragment(fragment, known, selected, source) {
   return state;
 }
 
-/** The changes of a run as the server takes them. */
+/** The changes of a run in the format of the server. */
 export function changesOf(state, run) {
   const parts = state.off[run] ?? [];
   return {

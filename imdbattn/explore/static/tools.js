@@ -30,7 +30,7 @@ export function count(number, thing) {
   return `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
 }
 
-/** A function that runs once no call has come for some milliseconds. */
+/** A function that calls `run` when it has not been called again for some milliseconds. */
 export function delayed(run, milliseconds) {
   let timer = 0;
   return (...values) => {
@@ -50,7 +50,7 @@ export function channels(hex) {
   return [0, 2, 4].map((at) => parseInt(digits.slice(at, at + 2), 16));
 }
 
-/** A horizontal bar for a share; the number stands beside it as text. */
+/** A horizontal bar for a share, which is also shown as text. */
 export function bar(share) {
   const filled = el("i");
   filled.style.setProperty("--p", share);
