@@ -20,7 +20,6 @@ from imdbattn.comparison.runs import Predictions, Run, Skipped, Variant, find_ru
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, macro_f1
 
-LEVEL = 0.95  # of the intervals
 RANGE = "data.lengths"  # the setting with the shortest and longest string of training
 POINTS = 60  # the largest number of points of a curve over lengths
 FEWEST = 10  # the smallest number of items per point
@@ -45,8 +44,7 @@ def compare_sets(
         skipped += unreadable
         if predictions:
             untested = [] if split else [run.place for run in candidates if not run.has("test")]
-            compared = [run for run in candidates if run.folder in predictions]
-            comparison = compare(compared, predictions, chosen, against=against, **options)
+            comparison = compare(predictions, chosen, against=against, **options)
             comparisons.append(comparison | {"untested": untested, "skipped": skipped})
     if not comparisons:
         raise UserError(f"no run has {chosen} predictions that can be read: {unreadable[0]['reason']}")
@@ -65,22 +63,21 @@ def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, lis
     return sets
 
 
-def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
-    """Folder -> predictions of `split`, all of the same items in the same order, and the runs without them."""
-    predictions: dict[Path, Predictions] = {}
+def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Run, Predictions], list[Skipped]]:
+    """The predictions of `split`, all of the same items in the same order, and the runs without them."""
+    predictions: dict[Run, Predictions] = {}
     skipped = []
     for run in runs:
         try:
             if not run.has(split):
                 raise UserError(f"it has no {split} predictions")
-            predictions[run.folder] = run.predictions(split)
+            predictions[run] = run.predictions(split)
         except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(run.folder, error))
-    runs = [run for run in runs if run.folder in predictions]
-    longest = max(runs, key=lambda run: len(predictions[run.folder].rows_N)) if runs else None
-    for run in runs:
-        assert longest is not None
-        own, reference = predictions[run.folder], predictions[longest.folder]
+    if not predictions:
+        return {}, skipped
+    longest, reference = max(predictions.items(), key=lambda item: len(item[1].rows_N))
+    for run, own in list(predictions.items()):
         if not (np.array_equal(own.rows_N, reference.rows_N) and np.array_equal(own.labels_N, reference.labels_N)):
             reason = f"it was scored on only {len(own.rows_N):,} {run.items}, or on other ones"
         elif len(run.labels) != len(longest.labels):
@@ -88,13 +85,12 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predic
         else:
             continue
         skipped.append({"folder": run.place, "reason": reason})
-        del predictions[run.folder]
+        del predictions[run]
     return predictions, skipped
 
 
 def compare(
-    runs: Sequence[Run],
-    predictions: Mapping[Path, Predictions],
+    predictions: Mapping[Run, Predictions],
     split: str,
     resamples: int = 10_000,
     seed: int = 0,
@@ -103,12 +99,13 @@ def compare(
     against: str | None = None,
 ) -> dict[str, Any]:
     """The comparison of runs that were scored on the same items."""
+    runs = list(predictions)
     ladder = variants(runs)
-    outputs = [[predictions[run.folder] for run in one.runs] for one in ladder]
+    outputs = [[predictions[run] for run in one.runs] for one in ladder]
     rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
-    drawn = statistics.Bootstrap.of(rights, resamples, seed, LEVEL)
+    drawn = statistics.Bootstrap(rights, resamples, seed)
     first = runs[0]
-    masks, texts = slices(runs, predictions, split, words or {})
+    masks, texts = slices(predictions, split, words or {})
     groups = [] if first.is_classifier else length_groups(outputs[0][0].lengths_N)
     return {
         "split": split,
@@ -121,7 +118,7 @@ def compare(
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": folders_of(runs),
-        "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
+        "method": {"resamples": resamples, "seed": seed, "level": statistics.LEVEL, "words": dict(words or {})},
         "rungs": [
             describe(one, seeds, masks)
             | {"interval": np.clip(drawn.interval(v), 0, 1).tolist(), "lengths": accuracy_by_length(seeds, groups)}
@@ -207,18 +204,17 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def slices(
-    runs: Sequence[Run], predictions: Mapping[Path, Predictions], split: str, words: Mapping[str, Sequence[str]]
+    predictions: Mapping[Run, Predictions], split: str, words: Mapping[str, Sequence[str]]
 ) -> tuple[Masks, list[str] | None]:
     """Slices by length (words between spaces) and by contrast words, and the texts.
 
     Without texts there are only slices by tokens read. Words in all texts, or in none, make no slices.
     """
-    first, lengths_N = runs[0], predictions[runs[0].folder].lengths_N
-    texts = next((texts for run in runs if (texts := run.texts(split)) and len(texts) == len(lengths_N)), None)
+    first, lengths_N = next((run, own.lengths_N) for run, own in predictions.items())
+    texts = next((texts for run in predictions if (texts := run.texts(split)) and len(texts) == len(lengths_N)), None)
     if texts is None:
-        return {
-            "length": statistics.length_slices(lengths_N, "tokens read" if first.is_classifier else first.unit)
-        }, None
+        unit = "tokens read" if first.is_classifier else first.unit
+        return {"length": statistics.length_slices(lengths_N, unit)}, None
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     masks = {"length": statistics.length_slices(counts_N, first.unit)}
     by_word = {name: statistics.word_slices(texts, listed) for name, listed in words.items()}

@@ -82,11 +82,11 @@ def lengths(comparison: dict[str, Any]) -> Figure:
     """
     rungs = comparison["rungs"]
     ranges = list(dict.fromkeys(tuple(rung["trained_on"] or ()) for rung in rungs))
-    names = list(dict.fromkeys(rung["apart_from_range"] for rung in rungs))  # titles state the range
-    looks = [
-        {"color": COLORS[place % len(COLORS)], "ls": DASHES[place % len(DASHES)], "lw": 1.8}
-        for place in range(len(names))
-    ]
+    names = dict.fromkeys(rung["apart_from_range"] for rung in rungs)  # titles state the range
+    styles = {
+        name: {"color": COLORS[place % len(COLORS)], "ls": DASHES[place % len(DASHES)], "lw": 1.8}
+        for place, name in enumerate(names)
+    }
     figure = Figure(figsize=(WIDTH, 1.1 + (1.7 if len(ranges) > 1 else 2.6) * len(ranges)), layout="constrained")
     panels = figure.subplots(len(ranges), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, trained in zip(panels, ranges, strict=True):
@@ -96,18 +96,18 @@ def lengths(comparison: dict[str, Any]) -> Figure:
             axes.set_title(f"trained on lengths {trained[0]} to {trained[1]} (shaded)", fontsize=9)
         for rung in rungs:
             if tuple(rung["trained_on"] or ()) == trained:
-                look, points = looks[names.index(rung["apart_from_range"])], rung["lengths"]
+                line, points = styles[rung["apart_from_range"]], rung["lengths"]
                 at, seeds = [point["mean"] for point in points], [percents(point["accuracies"]) for point in points]
                 low, high = list(map(min, seeds)), list(map(max, seeds))
-                axes.fill_between(at, low, high, color=look["color"], alpha=0.2, lw=0)
-                axes.plot(at, [sum(s) / len(s) for s in seeds], **look, marker="." if len(at) < 16 else None)
+                axes.fill_between(at, low, high, color=line["color"], alpha=0.2, lw=0)
+                axes.plot(at, [sum(s) / len(s) for s in seeds], **line, marker="." if len(at) < 16 else None)
     if len(names) > 1:
-        for name, look in zip(names, looks, strict=True):
-            panels[0].plot([], [], **look, label=wrapped(name))
+        for name, line in styles.items():
+            panels[0].plot([], [], **line, label=wrapped(name))
     points = rungs[0]["lengths"]
     panels[0].set(xlim=(points[0]["shortest"] - 0.5, points[-1]["longest"] + 0.5), ylim=(-4, 104))
     integer_ticks(panels[-1])
-    panels[-1].set_xlabel(f"length of the source {one_of(comparison)} ({comparison['unit']})", fontsize=9)
+    panels[-1].set_xlabel(f"length of the source {comparison['items'][:-1]} ({comparison['unit']})", fontsize=9)
     figure.supylabel("exactly right (%)", fontsize=9)
     title = f"Accuracy by length, {comparison['split']} {comparison['items']}"
     return finish(figure, title, legend=2 if len(names) > 1 else 0)
@@ -158,17 +158,14 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
         last = max(own[0], default=1)
         axes.set_xlim(1 - 0.04 * last, 1.04 * last)  # of this rung: others may train ten times as long
         integer_ticks(axes, 5)
-    training, validation = "training", "validation"
-    if quantity == "accuracy" and not comparison["labels"]:
-        training, validation = "training, single symbols", f"validation, whole {comparison['items']}"
+    symbols = quantity == "accuracy" and not comparison["labels"]
+    validation = f"validation, whole {comparison['items']}" if symbols else "validation"
     panels[0].plot([], [], color=BLUE, label=validation)
-    panels[0].plot([], [], "--", color=ORANGE, label=training)
+    panels[0].plot([], [], "--", color=ORANGE, label="training, single symbols" if symbols else "training")
     if len(rungs) > 1:
         panels[0].plot([], [], color=GREY, lw=0.6, label="validation of the others")
     figure.supylabel("accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)", fontsize=9)
-    return finish(
-        figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=3 if training == "training" else 2
-    )
+    return finish(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2 if symbols else 3)
 
 
 def reliability(comparison: dict[str, Any]) -> Figure:
@@ -237,11 +234,6 @@ def signed(difference: float) -> str:
 
 def percents(values: Iterable[float]) -> list[float]:
     return [100 * value for value in values]
-
-
-def one_of(comparison: dict[str, Any]) -> str:
-    """review, string or sentence."""
-    return str(comparison["items"]).removesuffix("s")
 
 
 def level(comparison: dict[str, Any]) -> str:

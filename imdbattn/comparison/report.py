@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from imdbattn.comparison.figures import FIGURES, VERDICTS, figures, level, one_of, signed
+from imdbattn.comparison.figures import FIGURES, VERDICTS, figures, level, signed
 from imdbattn.files import make_folder, write_atomically, writing_into
 from imdbattn.pages import png, render, svg, terminal
 from imdbattn.settings.safety import visible
@@ -34,11 +34,9 @@ def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
     With several, the files of an earlier single comparison in `out` are removed. Raises UserError where `out` cannot be
     written.
     """
-    note = "Accuracies on different sets cannot be compared."
+    pages = list(map(write_all, comparisons, folders_of(comparisons, out)))
     texts = [f"{headline(one)}. {verdicts(one)}" for one in comparisons]
-    return write_index(
-        comparisons, list(map(write_all, comparisons, folders_of(comparisons, out))), texts, note, FIGURES
-    )
+    return write_index(comparisons, pages, texts, "Accuracies on different sets cannot be compared.", FIGURES)
 
 
 def write_index(
@@ -123,7 +121,6 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         confusion_tables=confusion_tables(comparison),
         verdict_names=VERDICTS,
         notes=notes(comparison),
-        one=one_of(comparison),
         percent=percent,
         figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
     )

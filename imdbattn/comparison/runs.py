@@ -20,6 +20,7 @@ from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, is_debug, read_curves
 from imdbattn.settings.keys import BEYOND, CONTROLS, PRETRAINING, RUNGS, WRITERS, variant
 from imdbattn.settings.safety import read_json, read_settings
+from imdbattn.settings.schema import in_one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,11 +88,7 @@ def check(values: dict[str, Any], schema: type[File], file: str) -> dict[str, An
     try:
         schema.model_validate(values)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "missing":
-            raise UserError(f"unreadable: its {file} lacks {key}") from None
-        raise UserError(f"unreadable: in its {file} {key}={problem['input']!s:.100}: {problem['msg']}") from None
+        raise UserError(f"unreadable: in its {file} {in_one_line(error, values)}") from None
     return values
 
 
@@ -284,7 +281,7 @@ def read_run(folder: Path) -> Run:
         raise UserError("a debug run, not a result")
     metrics = check(read_json(folder / "metrics.json"), Metrics, "metrics.json")
     if (metrics.get("items") or REVIEWS) == REVIEWS and not metrics.get("labels"):
-        raise UserError("unreadable: its metrics.json lacks labels")
+        raise UserError("unreadable: in its metrics.json labels is missing")
     environment: dict[str, Any] = {}
     curves: dict[str, tuple[list[int], list[float]]] = {}
     if (file := folder / "environment.json").exists():

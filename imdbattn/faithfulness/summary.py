@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from imdbattn.comparison.compare import LEVEL, environments, folders_of, spread
+from imdbattn.comparison.compare import environments, folders_of, spread
 from imdbattn.comparison.runs import Run, Variant, variants
-from imdbattn.comparison.statistics import Bootstrap, holm, verdict
+from imdbattn.comparison.statistics import LEVEL, Bootstrap, holm, verdict
 from imdbattn.faithfulness.attributions import ATTRIBUTIONS
 from imdbattn.faithfulness.erasure import SHOWN
 from imdbattn.faithfulness.measure import LAST
@@ -39,7 +39,7 @@ def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Fai
     runs = [run for run, _ in measured]
     ladder = [Rung(one, [tables[run.folder] for run in one.runs], cfg) for one in variants(runs)]
     values = [(rung, quantity, value_NS) for rung in ladder for quantity, value_NS in rung.quantities()]
-    drawn = Bootstrap.of([value_NS for *_, value_NS in values], cfg.resamples, cfg.seed, LEVEL)
+    drawn = Bootstrap([value_NS for *_, value_NS in values], cfg.resamples, cfg.seed)
     for number, (rung, quantity, value_NS) in enumerate(values):
         rung.estimates[quantity] = estimate(value_NS, drawn.interval(number), LIMITS.get(quantity[0], (-1, 1)))
     return {
@@ -151,7 +151,7 @@ class Rung:
         if "adversary" not in self.parts:
             return None
         value_NS = self.column("adversary", "divergence")
-        drawn = Bootstrap.of([value_NS], self.cfg.resamples, self.cfg.seed, LEVEL)
+        drawn = Bootstrap([value_NS], self.cfg.resamples, self.cfg.seed)
         return estimate(value_NS, drawn.interval(0), (0, LOG_2)) | {"reviews": len(value_NS)}
 
     def across_seeds(self, score: str) -> dict[str, Any] | None:
@@ -176,7 +176,7 @@ class Rung:
         if not value_NP.size:
             return None
         mean_N1 = value_NP.mean(1, keepdims=True)
-        low, high = Bootstrap.of([mean_N1], self.cfg.resamples, self.cfg.seed, LEVEL).interval(0)
+        low, high = Bootstrap([mean_N1], self.cfg.resamples, self.cfg.seed).interval(0)
         return {"mean": float(mean_N1.mean()), "interval": [low, high], "pairs": len(pairs), "reviews": len(mean_N1)}
 
 

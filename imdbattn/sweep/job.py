@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,9 @@ def run_job(cfg: DictConfig) -> float | None:
 def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Status and metrics of a job. Raises UserError if it fails."""
     seeds = seeds_together(settings, sweep_dir())
-    with waiting_for_others(seeds, folder, settings.seed):
-        status = "kept"
-        if len(seeds) > 1 and jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done":
-            status = "done"  # by the job of another seed
+    with lock_of(seeds, folder, settings.seed):
+        finished = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"  # by another job of this sweep
+        status = "done" if finished else "kept"
         if part := missing(folder, settings):
             record(folder.name, "started")
             resume = resumable(folder, settings)
@@ -82,8 +81,7 @@ def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]
             if not is_debug(settings.model_dump()) and (part := missing(folder, settings)):
                 raise UserError(f"it ended without {part}")
             status = "done"
-    if status == "done" or folder.name not in jobs_of(sweep_dir()):
-        record(folder.name, status)
+    record(folder.name, status)
     return status, read_json(folder / results_file(settings.model_dump()))
 
 
@@ -263,22 +261,19 @@ def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, 
     """
     single = trainer.devices in (1, "1") or (trainer.devices == "auto" and "ddp" not in str(trainer.strategy))
     names = gpus() if single and trainer.accelerator != "cpu" else []
-    for name in names:
-        lock = FileLock(Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name}.lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            continue
-        try:
-            yield {"CUDA_VISIBLE_DEVICES": name}
-        finally:
-            lock.release()
-        return
     if not names:
         yield {}
-    else:
-        place = HydraConfig.get().job.num if number is None else number
-        yield {"CUDA_VISIBLE_DEVICES": names[place % len(names)]}
+        return
+    place = HydraConfig.get().job.num if number is None else number
+    chosen = names[place % len(names)]
+    with ExitStack() as stack:
+        for name in names:
+            with suppress(Timeout):
+                lock = Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name}.lock"
+                stack.enter_context(FileLock(lock, timeout=0))
+                chosen = name
+                break
+        yield {"CUDA_VISIBLE_DEVICES": chosen}
 
 
 def sweep_dir() -> Path:
@@ -340,12 +335,9 @@ def folder_of_seed(folder: Path, seed: int, other: int) -> Path:
     return folder.with_name(f"{before}-s{other}-{after}")
 
 
-@contextmanager
-def waiting_for_others(seeds: Sequence[int], folder: Path, seed: int) -> Iterator[None]:
+def lock_of(seeds: Sequence[int], folder: Path, seed: int) -> AbstractContextManager:
     """Waits until no other job of the sweep trains these seeds."""
     if len(seeds) == 1:
-        yield
-        return
+        return nullcontext()
     first = folder_of_seed(folder, seed, min(seeds))
-    with FileLock(first.with_name(f".{first.name}.lock")):
-        yield
+    return FileLock(first.with_name(f".{first.name}.lock"))
