@@ -308,13 +308,8 @@ def measure(
 
 def paired_intervals(gains_VNS: np.ndarray) -> list[tuple[float, float]]:
     """95 % intervals of V mean gains, over resampled reviews and seeds."""
-    share_NV = gains_VNS.mean(2).T
-    means_BV = statistics.review_means(share_NV, RESAMPLES, 0)
-    shifts_BV = statistics.seed_shifts(gains_VNS.mean(1), RESAMPLES, 0)
-    noise_V = [statistics.seed_noise(gain_NS) / max(gain_NS.mean(1).var(), 1e-12) for gain_NS in gains_VNS]
-    freedom = gains_VNS.shape[2] - 1
-    columns = zip(means_BV.T, shifts_BV.T, noise_V, strict=True)
-    return [statistics.interval(means_B, shifts_B, freedom, noise) for means_B, shifts_B, noise in columns]
+    bootstrap = statistics.Bootstrap(list(gains_VNS), RESAMPLES, 0)
+    return [bootstrap.interval(v) for v in range(len(gains_VNS))]
 
 
 # --- tables and figure -----------------------------------------------------------------------------------------------

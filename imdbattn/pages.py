@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+def new_figure(width: float, height: float) -> Figure:
+    """A figure whose layout fits its content. width, height: in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def style(axes: Axes) -> None:
     """Draws a faint grid behind the data and hides the top and right spines."""
     axes.grid(alpha=0.25)

@@ -196,7 +196,7 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
     """name -> epochs, and a list of values for each seed, None after the last epoch of a shorter run."""
     by_name = {}
     for name in CURVES:
-        seeds = [dict(zip(*run.curves[name], strict=True)) for run in runs if name in run.curves]
+        seeds = [run.curves[name] for run in runs if name in run.curves]
         if seeds:
             epochs = sorted({epoch for values in seeds for epoch in values})
             by_name[name] = {"epochs": epochs, "values": [[values.get(epoch) for epoch in epochs] for values in seeds]}

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from imdbattn.pages import integer_ticks, style
+from imdbattn.pages import integer_ticks, new_figure, style
 
 WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # for color-blind readers (Okabe & Ito)
@@ -87,7 +87,7 @@ def lengths(comparison: dict[str, Any]) -> Figure:
         name: {"color": COLORS[place % len(COLORS)], "ls": DASHES[place % len(DASHES)], "lw": 1.8}
         for place, name in enumerate(names)
     }
-    figure = Figure(figsize=(WIDTH, 1.1 + (1.7 if len(ranges) > 1 else 2.6) * len(ranges)), layout="constrained")
+    figure = new_figure(WIDTH, 1.1 + (1.7 if len(ranges) > 1 else 2.6) * len(ranges))
     panels = figure.subplots(len(ranges), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, trained in zip(panels, ranges, strict=True):
         style(axes)
@@ -119,7 +119,7 @@ def time_and_accuracy(comparison: dict[str, Any]) -> Figure:
     rungs = sorted((r for r in comparison["rungs"] if r["train_seconds"]), key=lambda rung: -rung[split]["mean"])
     labels = [wrapped(rung["label"]) for rung in rungs]
     height = 0.14 * sum(label.count("\n") + 1 for label in labels)  # of the legend, which has the order of the points
-    figure = Figure(figsize=(WIDTH, max(3.4, 0.8 + height)), layout="constrained")
+    figure = new_figure(WIDTH, max(3.4, 0.8 + height))
     axes = figure.subplots()
     style(axes)
     for place, (rung, label) in enumerate(zip(rungs, labels, strict=True)):
@@ -189,7 +189,7 @@ def row_chart(labels: Sequence[str], extra: float = 0.9, lines: float = 1) -> tu
     """A row for each label, the first at the top. extra: inches above and below the rows. lines: of a row, at least."""
     names = ["\n".join(map(wrapped, label.split("\n"))) for label in labels]
     row = 0.15 * max(lines, *(name.count("\n") + 1 for name in names)) + 0.1  # inches
-    figure = Figure(figsize=(WIDTH, 0.5 + row * len(names) + extra), layout="constrained")
+    figure = new_figure(WIDTH, 0.5 + row * len(names) + extra)
     axes = figure.subplots()
     style(axes)
     axes.tick_params(labelsize=9)
@@ -202,7 +202,7 @@ def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure,
     """Up to three panels in a row, which share y; sharex: also x."""
     across = min(3, len(titles))
     down = math.ceil(len(titles) / across)
-    figure = Figure(figsize=(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down), layout="constrained")
+    figure = new_figure(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down)
     grid = figure.subplots(down, across, sharex=sharex, sharey=True, squeeze=False).ravel()
     for axes, title in zip(grid, titles, strict=False):
         style(axes)

@@ -13,7 +13,7 @@ import numpy as np
 
 from imdbattn.comparison.runs import PRINTS, Predictions, Run, Skipped, grouped, skip
 from imdbattn.errors import UserError
-from imdbattn.run_folder import FINGERPRINT
+from imdbattn.run_folder import FINGERPRINT, Curves
 
 FOLD = "data.fold"
 NUMBERS = ("val_accuracy", "parameters", "tokens_per_s", "train_seconds", "epochs")  # means over folds
@@ -103,7 +103,7 @@ def join(runs: Sequence[Run]) -> CrossValidation:
     }
     return CrossValidation(
         first.folder,
-        first.settings | {"data": {key: value for key, value in first.settings["data"].items() if key != "fold"}},
+        first.settings | {"data": first.settings["data"] | {"fold": None}},
         metrics,
         first.environment,
         mean_curves(runs),
@@ -114,11 +114,10 @@ def join(runs: Sequence[Run]) -> CrossValidation:
     )
 
 
-def mean_curves(runs: Sequence[Run]) -> dict[str, tuple[list[int], list[float]]]:
+def mean_curves(runs: Sequence[Run]) -> Curves:
     """The learning curves that all runs have, as means over runs, up to the last epoch of the shortest."""
     curves = {}
     for name in set.intersection(*(set(run.curves) for run in runs)):
-        by_epoch = [dict(zip(*run.curves[name], strict=True)) for run in runs]
-        epochs = sorted(set.intersection(*map(set, by_epoch)))
-        curves[name] = epochs, [mean(values[epoch] for values in by_epoch) for epoch in epochs]
+        epochs = sorted(set.intersection(*(set(run.curves[name]) for run in runs)))
+        curves[name] = {epoch: mean(run.curves[name][epoch] for run in runs) for epoch in epochs}
     return curves

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import regular_file
-from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, is_debug, read_curves
+from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, Curves, is_debug, read_curves
 from imdbattn.settings.keys import BEYOND, CONTROLS, PRETRAINING, RUNGS, WRITERS, variant
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import in_one_line
@@ -112,7 +112,7 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run folder. environment is {} without environment.json; curves: name -> (epochs from 1, values).
+    """A finished run folder. environment is {} without environment.json.
 
     parts, fold_accuracies: of a cross-validation, the run of each fold and its test accuracy.
     """
@@ -121,7 +121,7 @@ class Run:
     settings: dict[str, Any]
     metrics: dict[str, Any]
     environment: dict[str, Any]
-    curves: dict[str, tuple[list[int], list[float]]]
+    curves: Curves
     parts: Sequence["Run"] = ()
     fold_accuracies: Sequence[float] = ()
 
@@ -283,12 +283,12 @@ def read_run(folder: Path) -> Run:
     if (metrics.get("items") or REVIEWS) == REVIEWS and not metrics.get("labels"):
         raise UserError("unreadable: in its metrics.json labels is missing")
     environment: dict[str, Any] = {}
-    curves: dict[str, tuple[list[int], list[float]]] = {}
+    curves: Curves = {}
     if (file := folder / "environment.json").exists():
         environment = check(read_json(file), Environment, file.name)
     if (file := folder / "metrics.csv").exists():
         curves = read_curves(regular_file(file))
-        if any(not 0 < epoch <= EPOCHS for epochs, _ in curves.values() for epoch in epochs):
+        if any(not 0 < epoch <= EPOCHS for values in curves.values() for epoch in values):
             raise UserError(f"unreadable: its metrics.csv has epochs below 0 or above {EPOCHS:,}")
     json.dumps([settings, metrics, environment], sort_keys=True, ensure_ascii=False).encode()  # as it will be written
     return Run(folder, settings, metrics, environment, curves)

@@ -157,10 +157,8 @@ def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] 
             record(name, "failed", STOPPED)
         raise
     for name in names:
-        if part := missing(folder.with_name(name), settings):
-            record(name, "failed", f"it ended without {part}")  # its own job trains it again
-        else:
-            record(name, "done")
+        part = missing(folder.with_name(name), settings)
+        record(name, "failed" if part else "done", part and f"it ended without {part}")  # its own job trains it again
     reason = failure(process.returncode, folder)
     if reason and not (others and not missing(folder, settings)):  # otherwise another seed has failed
         raise UserError(reason)
@@ -303,8 +301,8 @@ def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
 # --- seeds_per_process: seeds of the same settings that one process trains together -----------------------------------
 
 
-def seeds_of_sweep(sweep: Path) -> list[str]:
-    """The values of `seed` that the command line or hydra.sweeper.params lists, as text; none without a list."""
+def seeds_of_sweep(sweep: Path) -> list[int]:
+    """The values of `seed` that the command line or hydra.sweeper.params lists; none without a list."""
     chosen = OmegaConf.load(sweep / "multirun.yaml").hydra.overrides.task
     params = HydraConfig.get().sweeper.get("params") or {}
     words = [f"seed={params['seed']}"] if "seed" in params else []
@@ -312,16 +310,13 @@ def seeds_of_sweep(sweep: Path) -> list[str]:
     if not words:
         return []
     override = OverridesParser.create().parse_override(words[-1])
-    return [*map(str, override.sweep_string_iterator())] if override.is_sweep_override() else []
+    return [*map(int, override.sweep_string_iterator())] if override.is_sweep_override() else []
 
 
 def seeds_together(settings: Settings, sweep: Path) -> list[int]:
     """The seeds that one process trains together, including that of these settings; only that one by default."""
     count, seed = settings.seeds_per_process, settings.seed
-    if count == 1:
-        return [seed]
-    seeds = [int(one) for one in seeds_of_sweep(sweep)]
-    if seed not in seeds:
+    if count == 1 or seed not in (seeds := seeds_of_sweep(sweep)):
         return [seed]
     first = seeds.index(seed) // count * count
     return seeds[first : first + count]
