@@ -103,7 +103,7 @@ def compare(
     ladder = variants(runs)
     outputs = [[predictions[run] for run in one.runs] for one in ladder]
     rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
-    drawn = statistics.Bootstrap(rights, resamples, seed)
+    bootstrap = statistics.Bootstrap(rights, resamples, seed)
     first = runs[0]
     masks, texts = slices(predictions, split, words or {})
     groups = [] if first.is_classifier else length_groups(outputs[0][0].lengths_N)
@@ -113,7 +113,7 @@ def compare(
         "fingerprint": first.fingerprint(split),
         "items": first.items,
         "unit": first.unit,
-        "reviews": len(drawn.mean_NV),
+        "reviews": len(bootstrap.mean_NV),
         "labels": first.labels,
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
@@ -121,11 +121,11 @@ def compare(
         "method": {"resamples": resamples, "seed": seed, "level": statistics.LEVEL, "words": dict(words or {})},
         "rungs": [
             describe(one, seeds, masks)
-            | {"interval": np.clip(drawn.interval(v), 0, 1).tolist(), "lengths": accuracy_by_length(seeds, groups)}
+            | {"interval": np.clip(bootstrap.interval(v), 0, 1).tolist(), "lengths": accuracy_by_length(seeds, groups)}
             for v, (one, seeds) in enumerate(zip(ladder, outputs, strict=True))
         ],
-        "pairs": compare_pairs(ladder, neighbours(ladder, against), drawn),
-        "disagreements": disputed(ladder, outputs, texts, first.labels, disagreements),
+        "pairs": compare_pairs(ladder, neighbours(ladder, against), bootstrap),
+        "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
     }
 
 
@@ -137,6 +137,7 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
     bins = statistics.reliability(np.concatenate(confidences), np.concatenate(rights))
     trained_on = one.shared.get(RANGE)
     classes = len(one.runs[0].labels)
+    fold_means = [mean(seeds) for seeds in zip(*(run.fold_accuracies for run in one.runs), strict=True)]
     confusions = [confusion(s.labels_N, s.predicted_N, classes) for s in seeds if s.predicted_N is not None]
 
     def over_seeds(key: str) -> dict[str, Any] | None:
@@ -155,7 +156,7 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         "folders": folders_of(one.runs),
         "validation": over_seeds("val_accuracy"),
         "test": over_seeds("test_accuracy"),
-        "folds": over_folds(one.runs),
+        "folds": spread(fold_means) if fold_means else None,
         "bleu": {"validation": over_seeds("val_bleu"), "test": over_seeds("test_bleu")},
         **{
             key: (over_seeds(key) or {}).get("mean")
@@ -169,7 +170,6 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
             way: [
                 {"name": name, "reviews": int(mask.sum()), "accuracy": float(np.mean([r[mask].mean() for r in rights]))}
                 for name, mask in named.items()
-                if mask.any()
             ]
             for way, named in masks.items()
         },
@@ -179,12 +179,6 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
 
 def folders_of(runs: Sequence[Run]) -> list[str]:
     return [one.place for run in runs for one in run.parts or [run]]
-
-
-def over_folds(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Mean and standard deviation over folds of the test accuracy, a mean over seeds; None without folds."""
-    values = [mean(seeds) for seeds in zip(*(run.fold_accuracies for run in runs), strict=False)]
-    return spread(values) if values else None
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
@@ -261,15 +255,15 @@ def accuracy_by_length(seeds: Sequence[Predictions], groups: Sequence[tuple[int,
 
 
 def compare_pairs(
-    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], drawn: statistics.Bootstrap
+    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], bootstrap: statistics.Bootstrap
 ) -> list[dict[str, Any]]:
     """Difference, interval, test and a sentence for each pair (from, to) of indices."""
-    share_NV = drawn.mean_NV
+    share_NV = bootstrap.mean_NV
     p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
-        low, high = np.clip(drawn.interval(to, old), -1, 1).tolist()
-        single = [ladder[place].label for place in (old, to) if drawn.seeds[place] == 1]
+        low, high = np.clip(bootstrap.interval(to, old), -1, 1).tolist()
+        single = [ladder[place].label for place in (old, to) if bootstrap.seeds[place] == 1]
         pair = {
             "from": ladder[old].label,
             "to": ladder[to].label,
@@ -301,7 +295,7 @@ def sentence(pair: Mapping[str, Any], single: Sequence[str]) -> str:
     return f"{pair['to']} against {pair['from']}: {text}"
 
 
-def disputed(
+def largest_disagreements(
     ladder: Sequence[Variant],
     outputs: Sequence[Sequence[Predictions]],
     texts: Sequence[str] | None,

@@ -3,7 +3,6 @@
 A table is a list of rows of cells; the first row is the head, the first column holds names.
 """
 
-import base64
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -122,7 +121,7 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         verdict_names=VERDICTS,
         notes=notes(comparison),
         percent=percent,
-        figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
+        figures=pictures,
     )
 
 

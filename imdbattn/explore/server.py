@@ -27,7 +27,7 @@ from imdbattn.data.order_probe import PAIRS, pair
 from imdbattn.errors import UserError, in_line
 from imdbattn.explain.figures import attention_png
 from imdbattn.explain.reading import Reading
-from imdbattn.explain.show import digest, encoded_images
+from imdbattn.explain.show import digest
 from imdbattn.explore import read, write
 from imdbattn.explore.browse import Filters, next_review
 from imdbattn.explore.changes import Changes
@@ -248,6 +248,5 @@ def make_app(runs: Runs, token: str) -> ASGIApp:
 
 def saved_page(readings: Sequence[tuple[str, Sequence[str], Reading]]) -> str:
     """The page as one offline HTML file without scripts. readings: name of the run, changes in words, result."""
-    images = encoded_images(attention_png(reading, WORDS) for *_, reading in readings)
-    sections = [(*shown, image) for shown, image in zip(readings, images, strict=True)]
+    sections = [(*shown, attention_png(shown[-1], WORDS)) for shown in readings]
     return render(Path(__file__).with_name("saved.html.jinja"), sections=sections, words=WORDS)
