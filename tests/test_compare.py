@@ -226,7 +226,7 @@ def test_of_a_run_that_was_repeated_the_newest_counts_and_the_other_is_named(tmp
     os.utime(old / "metrics.json", (1, 1))
     runs, skipped = find_runs([tmp_path])
     assert [run.folder for run in runs] == [new]
-    assert skipped == [{"folder": str(old), "reason": f"run again in {new}"}]
+    assert skipped == [{"folder": str(old), "reason": f"it was run again in {new}"}]
 
 
 def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
@@ -246,7 +246,7 @@ def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
     assert [rung["seeds"] for rung in found["rungs"]] == [[1]]
     assert reasons.keys() == {"unfinished", "cut", "yaml", "lacking", "parquet", "few"}
     assert reasons["unfinished"] == "unfinished: it has no metrics.json"
-    assert reasons["few"] == "it was scored on only 12 reviews, or on other ones"
+    assert reasons["few"] == "it was scored on other reviews than the other runs (12)"
     assert reasons["lacking"].startswith("unreadable: in its metrics.json seed is missing")
     assert "metrics.json cannot be read" in reasons["cut"]
     assert reasons["parquet"].startswith("unreadable: ")
@@ -431,7 +431,7 @@ def test_predictions_for_other_labels_are_passed_over(tmp_path):
     pq.write_table(table.append_column("probabilities", pa.array([[0.2, 0.2, 0.6]] * REVIEWS)), file)
     found = quick(tmp_path, split="test")
     assert labels_of(found) == ["mean"]
-    assert found["skipped"][0]["reason"] == "it has other labels than the other runs"
+    assert found["skipped"][0]["reason"] == "its labels differ from those of the other runs"
 
 
 def test_a_folder_whose_name_is_not_utf8_is_compared(tmp_path):

@@ -79,9 +79,9 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Run, Predict
     longest, reference = max(predictions.items(), key=lambda item: len(item[1].rows_N))
     for run, own in list(predictions.items()):
         if not (np.array_equal(own.rows_N, reference.rows_N) and np.array_equal(own.labels_N, reference.labels_N)):
-            reason = f"it was scored on only {len(own.rows_N):,} {run.items}, or on other ones"
+            reason = f"it was scored on other {run.items} than the other runs ({len(own.rows_N):,})"
         elif len(run.labels) != len(longest.labels):
-            reason = "it has other labels than the other runs"
+            reason = "its labels differ from those of the other runs"
         else:
             continue
         skipped.append({"folder": run.place, "reason": reason})

@@ -108,7 +108,7 @@ def lengths(comparison: dict[str, Any]) -> Figure:
     panels[0].set(xlim=(points[0]["shortest"] - 0.5, points[-1]["longest"] + 0.5), ylim=(-4, 104))
     integer_ticks(panels[-1])
     panels[-1].set_xlabel(f"length of the source {comparison['items'][:-1]} ({comparison['unit']})", fontsize=9)
-    figure.supylabel("exactly right (%)", fontsize=9)
+    figure.supylabel("exact outputs (%)", fontsize=9)
     title = f"Accuracy by length, {comparison['split']} {comparison['items']}"
     return finish(figure, title, legend=2 if len(names) > 1 else 0)
 
@@ -163,7 +163,7 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
     panels[0].plot([], [], color=BLUE, label=validation)
     panels[0].plot([], [], "--", color=ORANGE, label="training, single symbols" if symbols else "training")
     if len(rungs) > 1:
-        panels[0].plot([], [], color=GREY, lw=0.6, label="validation of the others")
+        panels[0].plot([], [], color=GREY, lw=0.6, label="validation of other rungs")
     figure.supylabel("accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)", fontsize=9)
     return finish(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2 if symbols else 3)
 

@@ -82,7 +82,7 @@ def join(runs: Sequence[Run]) -> CrossValidation:
     by_fold = {run.metrics["cross_validation"]["fold"]: run for run in runs if run.has("test")}
     if missing := [str(fold) for fold in range(1, folds + 1) if fold not in by_fold]:
         raise UserError(
-            f"{name}: no test predictions of fold {', '.join(missing)} of {folds}, so its other folds are left out too"
+            f"{name}: no test predictions of fold {', '.join(missing)} of {folds}, so its other folds are omitted too"
         )
     runs = [by_fold[fold] for fold in range(1, folds + 1)]
     first, parts = runs[0], [run.predictions("test") for run in runs]

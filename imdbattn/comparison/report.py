@@ -13,13 +13,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from imdbattn.comparison.figures import FIGURES, VERDICTS, figures, level, signed
-from imdbattn.files import make_folder, write_atomically, writing_into
+from imdbattn.files import write_atomically, writing_into
 from imdbattn.pages import png, render, svg, terminal
 from imdbattn.settings.safety import visible
 
 Table = list[list[str]]
 TEMPLATES = Path(__file__).parent
-INDEX = TEMPLATES.parent / "sets.html.jinja"
 TRAINED = "two trained models"  # the subject of a comparison with one seed each
 PAGE_ONLY = ("parameters", "tokens/s")  # columns that the terminal omits
 
@@ -53,7 +52,7 @@ def write_index(
     sets = list(zip(map(set_name, summaries), texts, places, strict=True))
     parts = [f"## {plain(name)}\n\n{plain(text)}\n\n[Full report]({page[:-4]}md)\n" for name, text, page in sets]
     write_atomically(index.with_suffix(".md"), "\n".join([f"# {title}\n\n{note}\n", *parts]))
-    write_atomically(index, render(INDEX, title=title, note=note, sets=sets))
+    write_atomically(index, render(TEMPLATES.parent / "sets.html.jinja", title=title, note=note, sets=sets))
     remove(index.parent, (f"{index.stem}.json", *map(figure_file, figures)))
     return index
 
@@ -84,7 +83,6 @@ def write_report(page: Path, texts: Mapping[str, str], pictures: Mapping[str, by
 
     figures: the names of all possible pictures; those that `pictures` lacks are removed.
     """
-    make_folder(page.parent, "choose another folder")
     remove(page.parent, (figure_file(name) for name in figures if name not in pictures))
     for name, picture in pictures.items():
         write_atomically(page.parent / figure_file(name), picture)
@@ -371,7 +369,9 @@ def headline(comparison: dict[str, Any]) -> str:
     low, high = map(percent, best["interval"])
     text = f"{best['label']}, the best of {len(rungs)} by {by}," if len(rungs) > 1 else best["label"]
     text += f" reaches {percent(best[split]['mean'])}% on the {split} set ({low} to {high})"
-    return text + ("; biased upwards, because it was selected by it" if len(rungs) > 1 and split == by else "")
+    return text + (
+        "; biased upwards, because the same set selected this rung" if len(rungs) > 1 and split == by else ""
+    )
 
 
 def verdicts(comparison: dict[str, Any]) -> str:
@@ -391,6 +391,6 @@ def verdicts(comparison: dict[str, Any]) -> str:
 
 
 def notes(comparison: dict[str, Any]) -> list[str]:
-    """How the numbers were computed: method, data, machines."""
+    """Sentences on method, data and machines."""
     text = render(TEMPLATES / "notes.txt.jinja", **comparison, set_name=set_name(comparison))
     return [line for line in text.split("\n") if line]

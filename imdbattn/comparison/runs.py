@@ -243,7 +243,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         key = json.dumps([run.shared, run.metrics["seed"]], sort_keys=True)
         old, new = sorted((newest.get(key, run), run), key=lambda run: (run.folder / "metrics.json").stat().st_mtime)
         if old is not new:
-            skipped.append({"folder": old.place, "reason": f"run again in {new.place}"})
+            skipped.append({"folder": old.place, "reason": f"it was run again in {new.place}"})
         newest[key] = new
     if not newest:
         first = f"; skipped: {skipped[0]['folder']} ({skipped[0]['reason']})" if skipped else ""
