@@ -59,7 +59,7 @@ def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, lis
     sets = []
     for group in grouped(runs, methodcaller("fingerprint", split or "test")):
         chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
-        sets += [(chosen, some) for some in grouped(group, methodcaller("fingerprint", chosen))]
+        sets += [(chosen, part) for part in grouped(group, methodcaller("fingerprint", chosen))]
     return sets
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.comparison.runs import PRINTS, Predictions, Run, Skipped, grouped, skip
+from imdbattn.comparison.runs import FINGERPRINT_KEYS, Predictions, Run, Skipped, grouped, skip
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, Curves
 
@@ -57,9 +57,9 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
 
 def cross_validations(runs: Iterable[Run]) -> Iterator[list[Run]]:
     """The runs grouped by everything but the fold."""
-    for group in alike(runs, *PRINTS, FOLD, BATCH):
+    for group in alike(runs, *FINGERPRINT_KEYS, FOLD, BATCH):
         repeated = len({run.metrics["cross_validation"]["fold"] for run in group}) < len(group)
-        yield from alike(group, *PRINTS, FOLD) if repeated else [group]
+        yield from alike(group, *FINGERPRINT_KEYS, FOLD) if repeated else [group]
 
 
 def alike(runs: Iterable[Run], *ignored: str) -> list[list[Run]]:

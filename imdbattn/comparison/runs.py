@@ -25,7 +25,7 @@ from imdbattn.settings.schema import in_one_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PRINTS = ("fingerprint.test", "fingerprint.validation")  # keys of the fingerprints in Run.shared
+FINGERPRINT_KEYS = ("fingerprint.test", "fingerprint.validation")  # keys of the fingerprints in Run.shared
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # the items of a classifier
 EPOCHS = 1_000_000  # the largest accepted number of epochs
@@ -156,7 +156,7 @@ class Run:
     @cached_property
     def shared(self) -> dict[str, Any]:
         """Flat settings and data fingerprints that runs of other seeds share; without those that are null."""
-        data = {key: self.metrics.get(name) for key, name in zip(PRINTS, FINGERPRINT.values(), strict=True)}
+        data = {key: self.metrics.get(name) for key, name in zip(FINGERPRINT_KEYS, FINGERPRINT.values(), strict=True)}
         data["start"] = self.metrics.get("start")  # settings of the pretraining whose weights it starts from
         return {key: value for key, value in (variant(self.settings) | data).items() if value is not None}
 
@@ -178,13 +178,13 @@ class Run:
         else:
             types |= {"label": pa.string(), "right": pa.bool_(), "probability": share, "label_probability": share}
         table = read_table(self.folder / SPLIT_FILES[split][0], types)
-        rows_N, lengths_N = table["row"].to_numpy(), within(table, "length", 2**62)
+        rows_N, lengths_N = table["row"].to_numpy(), checked_column(table, "length", 2**62)
         if not classes:
             labels_N, right_N = table["label"].to_numpy(), table["right"].to_numpy()
-            confidence_N, true_N = (within(table, name, 1.001) for name in ("probability", "label_probability"))
+            confidence_N, true_N = (checked_column(table, name, 1.001) for name in ("probability", "label_probability"))
             return Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N)
-        labels_N, predicted_N = (within(table, name, classes - 1) for name in ("label", "predicted"))
-        probabilities_NC = within(table, "probabilities", 1.001).reshape(-1, classes)  # rounding of float32
+        labels_N, predicted_N = (checked_column(table, name, classes - 1) for name in ("label", "predicted"))
+        probabilities_NC = checked_column(table, "probabilities", 1.001).reshape(-1, classes)  # rounding of float32
         true_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
         right_N = predicted_N == labels_N
         return Predictions(rows_N, labels_N, right_N, probabilities_NC.max(1), true_N, lengths_N, predicted_N)
@@ -211,7 +211,7 @@ def read_table(file: Path, types: dict[str, "pa.DataType"]) -> "pa.Table":
     return table.cast(pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()]))
 
 
-def within(table: "pa.Table", name: str, maximum: float) -> np.ndarray:
+def checked_column(table: "pa.Table", name: str, maximum: float) -> np.ndarray:
     """The values of a column, flattened. Raises UserError unless they are from 0 to `maximum`."""
     values = table[name].combine_chunks()
     array = np.asarray(values.flatten() if "list" in str(values.type) else values)
@@ -325,7 +325,7 @@ class Variant:
 
     def label_without(self, key: str) -> str:
         """The label without one of the settings."""
-        return " ".join((self.model, *brief({name: value for name, value in self.varied.items() if name != key})))
+        return " ".join((self.model, *short_names({name: value for name, value in self.varied.items() if name != key})))
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:
@@ -342,15 +342,15 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
         shared = [group[0].shared for group in seeds]
         keys = list(dict.fromkeys(key for one in shared for key in one))
         keys = [key for key in keys if any(one.get(key) != shared[0].get(key) for one in shared)]
-        settings = [key for key in keys if key not in PRINTS]
+        settings = [key for key in keys if key not in FINGERPRINT_KEYS]
         if len({json.dumps([one.get(key) for key in settings]) for one in shared}) == len(shared):
             keys = settings
         varied = [{key: one.get(key) for key in keys} for one in shared]
-        labels = [" ".join((model, *dict.fromkeys(brief(one)))) for one in varied]
+        labels = [" ".join((model, *dict.fromkeys(short_names(one)))) for one in varied]
         if len(set(labels)) < len(labels):  # two settings have the same short name
             labels = [" ".join((model, *(f"{key}={json.dumps(one[key])}" for key in keys))) for one in varied]
         group = [Variant(labels[i], model, varied[i], seeds[i]) for i in range(len(seeds))]
-        ordered += sorted(group, key=lambda one: [rank(value) for value in one.varied.values()])
+        ordered += sorted(group, key=lambda one: [sort_key(value) for value in one.varied.values()])
     return ordered
 
 
@@ -362,7 +362,7 @@ def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
     return list(groups.values())
 
 
-def brief(varied: dict[str, Any]) -> list[str]:
+def short_names(varied: dict[str, Any]) -> list[str]:
     """The settings in short: a class by its name, another setting by the last part of its key; null is omitted."""
 
     def text(value: Any) -> str:
@@ -375,7 +375,7 @@ def brief(varied: dict[str, Any]) -> list[str]:
     ]
 
 
-def rank(value: Any) -> tuple[int, list[float], str]:
+def sort_key(value: Any) -> tuple[int, list[float], str]:
     """Sort key: null, then numbers (false before true) and lists of them, then the rest, classes by their name."""
     numbers = value if isinstance(value, list) else [value]
     if all(isinstance(one, (int, float)) for one in numbers):

@@ -136,8 +136,8 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     layers, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
     side, labels = max(0.125 * size, 1.2), 0.08 * max(map(len, names), default=0)  # inches
     strip, row = 0.25 * len(received) + 0.4 + labels, side + 0.5
-    beside = heads == 1 and side * layers <= 6  # the maps of short texts
-    rows, columns = (min(layers, 1), max(layers, 1)) if beside else (layers, heads)
+    side_by_side = heads == 1 and side * layers <= 6  # the maps of short texts
+    rows, columns = (min(layers, 1), max(layers, 1)) if side_by_side else (layers, heads)
     size_inches = max(side * columns, 5) + 1.2 + labels, strip + row * rows + 0.7 + labels * (layers > 0)
     figure = new_figure(*size_inches)
     grid = figure.add_gridspec(1 + rows, columns, height_ratios=[strip, *[row] * rows])
@@ -150,11 +150,13 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     maps: list[Axes] = []
     for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
-            axes = figure.add_subplot(grid[1, row - 1] if beside else grid[row, head - 1])
+            axes = figure.add_subplot(grid[1, row - 1] if side_by_side else grid[row, head - 1])
             image = heat_map(axes, weights_QK[:size, :size], names, names)
             image.set_norm(PowerNorm(0.5, 0, 100))  # small weights stay visible
             axes.set_aspect("equal")
-            axes.tick_params(labelbottom=beside or row == layers, labelleft=head == 1 and not (beside and maps))
+            axes.tick_params(
+                labelbottom=side_by_side or row == layers, labelleft=head == 1 and not (side_by_side and maps)
+            )
             keys = math.exp(entropies[f"layer {layer}, head {head}"])
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
             maps.append(axes)

@@ -23,7 +23,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.run_folder import SPLIT_FILES, is_debug, results_file
+from imdbattn.run_folder import SPLIT_FILES, finished, is_debug, results_file
 from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
 from imdbattn.settings.machine import gpus, threads_of
 from imdbattn.settings.safety import check_archive, read_json, read_settings
@@ -67,8 +67,8 @@ def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]
     """Status and metrics of a job. Raises UserError if it fails."""
     seeds = seeds_together(settings, sweep_dir())
     with lock_of(seeds, folder, settings.seed):
-        finished = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"  # by another job of this sweep
-        status = "done" if finished else "kept"
+        done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"  # by another job of this sweep
+        status = "done" if done else "kept"
         if part := missing(folder, settings):
             record(folder.name, "started")
             resume = resumable(folder, settings)
@@ -99,7 +99,7 @@ def varied_overrides() -> list[str]:
 
 def missing(folder: Path, settings: Settings) -> str:
     """The first part of a finished run with these settings that `folder` does not have; an empty string for none."""
-    if not (folder / "metrics.json").exists():
+    if not finished(folder):
         return "metrics.json"
     splits = ("validation", "test") if settings.test else ("validation",)
     tables = [name for split in splits for name in SPLIT_FILES[split]]
@@ -108,8 +108,7 @@ def missing(folder: Path, settings: Settings) -> str:
 
 def resumable(folder: Path, settings: Settings) -> bool:
     """Whether `folder` contains an unfinished run with a readable last checkpoint, trained on the current data."""
-    finished = (folder / "metrics.json").exists()
-    return not finished and not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
+    return not finished(folder) and not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
 
 
 def unusable(folder: Path, settings: Settings, *names: str) -> str:
@@ -224,7 +223,7 @@ def search_path() -> list[str]:
 
 
 def failure(status: int, folder: Path) -> str:
-    """Why a job failed: the last line that it wrote to stderr. An empty string if it did not; its file is removed."""
+    """Why a job failed: the last line in its stderr.log. An empty string if it did not fail; the file is then removed."""
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     errors = folder / ERRORS
@@ -331,7 +330,7 @@ def folder_of_seed(folder: Path, seed: int, other: int) -> Path:
 
 
 def lock_of(seeds: Sequence[int], folder: Path, seed: int) -> AbstractContextManager:
-    """Waits until no other job of the sweep trains these seeds."""
+    """A lock on these seeds, for which their other jobs in the sweep wait."""
     if len(seeds) == 1:
         return nullcontext()
     first = folder_of_seed(folder, seed, min(seeds))
