@@ -223,7 +223,7 @@ def search_path() -> list[str]:
 
 
 def failure(status: int, folder: Path) -> str:
-    """Why a job failed: the last line in its stderr.log. An empty string if it did not fail; the file is then removed."""
+    """Why a job failed: the last line in its stderr.log. An empty string if it did not fail; the file is removed."""
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     errors = folder / ERRORS
