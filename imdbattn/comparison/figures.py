@@ -24,17 +24,17 @@ VERDICTS = {"better": (BLUE, "o"), "worse": (ORANGE, "s"), "undecided": (GREY, "
 def figures(comparison: dict[str, Any]) -> dict[str, Figure]:
     """All figures of a comparison by name, in the order of the page; those without data are omitted."""
     rungs = comparison["rungs"]
-    drawn = {"accuracies": accuracies(comparison)}
+    by_name = {"accuracies": accuracies(comparison)}
     if any(rung["lengths"] for rung in rungs):
-        drawn["lengths"] = lengths(comparison)
+        by_name["lengths"] = lengths(comparison)
     if comparison["pairs"]:
-        drawn["differences"] = differences(comparison)
+        by_name["differences"] = differences(comparison)
     if sum(bool(rung["train_seconds"]) for rung in rungs) > 1:
-        drawn["time"] = time_and_accuracy(comparison)
+        by_name["time"] = time_and_accuracy(comparison)
     for quantity in ("accuracy", "loss"):
         if any(f"val/{quantity}" in rung["curves"] for rung in rungs):
-            drawn[f"curves_{quantity}"] = curves_of_seeds(comparison, quantity)
-    return drawn | {"reliability": reliability(comparison)}
+            by_name[f"curves_{quantity}"] = curves_of_seeds(comparison, quantity)
+    return by_name | {"reliability": reliability(comparison)}
 
 
 def accuracies(comparison: dict[str, Any]) -> Figure:

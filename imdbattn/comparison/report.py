@@ -69,13 +69,13 @@ def write_all(comparison: dict[str, Any], out: Path) -> Path:
     Everything is rendered before anything is written, and every file is atomic. Figures of an earlier comparison that
     this one does not have are removed. Raises UserError where `out` cannot be written.
     """
-    drawn = figures(comparison)
+    plots = figures(comparison)
     texts = {
         "json": as_json(comparison),
-        "md": markdown(comparison, drawn),
-        "html": page(comparison, {name: svg(figure) for name, figure in drawn.items()}),
+        "md": markdown(comparison, plots),
+        "html": page(comparison, {name: svg(figure) for name, figure in plots.items()}),
     }
-    return write_report(out / "comparison.html", texts, {name: png(figure) for name, figure in drawn.items()}, FIGURES)
+    return write_report(out / "comparison.html", texts, {name: png(figure) for name, figure in plots.items()}, FIGURES)
 
 
 def write_report(page: Path, texts: Mapping[str, str], pictures: Mapping[str, bytes], figures: Iterable[str]) -> Path:
@@ -236,7 +236,7 @@ def signed_interval(interval: Sequence[float]) -> str:
 
 
 def mean_and_sd(values: Mapping[str, Any] | None, factor: float = 100) -> str:
-    """`86.2 ± 0.3`; the mean alone for a single seed."""
+    """`86.2 ± 0.3`; without ± for a single seed."""
     numbers = [] if values is None else [values["mean"], values["sd"]]
     return " ± ".join(f"{factor * number:.1f}" for number in numbers if number is not None)
 

@@ -171,12 +171,12 @@ class Run:
         """Reads the file at each call. Raises UserError for wrong values, and any exception of a broken file."""
         import pyarrow as pa
 
-        whole, share, classes = pa.int64(), pa.float64(), len(self.labels)
-        types = {"row": whole, "length": whole}
+        integer, number, classes = pa.int64(), pa.float64(), len(self.labels)
+        types = {"row": integer, "length": integer}
         if classes:
-            types |= {"label": whole, "predicted": whole, "probabilities": pa.list_(share, classes)}
+            types |= {"label": integer, "predicted": integer, "probabilities": pa.list_(number, classes)}
         else:
-            types |= {"label": pa.string(), "right": pa.bool_(), "probability": share, "label_probability": share}
+            types |= {"label": pa.string(), "right": pa.bool_(), "probability": number, "label_probability": number}
         table = read_table(self.folder / SPLIT_FILES[split][0], types)
         rows_N, lengths_N = table["row"].to_numpy(), checked_column(table, "length", 2**62)
         if not classes:

@@ -145,8 +145,8 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
     count = total - weights.cls
-    shown = f"the first {words} of {count} words" if size < total else f"{count} words"
-    figure.suptitle(f"Attention to {shown}")
+    extent = f"the first {words} of {count} words" if size < total else f"{count} words"
+    figure.suptitle(f"Attention to {extent}")
     maps: list[Axes] = []
     for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
         for head, weights_QK in enumerate(weights_HQK, 1):

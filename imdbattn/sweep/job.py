@@ -140,8 +140,8 @@ def same_data(settings: Settings, source: str, key: str | None) -> bool:
 def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] = ()) -> None:
     """Run the job in a child process, together with those of other seeds. Raises UserError if it fails."""
     hydra = HydraConfig.get()
-    alone = hydra.launcher._target_.endswith("BasicLauncher")
-    threads = None if alone else threads_of(hydra.launcher)
+    one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
+    threads = None if one_by_one else threads_of(hydra.launcher)
     words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
     seeds = [settings.seed, *others] if others else []
     names = [folder_of_seed(folder, settings.seed, seed).name for seed in others]
@@ -149,7 +149,7 @@ def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] 
         record(name, "started")
     group = group_of(sweep_dir())
     try:
-        with started(folder, settings, words, resume, threads, group, console=alone, seeds=seeds) as process:
+        with started(folder, settings, words, resume, threads, group, console=one_by_one, seeds=seeds) as process:
             process.wait()
     except BaseException:  # Ctrl-C or SIGTERM
         for name in names:
@@ -262,15 +262,15 @@ def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, 
         yield {}
         return
     place = HydraConfig.get().job.num if number is None else number
-    chosen = names[place % len(names)]
+    gpu = names[place % len(names)]
     with ExitStack() as stack:
         for name in names:
             with suppress(Timeout):
                 lock = Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name}.lock"
                 stack.enter_context(FileLock(lock, timeout=0))
-                chosen = name
+                gpu = name
                 break
-        yield {"CUDA_VISIBLE_DEVICES": chosen}
+        yield {"CUDA_VISIBLE_DEVICES": gpu}
 
 
 def sweep_dir() -> Path:
@@ -302,10 +302,10 @@ def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
 
 def seeds_of_sweep(sweep: Path) -> list[int]:
     """The values of `seed` that the command line or hydra.sweeper.params lists; none without a list."""
-    chosen = OmegaConf.load(sweep / "multirun.yaml").hydra.overrides.task
+    overrides = OmegaConf.load(sweep / "multirun.yaml").hydra.overrides.task
     params = HydraConfig.get().sweeper.get("params") or {}
     words = [f"seed={params['seed']}"] if "seed" in params else []
-    words += [word for word in chosen if word.startswith("seed=")]
+    words += [word for word in overrides if word.startswith("seed=")]
     if not words:
         return []
     override = OverridesParser.create().parse_override(words[-1])
@@ -323,8 +323,8 @@ def seeds_together(settings: Settings, sweep: Path) -> list[int]:
 
 def folder_of_seed(folder: Path, seed: int, other: int) -> Path:
     """The run folder of another seed, given that of `seed`. Raises UserError if its name does not contain it."""
-    before, found, after = folder.name.rpartition(f"-s{seed}-")
-    if not found:
+    before, separator, after = folder.name.rpartition(f"-s{seed}-")
+    if not separator:
         raise UserError(f"seeds_per_process needs -s{seed}- in the names of the folders: omit hydra.sweep.subdir")
     return folder.with_name(f"{before}-s{other}-{after}")
 

@@ -62,7 +62,7 @@ def start_wandb(
 
     The command line, host, git remote and package list are not sent. group: used unless the settings have one. With
     `resume` it has the id of the folder's last
-    W&B run: online that run continues, offline a further folder holds its next part.
+    W&B run: online that run continues, offline another folder holds its next part.
     """
     import wandb
 
