@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks import baselines
 from benchmarks.common import composed
 from imdbattn.comparison import statistics
-from imdbattn.comparison.compare import LEVEL, by_set, read_predictions
+from imdbattn.comparison.compare import by_set, read_predictions
 from imdbattn.comparison.figures import GREY, MARKERS, finish, percents, row_chart, signed, wrapped
 from imdbattn.comparison.runs import REVIEWS, Predictions, Run, Skipped, display, find_runs, variants
 from imdbattn.data.tokens import Tokenizer
@@ -255,8 +255,8 @@ class Results(NamedTuple):
         return {kind: kinds == kind for kind in dict.fromkeys(kinds.tolist())} | {"all": kinds != ""}
 
 
-def classifiers(folders: Iterable[str | Path], split: str) -> tuple[list[Run], dict[Path, Predictions], list[Skipped]]:
-    """Runs with a model, their predictions of the same reviews, and skipped runs. Raises UserError without any."""
+def classifiers(folders: Iterable[str | Path], split: str) -> tuple[dict[Run, Predictions], list[Skipped]]:
+    """The predictions of the same reviews of the runs with a model, and skipped runs. Raises UserError without any."""
     runs, skipped = find_runs(folders)
     for run in runs:
         if run.items != REVIEWS or len(run.labels) != 2:
@@ -272,7 +272,7 @@ def classifiers(folders: Iterable[str | Path], split: str) -> tuple[list[Run], d
     predictions, more = read_predictions(models, split)
     if not predictions:
         raise UserError(f"no run has readable {split} predictions: {more[0]['reason']}")
-    return [run for run in models if run.folder in predictions], predictions, [*skipped, *more]
+    return predictions, [*skipped, *more]
 
 
 def measure(
@@ -281,8 +281,9 @@ def measure(
     """Labels the reviews of a split, or `limit` of them, evenly spaced, after each change; and the pairs."""
     if limit is not None and limit < 1:
         raise UserError(f"--limit {limit} must be at least 1")
-    runs, predictions, skipped = classifiers(folders, split)
-    recorded = predictions[runs[0].folder]
+    predictions, skipped = classifiers(folders, split)
+    runs = list(predictions)
+    recorded = predictions[runs[0]]
     everything = next((own for run in runs if (own := run.texts(split)) is not None), None)
     if everything is None or len(everything) != len(recorded.rows_N):
         raise UserError(f"{display(runs[0].folder)} has no readable {SPLIT_FILES[split][1]}: copy it again")
@@ -297,7 +298,7 @@ def measure(
         answers = []
         for run in variant.runs:
             answers.append(answers_of_run(run, distinct))
-            columns = {name: v[chosen_N] for name, v in vars(predictions[run.folder]).items() if v is not None}
+            columns = {name: v[chosen_N] for name, v in vars(predictions[run]).items() if v is not None}
             check_unchanged(run, answers[-1], reviews, Predictions(**columns), split)
         judges.append(Judge(variant.label, answers))
     if baseline:
@@ -307,13 +308,8 @@ def measure(
 
 def paired_intervals(gains_VNS: np.ndarray) -> list[tuple[float, float]]:
     """95 % intervals of V mean gains, over resampled reviews and seeds."""
-    share_NV = gains_VNS.mean(2).T
-    means_BV = statistics.review_means(share_NV, RESAMPLES, 0)
-    shifts_BV = statistics.seed_shifts(gains_VNS.mean(1), RESAMPLES, 0)
-    noise_V = [statistics.seed_noise(gain_NS) / max(gain_NS.mean(1).var(), 1e-12) for gain_NS in gains_VNS]
-    freedom = gains_VNS.shape[2] - 1
-    columns = zip(means_BV.T, shifts_BV.T, noise_V, strict=True)
-    return [statistics.interval(means_B, shifts_B, freedom, noise, LEVEL) for means_B, shifts_B, noise in columns]
+    bootstrap = statistics.Bootstrap(list(gains_VNS), RESAMPLES, 0)
+    return [bootstrap.interval(v) for v in range(len(gains_VNS))]
 
 
 # --- tables and figure -----------------------------------------------------------------------------------------------
@@ -365,7 +361,7 @@ def of_pairs(results: Results) -> str:
 def markdown(results: Results) -> str:
     return (
         f"Accuracy (%) on {len(results.labels_N):,} {results.split} reviews of {results.test_set}, unchanged and "
-        f"after each change, with the difference in points and its paired {100 * LEVEL:g} % interval.\n"
+        f"after each change, with the difference in points and its paired {100 * statistics.LEVEL:g} % interval.\n"
         "Removed: ratings such as 10/10 or three stars; words with a digit; names and quoted titles, each of which "
         'becomes "it"; 10 % of the words. Shuffled: all words in random order.\n\n'
         f"{of_changes(results)}\n"

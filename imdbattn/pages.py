@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import sys
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import Console
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure whose layout fits its content. width, height: in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def style(axes: Axes) -> None:
@@ -69,6 +77,7 @@ def printed(show: Callable[[Console], None]) -> str:
 def render(template: Path, **values: Any) -> str:
     """The template filled with values; in HTML every value is escaped. Lone surrogates become question marks.
 
+    The filter `base64` encodes bytes, such as those of a figure.
     It can include templates from its own folder, the folder of this module, and imdbattn/explain.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -80,5 +89,6 @@ def render(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
     text = environment.get_template(template.name).render(values, policy=PAGE_POLICY, log=math.log, exp=math.exp)
     return text.encode("utf-8", "replace").decode()

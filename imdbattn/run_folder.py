@@ -28,6 +28,7 @@ SPLIT_FILES = {  # of each split: predictions, and their texts
 }
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
 DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings of runs whose numbers are not results
+Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
 RUN_KEYS = {"model.name", "data.source", "optim._target_", "trainer._target_", "warmup", "decay", "seed"}
 
 
@@ -137,17 +138,15 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
     return read_run(config, trust, own), checkpoint
 
 
-def read_curves(metrics_csv: Path) -> dict[str, tuple[list[int], list[float]]]:
-    """metrics.csv as name -> (epochs counted from 1, values); Lightning leaves most cells of a line empty.
+def read_curves(metrics_csv: Path) -> Curves:
+    """The values in metrics.csv; Lightning leaves most cells of a line empty.
 
     A last line without its end, of a run that is writing it, is omitted.
     """
-    curves: dict[str, tuple[list[int], list[float]]] = {}
+    curves: Curves = {}
     complete, newline, _ = metrics_csv.read_text().rpartition("\n")
     for line in csv.DictReader(io.StringIO(complete + newline)):
         for name, value in line.items():
             if value and name not in ("epoch", "step") and line.get("epoch"):
-                epochs, values = curves.setdefault(name, ([], []))
-                epochs.append(int(float(line["epoch"])) + 1)
-                values.append(float(value))
+                curves.setdefault(name, {})[int(float(line["epoch"])) + 1] = float(value)
     return curves

@@ -226,7 +226,7 @@ def test_of_a_run_that_was_repeated_the_newest_counts_and_the_other_is_named(tmp
     os.utime(old / "metrics.json", (1, 1))
     runs, skipped = find_runs([tmp_path])
     assert [run.folder for run in runs] == [new]
-    assert skipped == [{"folder": str(old), "reason": f"run again in {new}"}]
+    assert skipped == [{"folder": str(old), "reason": f"it was run again in {new}"}]
 
 
 def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
@@ -246,8 +246,8 @@ def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
     assert [rung["seeds"] for rung in found["rungs"]] == [[1]]
     assert reasons.keys() == {"unfinished", "cut", "yaml", "lacking", "parquet", "few"}
     assert reasons["unfinished"] == "unfinished: it has no metrics.json"
-    assert reasons["few"] == "it was scored on only 12 reviews, or on other ones"
-    assert reasons["lacking"].startswith("unreadable: its metrics.json lacks seed")
+    assert reasons["few"] == "it was scored on other reviews than the other runs (12)"
+    assert reasons["lacking"].startswith("unreadable: in its metrics.json seed is missing")
     assert "metrics.json cannot be read" in reasons["cut"]
     assert reasons["parquet"].startswith("unreadable: ")
     assert "config.yaml cannot be read" in reasons["yaml"]
@@ -316,7 +316,7 @@ MALFORMED = {  # what is wrong -> (how a good run folder gets it, what the reaso
     "items a number": (metrics(items=3), "in its metrics.json items="),
     "seed of text": (metrics(seed="1"), "in its metrics.json seed="),
     "seed a fraction": (metrics(seed=1.5), "in its metrics.json seed="),
-    "labels missing": (metrics(labels=...), "its metrics.json lacks labels"),
+    "labels missing": (metrics(labels=...), "in its metrics.json labels is missing"),
     "labels of one text": (metrics(labels="neg"), "in its metrics.json labels="),
     "labels of numbers": (metrics(labels=[0, 1]), "in its metrics.json labels.0="),
     "metrics.json empty": (content("metrics.json", ""), "Expecting value"),
@@ -345,8 +345,8 @@ MALFORMED = {  # what is wrong -> (how a good run folder gets it, what the reaso
         "config.yaml cannot be read: it is not a regular file",
     ),
     "config.yaml deeply nested": (content("config.yaml", "[" * 10_000), "config.yaml cannot be read"),
-    "model a text": (config("model", "base"), "in its config.yaml model=base: "),
-    "model.name missing": (config("model", {"after": "base"}), "its config.yaml lacks model.name"),
+    "model a text": (config("model", "base"), "in its config.yaml model=base must be a group of settings"),
+    "model.name missing": (config("model", {"after": "base"}), "in its config.yaml model.name is missing"),
     "model.name a list": (config("model.name", ["base"]), "in its config.yaml model.name="),
     "model.name null": (config("model.name", None), "in its config.yaml model.name="),
     "model.name empty": (config("model.name", ""), "in its config.yaml model.name="),
@@ -431,7 +431,7 @@ def test_predictions_for_other_labels_are_passed_over(tmp_path):
     pq.write_table(table.append_column("probabilities", pa.array([[0.2, 0.2, 0.6]] * REVIEWS)), file)
     found = quick(tmp_path, split="test")
     assert labels_of(found) == ["mean"]
-    assert found["skipped"][0]["reason"] == "it has other labels than the other runs"
+    assert found["skipped"][0]["reason"] == "its labels differ from those of the other runs"
 
 
 def test_a_folder_whose_name_is_not_utf8_is_compared(tmp_path):

@@ -298,7 +298,7 @@ def test_a_missing_fold_is_named_and_its_others_are_left_out(folded, tmp_path):
     reasons = [skipped["reason"] for skipped in found["skipped"]]
     assert reasons == [
         f"cross-validation of {name}, seed 1: no test predictions of fold {missing} of 4, so its other folds are "
-        "left out too"
+        "omitted too"
         for name, missing in (("residual", "2, 4"), ("residual_pe", "1"))
     ]
     with pytest.raises(UserError, match=r"no run can be compared: .*no test predictions of fold 2, 4 of 4"):

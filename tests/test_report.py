@@ -581,7 +581,7 @@ def test_an_easy_validation_set_does_not_choose_the_best(decoded):
     comparison["rungs"][0]["validation"]["mean"] = 1.0  # trained and validated on the shortest strings
     said = report.headline(comparison)
     assert said.startswith("seq2seq_attention lengths=[1, 10], the best of 4 by test,")
-    assert said.endswith("biased upwards, because it was selected by it")
+    assert said.endswith("biased upwards, because the same set selected this rung")
     assert any("cannot be compared" in note for note in report.notes(comparison))
     assert not any("cannot be compared" in note for note in report.notes(made_up()))
 

@@ -1,6 +1,5 @@
 """Results as they are shown in notebooks and terminals, and the numbers of a run."""
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ Table = Sequence[Sequence[str]]  # rows of cells; the first row is the head
 
 def fragment(heading: str, tables: Sequence[Table], images: Sequence[bytes] = (), notes: Sequence[str] = ()) -> str:
     """HTML for a notebook, in which every text is escaped. images: SVG."""
-    encoded = [base64.b64encode(image).decode() for image in images]
-    values: dict[str, Any] = {"heading": heading, "tables": tables, "images": encoded, "notes": notes}
-    return render(Path(__file__).with_name("fragment.html.jinja"), **values)
+    template = Path(__file__).with_name("fragment.html.jinja")
+    return render(template, heading=heading, tables=tables, images=images, notes=notes)
 
 
 class Metrics(dict[str, Any]):

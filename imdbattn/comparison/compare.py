@@ -20,7 +20,6 @@ from imdbattn.comparison.runs import Predictions, Run, Skipped, Variant, find_ru
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, macro_f1
 
-LEVEL = 0.95  # of the intervals
 RANGE = "data.lengths"  # the setting with the shortest and longest string of training
 POINTS = 60  # the largest number of points of a curve over lengths
 FEWEST = 10  # the smallest number of items per point
@@ -45,8 +44,7 @@ def compare_sets(
         skipped += unreadable
         if predictions:
             untested = [] if split else [run.place for run in candidates if not run.has("test")]
-            compared = [run for run in candidates if run.folder in predictions]
-            comparison = compare(compared, predictions, chosen, against=against, **options)
+            comparison = compare(predictions, chosen, against=against, **options)
             comparisons.append(comparison | {"untested": untested, "skipped": skipped})
     if not comparisons:
         raise UserError(f"no run has {chosen} predictions that can be read: {unreadable[0]['reason']}")
@@ -61,40 +59,38 @@ def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, lis
     sets = []
     for group in grouped(runs, methodcaller("fingerprint", split or "test")):
         chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
-        sets += [(chosen, some) for some in grouped(group, methodcaller("fingerprint", chosen))]
+        sets += [(chosen, part) for part in grouped(group, methodcaller("fingerprint", chosen))]
     return sets
 
 
-def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Path, Predictions], list[Skipped]]:
-    """Folder -> predictions of `split`, all of the same items in the same order, and the runs without them."""
-    predictions: dict[Path, Predictions] = {}
+def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Run, Predictions], list[Skipped]]:
+    """The predictions of `split`, all of the same items in the same order, and the runs without them."""
+    predictions: dict[Run, Predictions] = {}
     skipped = []
     for run in runs:
         try:
             if not run.has(split):
                 raise UserError(f"it has no {split} predictions")
-            predictions[run.folder] = run.predictions(split)
+            predictions[run] = run.predictions(split)
         except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(run.folder, error))
-    runs = [run for run in runs if run.folder in predictions]
-    longest = max(runs, key=lambda run: len(predictions[run.folder].rows_N)) if runs else None
-    for run in runs:
-        assert longest is not None
-        own, reference = predictions[run.folder], predictions[longest.folder]
+    if not predictions:
+        return {}, skipped
+    longest, reference = max(predictions.items(), key=lambda item: len(item[1].rows_N))
+    for run, own in list(predictions.items()):
         if not (np.array_equal(own.rows_N, reference.rows_N) and np.array_equal(own.labels_N, reference.labels_N)):
-            reason = f"it was scored on only {len(own.rows_N):,} {run.items}, or on other ones"
+            reason = f"it was scored on other {run.items} than the other runs ({len(own.rows_N):,})"
         elif len(run.labels) != len(longest.labels):
-            reason = "it has other labels than the other runs"
+            reason = "its labels differ from those of the other runs"
         else:
             continue
         skipped.append({"folder": run.place, "reason": reason})
-        del predictions[run.folder]
+        del predictions[run]
     return predictions, skipped
 
 
 def compare(
-    runs: Sequence[Run],
-    predictions: Mapping[Path, Predictions],
+    predictions: Mapping[Run, Predictions],
     split: str,
     resamples: int = 10_000,
     seed: int = 0,
@@ -103,12 +99,13 @@ def compare(
     against: str | None = None,
 ) -> dict[str, Any]:
     """The comparison of runs that were scored on the same items."""
+    runs = list(predictions)
     ladder = variants(runs)
-    outputs = [[predictions[run.folder] for run in one.runs] for one in ladder]
+    outputs = [[predictions[run] for run in one.runs] for one in ladder]
     rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
-    drawn = statistics.Bootstrap.of(rights, resamples, seed, LEVEL)
+    bootstrap = statistics.Bootstrap(rights, resamples, seed)
     first = runs[0]
-    masks, texts = slices(runs, predictions, split, words or {})
+    masks, texts = slices(predictions, split, words or {})
     groups = [] if first.is_classifier else length_groups(outputs[0][0].lengths_N)
     return {
         "split": split,
@@ -116,19 +113,19 @@ def compare(
         "fingerprint": first.fingerprint(split),
         "items": first.items,
         "unit": first.unit,
-        "reviews": len(drawn.mean_NV),
+        "reviews": len(bootstrap.mean_NV),
         "labels": first.labels,
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": folders_of(runs),
-        "method": {"resamples": resamples, "seed": seed, "level": LEVEL, "words": dict(words or {})},
+        "method": {"resamples": resamples, "seed": seed, "level": statistics.LEVEL, "words": dict(words or {})},
         "rungs": [
             describe(one, seeds, masks)
-            | {"interval": np.clip(drawn.interval(v), 0, 1).tolist(), "lengths": accuracy_by_length(seeds, groups)}
+            | {"interval": np.clip(bootstrap.interval(v), 0, 1).tolist(), "lengths": accuracy_by_length(seeds, groups)}
             for v, (one, seeds) in enumerate(zip(ladder, outputs, strict=True))
         ],
-        "pairs": compare_pairs(ladder, neighbours(ladder, against), drawn),
-        "disagreements": disputed(ladder, outputs, texts, first.labels, disagreements),
+        "pairs": compare_pairs(ladder, neighbours(ladder, against), bootstrap),
+        "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
     }
 
 
@@ -140,6 +137,7 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
     bins = statistics.reliability(np.concatenate(confidences), np.concatenate(rights))
     trained_on = one.shared.get(RANGE)
     classes = len(one.runs[0].labels)
+    fold_means = [mean(seeds) for seeds in zip(*(run.fold_accuracies for run in one.runs), strict=True)]
     confusions = [confusion(s.labels_N, s.predicted_N, classes) for s in seeds if s.predicted_N is not None]
 
     def over_seeds(key: str) -> dict[str, Any] | None:
@@ -158,7 +156,7 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         "folders": folders_of(one.runs),
         "validation": over_seeds("val_accuracy"),
         "test": over_seeds("test_accuracy"),
-        "folds": over_folds(one.runs),
+        "folds": spread(fold_means) if fold_means else None,
         "bleu": {"validation": over_seeds("val_bleu"), "test": over_seeds("test_bleu")},
         **{
             key: (over_seeds(key) or {}).get("mean")
@@ -172,7 +170,6 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
             way: [
                 {"name": name, "reviews": int(mask.sum()), "accuracy": float(np.mean([r[mask].mean() for r in rights]))}
                 for name, mask in named.items()
-                if mask.any()
             ]
             for way, named in masks.items()
         },
@@ -184,12 +181,6 @@ def folders_of(runs: Sequence[Run]) -> list[str]:
     return [one.place for run in runs for one in run.parts or [run]]
 
 
-def over_folds(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Mean and standard deviation over folds of the test accuracy, a mean over seeds; None without folds."""
-    values = [mean(seeds) for seeds in zip(*(run.fold_accuracies for run in runs), strict=False)]
-    return spread(values) if values else None
-
-
 def spread(values: Sequence[float]) -> dict[str, Any]:
     """Mean and standard deviation of values; the latter is None for a single one."""
     return {"mean": mean(values), "sd": stdev(values) if len(values) > 1 else None, "values": values}
@@ -199,7 +190,7 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
     """name -> epochs, and a list of values for each seed, None after the last epoch of a shorter run."""
     by_name = {}
     for name in CURVES:
-        seeds = [dict(zip(*run.curves[name], strict=True)) for run in runs if name in run.curves]
+        seeds = [run.curves[name] for run in runs if name in run.curves]
         if seeds:
             epochs = sorted({epoch for values in seeds for epoch in values})
             by_name[name] = {"epochs": epochs, "values": [[values.get(epoch) for epoch in epochs] for values in seeds]}
@@ -207,18 +198,17 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def slices(
-    runs: Sequence[Run], predictions: Mapping[Path, Predictions], split: str, words: Mapping[str, Sequence[str]]
+    predictions: Mapping[Run, Predictions], split: str, words: Mapping[str, Sequence[str]]
 ) -> tuple[Masks, list[str] | None]:
     """Slices by length (words between spaces) and by contrast words, and the texts.
 
     Without texts there are only slices by tokens read. Words in all texts, or in none, make no slices.
     """
-    first, lengths_N = runs[0], predictions[runs[0].folder].lengths_N
-    texts = next((texts for run in runs if (texts := run.texts(split)) and len(texts) == len(lengths_N)), None)
+    first, lengths_N = next((run, own.lengths_N) for run, own in predictions.items())
+    texts = next((texts for run in predictions if (texts := run.texts(split)) and len(texts) == len(lengths_N)), None)
     if texts is None:
-        return {
-            "length": statistics.length_slices(lengths_N, "tokens read" if first.is_classifier else first.unit)
-        }, None
+        unit = "tokens read" if first.is_classifier else first.unit
+        return {"length": statistics.length_slices(lengths_N, unit)}, None
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     masks = {"length": statistics.length_slices(counts_N, first.unit)}
     by_word = {name: statistics.word_slices(texts, listed) for name, listed in words.items()}
@@ -265,15 +255,15 @@ def accuracy_by_length(seeds: Sequence[Predictions], groups: Sequence[tuple[int,
 
 
 def compare_pairs(
-    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], drawn: statistics.Bootstrap
+    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], bootstrap: statistics.Bootstrap
 ) -> list[dict[str, Any]]:
     """Difference, interval, test and a sentence for each pair (from, to) of indices."""
-    share_NV = drawn.mean_NV
+    share_NV = bootstrap.mean_NV
     p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
-        low, high = np.clip(drawn.interval(to, old), -1, 1).tolist()
-        single = [ladder[place].label for place in (old, to) if drawn.seeds[place] == 1]
+        low, high = np.clip(bootstrap.interval(to, old), -1, 1).tolist()
+        single = [ladder[place].label for place in (old, to) if bootstrap.seeds[place] == 1]
         pair = {
             "from": ladder[old].label,
             "to": ladder[to].label,
@@ -305,7 +295,7 @@ def sentence(pair: Mapping[str, Any], single: Sequence[str]) -> str:
     return f"{pair['to']} against {pair['from']}: {text}"
 
 
-def disputed(
+def largest_disagreements(
     ladder: Sequence[Variant],
     outputs: Sequence[Sequence[Predictions]],
     texts: Sequence[str] | None,

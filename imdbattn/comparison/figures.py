@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from imdbattn.pages import integer_ticks, style
+from imdbattn.pages import integer_ticks, new_figure, style
 
 WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # for color-blind readers (Okabe & Ito)
@@ -24,17 +24,17 @@ VERDICTS = {"better": (BLUE, "o"), "worse": (ORANGE, "s"), "undecided": (GREY, "
 def figures(comparison: dict[str, Any]) -> dict[str, Figure]:
     """All figures of a comparison by name, in the order of the page; those without data are omitted."""
     rungs = comparison["rungs"]
-    drawn = {"accuracies": accuracies(comparison)}
+    by_name = {"accuracies": accuracies(comparison)}
     if any(rung["lengths"] for rung in rungs):
-        drawn["lengths"] = lengths(comparison)
+        by_name["lengths"] = lengths(comparison)
     if comparison["pairs"]:
-        drawn["differences"] = differences(comparison)
+        by_name["differences"] = differences(comparison)
     if sum(bool(rung["train_seconds"]) for rung in rungs) > 1:
-        drawn["time"] = time_and_accuracy(comparison)
+        by_name["time"] = time_and_accuracy(comparison)
     for quantity in ("accuracy", "loss"):
         if any(f"val/{quantity}" in rung["curves"] for rung in rungs):
-            drawn[f"curves_{quantity}"] = curves_of_seeds(comparison, quantity)
-    return drawn | {"reliability": reliability(comparison)}
+            by_name[f"curves_{quantity}"] = curves_of_seeds(comparison, quantity)
+    return by_name | {"reliability": reliability(comparison)}
 
 
 def accuracies(comparison: dict[str, Any]) -> Figure:
@@ -82,12 +82,12 @@ def lengths(comparison: dict[str, Any]) -> Figure:
     """
     rungs = comparison["rungs"]
     ranges = list(dict.fromkeys(tuple(rung["trained_on"] or ()) for rung in rungs))
-    names = list(dict.fromkeys(rung["apart_from_range"] for rung in rungs))  # titles state the range
-    looks = [
-        {"color": COLORS[place % len(COLORS)], "ls": DASHES[place % len(DASHES)], "lw": 1.8}
-        for place in range(len(names))
-    ]
-    figure = Figure(figsize=(WIDTH, 1.1 + (1.7 if len(ranges) > 1 else 2.6) * len(ranges)), layout="constrained")
+    names = dict.fromkeys(rung["apart_from_range"] for rung in rungs)  # titles state the range
+    styles = {
+        name: {"color": COLORS[place % len(COLORS)], "ls": DASHES[place % len(DASHES)], "lw": 1.8}
+        for place, name in enumerate(names)
+    }
+    figure = new_figure(WIDTH, 1.1 + (1.7 if len(ranges) > 1 else 2.6) * len(ranges))
     panels = figure.subplots(len(ranges), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, trained in zip(panels, ranges, strict=True):
         style(axes)
@@ -96,19 +96,19 @@ def lengths(comparison: dict[str, Any]) -> Figure:
             axes.set_title(f"trained on lengths {trained[0]} to {trained[1]} (shaded)", fontsize=9)
         for rung in rungs:
             if tuple(rung["trained_on"] or ()) == trained:
-                look, points = looks[names.index(rung["apart_from_range"])], rung["lengths"]
+                line, points = styles[rung["apart_from_range"]], rung["lengths"]
                 at, seeds = [point["mean"] for point in points], [percents(point["accuracies"]) for point in points]
                 low, high = list(map(min, seeds)), list(map(max, seeds))
-                axes.fill_between(at, low, high, color=look["color"], alpha=0.2, lw=0)
-                axes.plot(at, [sum(s) / len(s) for s in seeds], **look, marker="." if len(at) < 16 else None)
+                axes.fill_between(at, low, high, color=line["color"], alpha=0.2, lw=0)
+                axes.plot(at, [sum(s) / len(s) for s in seeds], **line, marker="." if len(at) < 16 else None)
     if len(names) > 1:
-        for name, look in zip(names, looks, strict=True):
-            panels[0].plot([], [], **look, label=wrapped(name))
+        for name, line in styles.items():
+            panels[0].plot([], [], **line, label=wrapped(name))
     points = rungs[0]["lengths"]
     panels[0].set(xlim=(points[0]["shortest"] - 0.5, points[-1]["longest"] + 0.5), ylim=(-4, 104))
     integer_ticks(panels[-1])
-    panels[-1].set_xlabel(f"length of the source {one_of(comparison)} ({comparison['unit']})", fontsize=9)
-    figure.supylabel("exactly right (%)", fontsize=9)
+    panels[-1].set_xlabel(f"length of the source {comparison['items'][:-1]} ({comparison['unit']})", fontsize=9)
+    figure.supylabel("exact outputs (%)", fontsize=9)
     title = f"Accuracy by length, {comparison['split']} {comparison['items']}"
     return finish(figure, title, legend=2 if len(names) > 1 else 0)
 
@@ -119,7 +119,7 @@ def time_and_accuracy(comparison: dict[str, Any]) -> Figure:
     rungs = sorted((r for r in comparison["rungs"] if r["train_seconds"]), key=lambda rung: -rung[split]["mean"])
     labels = [wrapped(rung["label"]) for rung in rungs]
     height = 0.14 * sum(label.count("\n") + 1 for label in labels)  # of the legend, which has the order of the points
-    figure = Figure(figsize=(WIDTH, max(3.4, 0.8 + height)), layout="constrained")
+    figure = new_figure(WIDTH, max(3.4, 0.8 + height))
     axes = figure.subplots()
     style(axes)
     for place, (rung, label) in enumerate(zip(rungs, labels, strict=True)):
@@ -158,17 +158,14 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
         last = max(own[0], default=1)
         axes.set_xlim(1 - 0.04 * last, 1.04 * last)  # of this rung: others may train ten times as long
         integer_ticks(axes, 5)
-    training, validation = "training", "validation"
-    if quantity == "accuracy" and not comparison["labels"]:
-        training, validation = "training, single symbols", f"validation, whole {comparison['items']}"
+    symbols = quantity == "accuracy" and not comparison["labels"]
+    validation = f"validation, whole {comparison['items']}" if symbols else "validation"
     panels[0].plot([], [], color=BLUE, label=validation)
-    panels[0].plot([], [], "--", color=ORANGE, label=training)
+    panels[0].plot([], [], "--", color=ORANGE, label="training, single symbols" if symbols else "training")
     if len(rungs) > 1:
-        panels[0].plot([], [], color=GREY, lw=0.6, label="validation of the others")
+        panels[0].plot([], [], color=GREY, lw=0.6, label="validation of other rungs")
     figure.supylabel("accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)", fontsize=9)
-    return finish(
-        figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=3 if training == "training" else 2
-    )
+    return finish(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2 if symbols else 3)
 
 
 def reliability(comparison: dict[str, Any]) -> Figure:
@@ -192,7 +189,7 @@ def row_chart(labels: Sequence[str], extra: float = 0.9, lines: float = 1) -> tu
     """A row for each label, the first at the top. extra: inches above and below the rows. lines: of a row, at least."""
     names = ["\n".join(map(wrapped, label.split("\n"))) for label in labels]
     row = 0.15 * max(lines, *(name.count("\n") + 1 for name in names)) + 0.1  # inches
-    figure = Figure(figsize=(WIDTH, 0.5 + row * len(names) + extra), layout="constrained")
+    figure = new_figure(WIDTH, 0.5 + row * len(names) + extra)
     axes = figure.subplots()
     style(axes)
     axes.tick_params(labelsize=9)
@@ -205,7 +202,7 @@ def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure,
     """Up to three panels in a row, which share y; sharex: also x."""
     across = min(3, len(titles))
     down = math.ceil(len(titles) / across)
-    figure = Figure(figsize=(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down), layout="constrained")
+    figure = new_figure(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down)
     grid = figure.subplots(down, across, sharex=sharex, sharey=True, squeeze=False).ravel()
     for axes, title in zip(grid, titles, strict=False):
         style(axes)
@@ -237,11 +234,6 @@ def signed(difference: float) -> str:
 
 def percents(values: Iterable[float]) -> list[float]:
     return [100 * value for value in values]
-
-
-def one_of(comparison: dict[str, Any]) -> str:
-    """review, string or sentence."""
-    return str(comparison["items"]).removesuffix("s")
 
 
 def level(comparison: dict[str, Any]) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.comparison.runs import PRINTS, Predictions, Run, Skipped, grouped, skip
+from imdbattn.comparison.runs import FINGERPRINT_KEYS, Predictions, Run, Skipped, grouped, skip
 from imdbattn.errors import UserError
-from imdbattn.run_folder import FINGERPRINT
+from imdbattn.run_folder import FINGERPRINT, Curves
 
 FOLD = "data.fold"
 NUMBERS = ("val_accuracy", "parameters", "tokens_per_s", "train_seconds", "epochs")  # means over folds
@@ -57,9 +57,9 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
 
 def cross_validations(runs: Iterable[Run]) -> Iterator[list[Run]]:
     """The runs grouped by everything but the fold."""
-    for group in alike(runs, *PRINTS, FOLD, BATCH):
+    for group in alike(runs, *FINGERPRINT_KEYS, FOLD, BATCH):
         repeated = len({run.metrics["cross_validation"]["fold"] for run in group}) < len(group)
-        yield from alike(group, *PRINTS, FOLD) if repeated else [group]
+        yield from alike(group, *FINGERPRINT_KEYS, FOLD) if repeated else [group]
 
 
 def alike(runs: Iterable[Run], *ignored: str) -> list[list[Run]]:
@@ -82,7 +82,7 @@ def join(runs: Sequence[Run]) -> CrossValidation:
     by_fold = {run.metrics["cross_validation"]["fold"]: run for run in runs if run.has("test")}
     if missing := [str(fold) for fold in range(1, folds + 1) if fold not in by_fold]:
         raise UserError(
-            f"{name}: no test predictions of fold {', '.join(missing)} of {folds}, so its other folds are left out too"
+            f"{name}: no test predictions of fold {', '.join(missing)} of {folds}, so its other folds are omitted too"
         )
     runs = [by_fold[fold] for fold in range(1, folds + 1)]
     first, parts = runs[0], [run.predictions("test") for run in runs]
@@ -103,7 +103,7 @@ def join(runs: Sequence[Run]) -> CrossValidation:
     }
     return CrossValidation(
         first.folder,
-        first.settings | {"data": {key: value for key, value in first.settings["data"].items() if key != "fold"}},
+        first.settings | {"data": first.settings["data"] | {"fold": None}},
         metrics,
         first.environment,
         mean_curves(runs),
@@ -114,11 +114,10 @@ def join(runs: Sequence[Run]) -> CrossValidation:
     )
 
 
-def mean_curves(runs: Sequence[Run]) -> dict[str, tuple[list[int], list[float]]]:
+def mean_curves(runs: Sequence[Run]) -> Curves:
     """The learning curves that all runs have, as means over runs, up to the last epoch of the shortest."""
     curves = {}
     for name in set.intersection(*(set(run.curves) for run in runs)):
-        by_epoch = [dict(zip(*run.curves[name], strict=True)) for run in runs]
-        epochs = sorted(set.intersection(*map(set, by_epoch)))
-        curves[name] = epochs, [mean(values[epoch] for values in by_epoch) for epoch in epochs]
+        epochs = sorted(set.intersection(*(set(run.curves[name]) for run in runs)))
+        curves[name] = {epoch: mean(run.curves[name][epoch] for run in runs) for epoch in epochs}
     return curves

@@ -3,7 +3,6 @@
 A table is a list of rows of cells; the first row is the head, the first column holds names.
 """
 
-import base64
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,14 +12,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from imdbattn.comparison.figures import FIGURES, VERDICTS, figures, level, one_of, signed
-from imdbattn.files import make_folder, write_atomically, writing_into
+from imdbattn.comparison.figures import FIGURES, VERDICTS, figures, level, signed
+from imdbattn.files import write_atomically, writing_into
 from imdbattn.pages import png, render, svg, terminal
 from imdbattn.settings.safety import visible
 
 Table = list[list[str]]
 TEMPLATES = Path(__file__).parent
-INDEX = TEMPLATES.parent / "sets.html.jinja"
 TRAINED = "two trained models"  # the subject of a comparison with one seed each
 PAGE_ONLY = ("parameters", "tokens/s")  # columns that the terminal omits
 
@@ -34,11 +32,9 @@ def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
     With several, the files of an earlier single comparison in `out` are removed. Raises UserError where `out` cannot be
     written.
     """
-    note = "Accuracies on different sets cannot be compared."
+    pages = list(map(write_all, comparisons, folders_of(comparisons, out)))
     texts = [f"{headline(one)}. {verdicts(one)}" for one in comparisons]
-    return write_index(
-        comparisons, list(map(write_all, comparisons, folders_of(comparisons, out))), texts, note, FIGURES
-    )
+    return write_index(comparisons, pages, texts, "Accuracies on different sets cannot be compared.", FIGURES)
 
 
 def write_index(
@@ -56,7 +52,7 @@ def write_index(
     sets = list(zip(map(set_name, summaries), texts, places, strict=True))
     parts = [f"## {plain(name)}\n\n{plain(text)}\n\n[Full report]({page[:-4]}md)\n" for name, text, page in sets]
     write_atomically(index.with_suffix(".md"), "\n".join([f"# {title}\n\n{note}\n", *parts]))
-    write_atomically(index, render(INDEX, title=title, note=note, sets=sets))
+    write_atomically(index, render(TEMPLATES.parent / "sets.html.jinja", title=title, note=note, sets=sets))
     remove(index.parent, (f"{index.stem}.json", *map(figure_file, figures)))
     return index
 
@@ -73,13 +69,13 @@ def write_all(comparison: dict[str, Any], out: Path) -> Path:
     Everything is rendered before anything is written, and every file is atomic. Figures of an earlier comparison that
     this one does not have are removed. Raises UserError where `out` cannot be written.
     """
-    drawn = figures(comparison)
+    plots = figures(comparison)
     texts = {
         "json": as_json(comparison),
-        "md": markdown(comparison, drawn),
-        "html": page(comparison, {name: svg(figure) for name, figure in drawn.items()}),
+        "md": markdown(comparison, plots),
+        "html": page(comparison, {name: svg(figure) for name, figure in plots.items()}),
     }
-    return write_report(out / "comparison.html", texts, {name: png(figure) for name, figure in drawn.items()}, FIGURES)
+    return write_report(out / "comparison.html", texts, {name: png(figure) for name, figure in plots.items()}, FIGURES)
 
 
 def write_report(page: Path, texts: Mapping[str, str], pictures: Mapping[str, bytes], figures: Iterable[str]) -> Path:
@@ -87,7 +83,6 @@ def write_report(page: Path, texts: Mapping[str, str], pictures: Mapping[str, by
 
     figures: the names of all possible pictures; those that `pictures` lacks are removed.
     """
-    make_folder(page.parent, "choose another folder")
     remove(page.parent, (figure_file(name) for name in figures if name not in pictures))
     for name, picture in pictures.items():
         write_atomically(page.parent / figure_file(name), picture)
@@ -123,9 +118,8 @@ def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
         confusion_tables=confusion_tables(comparison),
         verdict_names=VERDICTS,
         notes=notes(comparison),
-        one=one_of(comparison),
         percent=percent,
-        figures={name: base64.b64encode(content).decode() for name, content in pictures.items()},
+        figures=pictures,
     )
 
 
@@ -242,7 +236,7 @@ def signed_interval(interval: Sequence[float]) -> str:
 
 
 def mean_and_sd(values: Mapping[str, Any] | None, factor: float = 100) -> str:
-    """`86.2 ± 0.3`; the mean alone for a single seed."""
+    """`86.2 ± 0.3`; without ± for a single seed."""
     numbers = [] if values is None else [values["mean"], values["sd"]]
     return " ± ".join(f"{factor * number:.1f}" for number in numbers if number is not None)
 
@@ -375,7 +369,9 @@ def headline(comparison: dict[str, Any]) -> str:
     low, high = map(percent, best["interval"])
     text = f"{best['label']}, the best of {len(rungs)} by {by}," if len(rungs) > 1 else best["label"]
     text += f" reaches {percent(best[split]['mean'])}% on the {split} set ({low} to {high})"
-    return text + ("; biased upwards, because it was selected by it" if len(rungs) > 1 and split == by else "")
+    return text + (
+        "; biased upwards, because the same set selected this rung" if len(rungs) > 1 and split == by else ""
+    )
 
 
 def verdicts(comparison: dict[str, Any]) -> str:
@@ -395,6 +391,6 @@ def verdicts(comparison: dict[str, Any]) -> str:
 
 
 def notes(comparison: dict[str, Any]) -> list[str]:
-    """How the numbers were computed: method, data, machines."""
+    """Sentences on method, data and machines."""
     text = render(TEMPLATES / "notes.txt.jinja", **comparison, set_name=set_name(comparison))
     return [line for line in text.split("\n") if line]

@@ -17,14 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import regular_file
-from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, is_debug, read_curves
+from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, Curves, is_debug, read_curves
 from imdbattn.settings.keys import BEYOND, CONTROLS, PRETRAINING, RUNGS, WRITERS, variant
 from imdbattn.settings.safety import read_json, read_settings
+from imdbattn.settings.schema import in_one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PRINTS = ("fingerprint.test", "fingerprint.validation")  # keys of the fingerprints in Run.shared
+FINGERPRINT_KEYS = ("fingerprint.test", "fingerprint.validation")  # keys of the fingerprints in Run.shared
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # the items of a classifier
 EPOCHS = 1_000_000  # the largest accepted number of epochs
@@ -87,11 +88,7 @@ def check(values: dict[str, Any], schema: type[File], file: str) -> dict[str, An
     try:
         schema.model_validate(values)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "missing":
-            raise UserError(f"unreadable: its {file} lacks {key}") from None
-        raise UserError(f"unreadable: in its {file} {key}={problem['input']!s:.100}: {problem['msg']}") from None
+        raise UserError(f"unreadable: in its {file} {in_one_line(error, values)}") from None
     return values
 
 
@@ -115,7 +112,7 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run folder. environment is {} without environment.json; curves: name -> (epochs from 1, values).
+    """A finished run folder. environment is {} without environment.json.
 
     parts, fold_accuracies: of a cross-validation, the run of each fold and its test accuracy.
     """
@@ -124,7 +121,7 @@ class Run:
     settings: dict[str, Any]
     metrics: dict[str, Any]
     environment: dict[str, Any]
-    curves: dict[str, tuple[list[int], list[float]]]
+    curves: Curves
     parts: Sequence["Run"] = ()
     fold_accuracies: Sequence[float] = ()
 
@@ -159,7 +156,7 @@ class Run:
     @cached_property
     def shared(self) -> dict[str, Any]:
         """Flat settings and data fingerprints that runs of other seeds share; without those that are null."""
-        data = {key: self.metrics.get(name) for key, name in zip(PRINTS, FINGERPRINT.values(), strict=True)}
+        data = {key: self.metrics.get(name) for key, name in zip(FINGERPRINT_KEYS, FINGERPRINT.values(), strict=True)}
         data["start"] = self.metrics.get("start")  # settings of the pretraining whose weights it starts from
         return {key: value for key, value in (variant(self.settings) | data).items() if value is not None}
 
@@ -174,20 +171,20 @@ class Run:
         """Reads the file at each call. Raises UserError for wrong values, and any exception of a broken file."""
         import pyarrow as pa
 
-        whole, share, classes = pa.int64(), pa.float64(), len(self.labels)
-        types = {"row": whole, "length": whole}
+        integer, number, classes = pa.int64(), pa.float64(), len(self.labels)
+        types = {"row": integer, "length": integer}
         if classes:
-            types |= {"label": whole, "predicted": whole, "probabilities": pa.list_(share, classes)}
+            types |= {"label": integer, "predicted": integer, "probabilities": pa.list_(number, classes)}
         else:
-            types |= {"label": pa.string(), "right": pa.bool_(), "probability": share, "label_probability": share}
+            types |= {"label": pa.string(), "right": pa.bool_(), "probability": number, "label_probability": number}
         table = read_table(self.folder / SPLIT_FILES[split][0], types)
-        rows_N, lengths_N = table["row"].to_numpy(), within(table, "length", 2**62)
+        rows_N, lengths_N = table["row"].to_numpy(), checked_column(table, "length", 2**62)
         if not classes:
             labels_N, right_N = table["label"].to_numpy(), table["right"].to_numpy()
-            confidence_N, true_N = (within(table, name, 1.001) for name in ("probability", "label_probability"))
+            confidence_N, true_N = (checked_column(table, name, 1.001) for name in ("probability", "label_probability"))
             return Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N)
-        labels_N, predicted_N = (within(table, name, classes - 1) for name in ("label", "predicted"))
-        probabilities_NC = within(table, "probabilities", 1.001).reshape(-1, classes)  # rounding of float32
+        labels_N, predicted_N = (checked_column(table, name, classes - 1) for name in ("label", "predicted"))
+        probabilities_NC = checked_column(table, "probabilities", 1.001).reshape(-1, classes)  # rounding of float32
         true_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
         right_N = predicted_N == labels_N
         return Predictions(rows_N, labels_N, right_N, probabilities_NC.max(1), true_N, lengths_N, predicted_N)
@@ -214,7 +211,7 @@ def read_table(file: Path, types: dict[str, "pa.DataType"]) -> "pa.Table":
     return table.cast(pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()]))
 
 
-def within(table: "pa.Table", name: str, maximum: float) -> np.ndarray:
+def checked_column(table: "pa.Table", name: str, maximum: float) -> np.ndarray:
     """The values of a column, flattened. Raises UserError unless they are from 0 to `maximum`."""
     values = table[name].combine_chunks()
     array = np.asarray(values.flatten() if "list" in str(values.type) else values)
@@ -246,7 +243,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         key = json.dumps([run.shared, run.metrics["seed"]], sort_keys=True)
         old, new = sorted((newest.get(key, run), run), key=lambda run: (run.folder / "metrics.json").stat().st_mtime)
         if old is not new:
-            skipped.append({"folder": old.place, "reason": f"run again in {new.place}"})
+            skipped.append({"folder": old.place, "reason": f"it was run again in {new.place}"})
         newest[key] = new
     if not newest:
         first = f"; skipped: {skipped[0]['folder']} ({skipped[0]['reason']})" if skipped else ""
@@ -284,14 +281,14 @@ def read_run(folder: Path) -> Run:
         raise UserError("a debug run, not a result")
     metrics = check(read_json(folder / "metrics.json"), Metrics, "metrics.json")
     if (metrics.get("items") or REVIEWS) == REVIEWS and not metrics.get("labels"):
-        raise UserError("unreadable: its metrics.json lacks labels")
+        raise UserError("unreadable: in its metrics.json labels is missing")
     environment: dict[str, Any] = {}
-    curves: dict[str, tuple[list[int], list[float]]] = {}
+    curves: Curves = {}
     if (file := folder / "environment.json").exists():
         environment = check(read_json(file), Environment, file.name)
     if (file := folder / "metrics.csv").exists():
         curves = read_curves(regular_file(file))
-        if any(not 0 < epoch <= EPOCHS for epochs, _ in curves.values() for epoch in epochs):
+        if any(not 0 < epoch <= EPOCHS for values in curves.values() for epoch in values):
             raise UserError(f"unreadable: its metrics.csv has epochs below 0 or above {EPOCHS:,}")
     json.dumps([settings, metrics, environment], sort_keys=True, ensure_ascii=False).encode()  # as it will be written
     return Run(folder, settings, metrics, environment, curves)
@@ -328,7 +325,7 @@ class Variant:
 
     def label_without(self, key: str) -> str:
         """The label without one of the settings."""
-        return " ".join((self.model, *brief({name: value for name, value in self.varied.items() if name != key})))
+        return " ".join((self.model, *short_names({name: value for name, value in self.varied.items() if name != key})))
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:
@@ -345,15 +342,15 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
         shared = [group[0].shared for group in seeds]
         keys = list(dict.fromkeys(key for one in shared for key in one))
         keys = [key for key in keys if any(one.get(key) != shared[0].get(key) for one in shared)]
-        settings = [key for key in keys if key not in PRINTS]
+        settings = [key for key in keys if key not in FINGERPRINT_KEYS]
         if len({json.dumps([one.get(key) for key in settings]) for one in shared}) == len(shared):
             keys = settings
         varied = [{key: one.get(key) for key in keys} for one in shared]
-        labels = [" ".join((model, *dict.fromkeys(brief(one)))) for one in varied]
+        labels = [" ".join((model, *dict.fromkeys(short_names(one)))) for one in varied]
         if len(set(labels)) < len(labels):  # two settings have the same short name
             labels = [" ".join((model, *(f"{key}={json.dumps(one[key])}" for key in keys))) for one in varied]
         group = [Variant(labels[i], model, varied[i], seeds[i]) for i in range(len(seeds))]
-        ordered += sorted(group, key=lambda one: [rank(value) for value in one.varied.values()])
+        ordered += sorted(group, key=lambda one: [sort_key(value) for value in one.varied.values()])
     return ordered
 
 
@@ -365,7 +362,7 @@ def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
     return list(groups.values())
 
 
-def brief(varied: dict[str, Any]) -> list[str]:
+def short_names(varied: dict[str, Any]) -> list[str]:
     """The settings in short: a class by its name, another setting by the last part of its key; null is omitted."""
 
     def text(value: Any) -> str:
@@ -378,7 +375,7 @@ def brief(varied: dict[str, Any]) -> list[str]:
     ]
 
 
-def rank(value: Any) -> tuple[int, list[float], str]:
+def sort_key(value: Any) -> tuple[int, list[float], str]:
     """Sort key: null, then numbers (false before true) and lists of them, then the rest, classes by their name."""
     numbers = value if isinstance(value, list) else [value]
     if all(isinstance(one, (int, float)) for one in numbers):

@@ -5,10 +5,11 @@ Suffixes of arrays: N reviews, V variants, S seeds, B resamples, C classes.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
+LEVEL = 0.95  # of the intervals
 DRAWS = 4_000_000  # reviews drawn at a time: about 100 MB
 FEW = 25  # with fewer discordant reviews, McNemar's test is exact (binomial)
 BINS = 15  # of confidence, as in Guo et al. 2017
@@ -50,9 +51,7 @@ def seed_noise(right_NS: np.ndarray) -> float:
     return float(right_NS.var(1, ddof=1).mean() / seeds) if seeds > 1 else 0.0
 
 
-def interval(
-    means_B: np.ndarray, shifts_B: np.ndarray, freedom: int, noise: float = 0.0, level: float = 0.95
-) -> tuple[float, float]:
+def interval(means_B: np.ndarray, shifts_B: np.ndarray, freedom: int, noise: float = 0.0) -> tuple[float, float]:
     """Percentile interval of the resampled means plus the shifts of the resampled seeds.
 
     freedom: degrees of freedom of the seeds' spread; the shifts are widened by the ratio of t to normal quantiles,
@@ -62,7 +61,7 @@ def interval(
     """
     from scipy import stats
 
-    tail = (1 + level) / 2
+    tail = (1 + LEVEL) / 2
     widening = stats.t.ppf(tail, freedom) / stats.norm.ppf(tail) if freedom > 0 else 1.0
     middle = means_B.mean()
     moved_B = middle + np.sqrt(max(0.0, 1 - noise)) * (means_B - middle) + widening * shifts_B
@@ -70,32 +69,18 @@ def interval(
     return float(low), float(high)
 
 
-@dataclass(frozen=True)
 class Bootstrap:
-    """The inputs of the intervals of V variants, from one value for each review and seed.
+    """The inputs of the intervals of V variants.
 
-    mean_NV: mean over seeds. noise_V: see `seed_noise`. means_BV, shifts_BV: of the resampled reviews and seeds.
+    values: (N, S) of each variant, such as whether a review is classified correctly. mean_NV: mean over seeds.
     """
 
-    mean_NV: np.ndarray
-    noise_V: np.ndarray
-    means_BV: np.ndarray
-    shifts_BV: np.ndarray
-    seeds: list[int]  # number of seeds of each variant
-    level: float
-
-    @classmethod
-    def of(cls, values: Sequence[np.ndarray], resamples: int, seed: int, level: float = 0.95) -> "Bootstrap":
-        """values: (N, S) of each variant, such as whether a review is classified correctly."""
-        mean_NV = np.stack([value_NS.mean(1) for value_NS in values], axis=1)
-        return cls(
-            mean_NV,
-            np.array([seed_noise(value_NS) for value_NS in values]),
-            review_means(mean_NV, resamples, seed),
-            seed_shifts([value_NS.mean(0) for value_NS in values], resamples, seed),
-            [value_NS.shape[1] for value_NS in values],
-            level,
-        )
+    def __init__(self, values: Sequence[np.ndarray], resamples: int, seed: int):
+        self.mean_NV = np.stack([value_NS.mean(1) for value_NS in values], axis=1)
+        self.noise_V = np.array([seed_noise(value_NS) for value_NS in values])
+        self.means_BV = review_means(self.mean_NV, resamples, seed)
+        self.shifts_BV = seed_shifts([value_NS.mean(0) for value_NS in values], resamples, seed)
+        self.seeds = [value_NS.shape[1] for value_NS in values]  # number of seeds of each variant
 
     def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
         """The interval of a variant's mean, or of its difference from that of `old`."""
@@ -103,7 +88,7 @@ class Bootstrap:
         mean_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.mean_NV, self.means_BV, self.shifts_BV))
         noise = self.noise_V[places].sum() / max(mean_N.var(), 1e-12)
         freedom = sum(self.seeds[place] - 1 for place in places)
-        return interval(means_B, shifts_B, freedom, noise, self.level)
+        return interval(means_B, shifts_B, freedom, noise)
 
 
 def mcnemar(gain_N: np.ndarray) -> float:
@@ -160,12 +145,14 @@ def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
     """Name -> mask of reviews: five slices of similar size by length, or fewer if lengths repeat."""
     bounds = np.unique(np.quantile(lengths_N, (0.2, 0.4, 0.6, 0.8, 1), method="lower").astype(int))
     slices = {}
-    for place, bound in enumerate(bounds):
-        below = bounds[place - 1] if place else -1
-        name = f"{below + 1:,} to {bound:,} {unit}" if place else f"up to {bound:,} {unit}"
-        name = f"{bound:,} {unit}" if place and bound == below + 1 else name
-        name = f"over {below:,} {unit}" if place and place == len(bounds) - 1 else name
-        slices[name] = (lengths_N > below) & (lengths_N <= bound)
+    for below, bound in pairwise((-1, *bounds)):
+        if below < 0:
+            name = f"up to {bound:,}"
+        elif bound == bounds[-1]:
+            name = f"over {below:,}"
+        else:
+            name = f"{below + 1:,} to {bound:,}" if below + 1 < bound else f"{bound:,}"
+        slices[f"{name} {unit}"] = (lengths_N > below) & (lengths_N <= bound)
     return slices
 
 

@@ -16,7 +16,8 @@ import torch
 from imdbattn.explain.reading import AttentionWeights, LabelledReview, Reading, WrittenSequence
 from imdbattn.files import write_atomically
 from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
-from imdbattn.pages import integer_ticks, png, style
+from imdbattn.pages import integer_ticks, new_figure, png, style
+from imdbattn.run_folder import Curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,20 +30,15 @@ def write_png(figure: Figure, path: Path) -> Path:
     return path
 
 
-def learning_curves(
-    curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], training: str, validation: str
-) -> Figure:
-    """Loss and accuracy over epochs of one run.
-
-    curves: (epochs, values) by name, such as "train/loss" and "val/accuracy". training, validation: line labels.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
+    """Loss and accuracy over epochs of one run. training, validation: labels of the lines."""
+    figure = new_figure(9, 3.6)
     for axes, quantity, factor in zip(figure.subplots(1, 2), ("loss", "accuracy"), (1, 100), strict=True):
         for split, label, color in (("train", training, "tab:gray"), ("val", validation, "tab:blue")):
-            epochs, values = curves.get(f"{split}/{quantity}", ([], []))
-            axes.plot(epochs, [factor * value for value in values], "o-", ms=3.5, label=label, color=color)
+            values = curves.get(f"{split}/{quantity}", {})
+            axes.plot(
+                list(values), [factor * value for value in values.values()], "o-", ms=3.5, label=label, color=color
+            )
         axes.set(xlabel="epoch", ylabel="cross-entropy" if quantity == "loss" else "accuracy (%)", title=quantity)
         integer_ticks(axes)
         style(axes)
@@ -86,9 +82,7 @@ def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
 
     The color range is the largest product of two different positions, so that small products stay visible.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2 * len(tables), 7.6), layout="constrained")
+    figure = new_figure(5.2 * len(tables), 7.6)
     rows = figure.subplots(2, len(tables), squeeze=False, height_ratios=[2, 1])
     for map_axes, line_axes, (name, pe_TD) in zip(*rows, tables.items(), strict=True):
         products_TT = pe_TD @ pe_TD.T
@@ -106,9 +100,7 @@ def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
 
 def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
     """What the distance from query to key adds to the scores (H, R): a panel per named layer, a line per head."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 2.6 * len(layers)), layout="constrained")
+    figure = new_figure(9, 2.6 * len(layers))
     panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
     for axes, (name, added_HR) in zip(panels, layers.items(), strict=True):
         reach = added_HR.shape[1] // 2
@@ -137,7 +129,6 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     a dozen words and five heads are legible at a width of 800 pixels.
     """
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure
 
     received, entropies, total = weights.received(), weights.entropies(), len(weights.keys)
     size = min(total, words + weights.cls)
@@ -145,25 +136,27 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     layers, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
     side, labels = max(0.125 * size, 1.2), 0.08 * max(map(len, names), default=0)  # inches
     strip, row = 0.25 * len(received) + 0.4 + labels, side + 0.5
-    beside = heads == 1 and side * layers <= 6  # the maps of short texts
-    rows, columns = (min(layers, 1), max(layers, 1)) if beside else (layers, heads)
+    side_by_side = heads == 1 and side * layers <= 6  # the maps of short texts
+    rows, columns = (min(layers, 1), max(layers, 1)) if side_by_side else (layers, heads)
     size_inches = max(side * columns, 5) + 1.2 + labels, strip + row * rows + 0.7 + labels * (layers > 0)
-    figure = Figure(figsize=size_inches, layout="constrained")
+    figure = new_figure(*size_inches)
     grid = figure.add_gridspec(1 + rows, columns, height_ratios=[strip, *[row] * rows])
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
     count = total - weights.cls
-    shown = f"the first {words} of {count} words" if size < total else f"{count} words"
-    figure.suptitle(f"Attention to {shown}")
+    extent = f"the first {words} of {count} words" if size < total else f"{count} words"
+    figure.suptitle(f"Attention to {extent}")
     maps: list[Axes] = []
     for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
-            axes = figure.add_subplot(grid[1, row - 1] if beside else grid[row, head - 1])
+            axes = figure.add_subplot(grid[1, row - 1] if side_by_side else grid[row, head - 1])
             image = heat_map(axes, weights_QK[:size, :size], names, names)
             image.set_norm(PowerNorm(0.5, 0, 100))  # small weights stay visible
             axes.set_aspect("equal")
-            axes.tick_params(labelbottom=beside or row == layers, labelleft=head == 1 and not (beside and maps))
+            axes.tick_params(
+                labelbottom=side_by_side or row == layers, labelleft=head == 1 and not (side_by_side and maps)
+            )
             keys = math.exp(entropies[f"layer {layer}, head {head}"])
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
             maps.append(axes)
@@ -181,14 +174,12 @@ def sequence_attention(sequence: WrittenSequence, most: int = 100) -> Figure:
 
     most: number of the first symbols in the figure.
     """
-    from matplotlib.figure import Figure
-
     assert sequence.weights_TS is not None
     rows, keys = ([axis_label(name) for name in names[:most]] for names in (sequence.row_names, sequence.source))
     cell = 0.32 if max(len(rows), len(keys)) <= 12 else 0.2  # inches
     margins = [0.1 * max(map(len, names), default=1) for names in (rows, keys)]  # inches, of the names
     size = max(cell * len(keys) + margins[0] + 1.6, 3.2), cell * len(rows) + margins[1] + 1
-    figure = Figure(figsize=size, layout="constrained")
+    figure = new_figure(*size)
     axes = figure.subplots()
     image = heat_map(axes, sequence.weights_TS[:most, :most], keys, rows)
     axes.set_aspect("equal")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from imdbattn.nn.scores import Dot, ScaledDot
-from imdbattn.pages import style
+from imdbattn.pages import new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,9 +61,7 @@ def measure(score: Any, widths: Sequence[int], keys: int = KEYS, draws: int = 25
 
 def scaling_figure() -> Figure:
     """Variance, entropy and gradient against the width, scaled and unscaled, above the derivation."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 4.6), layout="constrained")
+    figure = new_figure(12, 4.6)
     variance, entropy, gradient = figure.subplots(1, 3)
     for score, label, color, marker in (
         (Dot, "$q\\cdot k$", "tab:blue", "o"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -65,12 +64,8 @@ def write_page(readings: Sequence[Reading], path: Path, images: Iterable[bytes |
 
 def page(readings: Sequence[Reading], images: Iterable[bytes | None], template: str = "page") -> str:
     """One HTML page of at least one reading. images: PNG of each, or None. template: or "fragment", of a page."""
-    shown = list(zip(readings, encoded_images(images), strict=True))
+    shown = list(zip(readings, images, strict=True))
     return render(Path(__file__).with_name(f"{template}.html.jinja"), readings=shown, detailed=DETAILED)
-
-
-def encoded_images(images: Iterable[bytes | None]) -> list[str | None]:
-    return [image and base64.b64encode(image).decode() for image in images]  # type: ignore[misc]
 
 
 def digest(readings: Sequence[Reading]) -> str:

@@ -27,7 +27,7 @@ from imdbattn.data.order_probe import PAIRS, pair
 from imdbattn.errors import UserError, in_line
 from imdbattn.explain.figures import attention_png
 from imdbattn.explain.reading import Reading
-from imdbattn.explain.show import digest, encoded_images
+from imdbattn.explain.show import digest
 from imdbattn.explore import read, write
 from imdbattn.explore.browse import Filters, next_review
 from imdbattn.explore.changes import Changes
@@ -126,8 +126,9 @@ class Save(Message):
         if not sections:
             raise UserError("there is nothing to save: type a text")
         readings = [reading for *_, reading in sections]
-        images = encoded_images(attention_png(reading, WORDS) for reading in readings)  # without the lock of the models
-        shown = [(*section, image) for section, image in zip(sections, images, strict=True)]
+        shown = [
+            (*section, attention_png(section[-1], WORDS)) for section in sections
+        ]  # without the lock of the models
         page = render(Path(__file__).with_name("saved.html.jinja"), sections=shown, words=WORDS)
         headers = {"Content-Disposition": f'attachment; filename="attention-{digest(readings)}.html"'}
         return HTMLResponse(page, headers=headers)

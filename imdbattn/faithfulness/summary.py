@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from imdbattn.comparison.compare import LEVEL, environments, folders_of, spread
+from imdbattn.comparison.compare import environments, folders_of, spread
 from imdbattn.comparison.runs import Run, Variant, variants
-from imdbattn.comparison.statistics import Bootstrap, holm, verdict
+from imdbattn.comparison.statistics import LEVEL, Bootstrap, holm, verdict
 from imdbattn.faithfulness.attributions import ATTRIBUTIONS
 from imdbattn.faithfulness.erasure import SHOWN
 from imdbattn.faithfulness.measure import LAST
@@ -39,7 +39,7 @@ def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Fai
     runs = [run for run, _ in measured]
     ladder = [Rung(one, [tables[run.folder] for run in one.runs], cfg) for one in variants(runs)]
     values = [(rung, quantity, value_NS) for rung in ladder for quantity, value_NS in rung.quantities()]
-    bootstrap = Bootstrap.of([value_NS for *_, value_NS in values], cfg.resamples, cfg.seed, LEVEL)
+    bootstrap = Bootstrap([value_NS for *_, value_NS in values], cfg.resamples, cfg.seed)
     for number, (rung, quantity, value_NS) in enumerate(values):
         rung.estimates[quantity] = estimate(value_NS, bootstrap.interval(number), LIMITS.get(quantity[0], (-1, 1)))
     method = cfg.model_dump(include={"shares", "steps", "permutations", "margin", "epoch_reviews", "resamples", "seed"})
@@ -99,7 +99,7 @@ class Rung:
 
     def interval(self, value_NS: np.ndarray) -> tuple[float, float]:
         """Of one quantity that was measured on other reviews than the `quantities`."""
-        return Bootstrap.of([value_NS], self.cfg.resamples, self.cfg.seed, LEVEL).interval(0)
+        return Bootstrap([value_NS], self.cfg.resamples, self.cfg.seed).interval(0)
 
     def summary(self) -> dict[str, Any]:
         runs, permutation = self.variant.runs, self.estimates.get(("permutation", ""))

@@ -180,7 +180,7 @@ def run_trial(trial: Trial, cfg: Search, settings: Settings, folder: Path) -> Ge
 def report(trial: Trial, run: Path) -> int:
     """Reports the validation accuracy of each new epoch, and returns the last of them; 0 if there is none."""
     curves = read_curves(run / "metrics.csv") if (run / "metrics.csv").exists() else {}
-    accuracies = dict(zip(*curves.get("val/accuracy", ([], [])), strict=True))
+    accuracies = curves.get("val/accuracy", {})
     new = accuracies.keys() - trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
     for epoch in sorted(new):
         trial.report(accuracies[epoch], epoch)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.run_folder import SPLIT_FILES, is_debug, results_file
+from imdbattn.run_folder import SPLIT_FILES, finished, is_debug, results_file
 from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
 from imdbattn.settings.machine import gpus, threads_of
 from imdbattn.settings.safety import check_archive, read_json, read_settings
@@ -66,10 +66,9 @@ def run_job(cfg: DictConfig) -> float | None:
 def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Status and metrics of a job. Raises UserError if it fails."""
     seeds = seeds_together(settings, sweep_dir())
-    with waiting_for_others(seeds, folder, settings.seed):
-        status = "kept"
-        if len(seeds) > 1 and jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done":
-            status = "done"  # by the job of another seed
+    with lock_of(seeds, folder, settings.seed):
+        done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"  # by another job of this sweep
+        status = "done" if done else "kept"
         if part := missing(folder, settings):
             record(folder.name, "started")
             resume = resumable(folder, settings)
@@ -82,8 +81,7 @@ def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]
             if not is_debug(settings.model_dump()) and (part := missing(folder, settings)):
                 raise UserError(f"it ended without {part}")
             status = "done"
-    if status == "done" or folder.name not in jobs_of(sweep_dir()):
-        record(folder.name, status)
+    record(folder.name, status)
     return status, read_json(folder / results_file(settings.model_dump()))
 
 
@@ -101,7 +99,7 @@ def varied_overrides() -> list[str]:
 
 def missing(folder: Path, settings: Settings) -> str:
     """The first part of a finished run with these settings that `folder` does not have; an empty string for none."""
-    if not (folder / "metrics.json").exists():
+    if not finished(folder):
         return "metrics.json"
     splits = ("validation", "test") if settings.test else ("validation",)
     tables = [name for split in splits for name in SPLIT_FILES[split]]
@@ -110,8 +108,7 @@ def missing(folder: Path, settings: Settings) -> str:
 
 def resumable(folder: Path, settings: Settings) -> bool:
     """Whether `folder` contains an unfinished run with a readable last checkpoint, trained on the current data."""
-    finished = (folder / "metrics.json").exists()
-    return not finished and not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
+    return not finished(folder) and not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
 
 
 def unusable(folder: Path, settings: Settings, *names: str) -> str:
@@ -143,8 +140,8 @@ def same_data(settings: Settings, source: str, key: str | None) -> bool:
 def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] = ()) -> None:
     """Run the job in a child process, together with those of other seeds. Raises UserError if it fails."""
     hydra = HydraConfig.get()
-    alone = hydra.launcher._target_.endswith("BasicLauncher")
-    threads = None if alone else threads_of(hydra.launcher)
+    one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
+    threads = None if one_by_one else threads_of(hydra.launcher)
     words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
     seeds = [settings.seed, *others] if others else []
     names = [folder_of_seed(folder, settings.seed, seed).name for seed in others]
@@ -152,17 +149,15 @@ def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] 
         record(name, "started")
     group = group_of(sweep_dir())
     try:
-        with started(folder, settings, words, resume, threads, group, console=alone, seeds=seeds) as process:
+        with started(folder, settings, words, resume, threads, group, console=one_by_one, seeds=seeds) as process:
             process.wait()
     except BaseException:  # Ctrl-C or SIGTERM
         for name in names:
             record(name, "failed", STOPPED)
         raise
     for name in names:
-        if part := missing(folder.with_name(name), settings):
-            record(name, "failed", f"it ended without {part}")  # its own job trains it again
-        else:
-            record(name, "done")
+        part = missing(folder.with_name(name), settings)
+        record(name, "failed" if part else "done", part and f"it ended without {part}")  # its own job trains it again
     reason = failure(process.returncode, folder)
     if reason and not (others and not missing(folder, settings)):  # otherwise another seed has failed
         raise UserError(reason)
@@ -228,7 +223,7 @@ def search_path() -> list[str]:
 
 
 def failure(status: int, folder: Path) -> str:
-    """Why a job failed: the last line that it wrote to stderr. An empty string if it did not; its file is removed."""
+    """Why a job failed: the last line in its stderr.log. An empty string if it did not fail; the file is removed."""
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     errors = folder / ERRORS
@@ -263,22 +258,19 @@ def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, 
     """
     single = trainer.devices in (1, "1") or (trainer.devices == "auto" and "ddp" not in str(trainer.strategy))
     names = gpus() if single and trainer.accelerator != "cpu" else []
-    for name in names:
-        lock = FileLock(Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name}.lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            continue
-        try:
-            yield {"CUDA_VISIBLE_DEVICES": name}
-        finally:
-            lock.release()
-        return
     if not names:
         yield {}
-    else:
-        place = HydraConfig.get().job.num if number is None else number
-        yield {"CUDA_VISIBLE_DEVICES": names[place % len(names)]}
+        return
+    place = HydraConfig.get().job.num if number is None else number
+    gpu = names[place % len(names)]
+    with ExitStack() as stack:
+        for name in names:
+            with suppress(Timeout):
+                lock = Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name}.lock"
+                stack.enter_context(FileLock(lock, timeout=0))
+                gpu = name
+                break
+        yield {"CUDA_VISIBLE_DEVICES": gpu}
 
 
 def sweep_dir() -> Path:
@@ -308,25 +300,22 @@ def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
 # --- seeds_per_process: seeds of the same settings that one process trains together -----------------------------------
 
 
-def seeds_of_sweep(sweep: Path) -> list[str]:
-    """The values of `seed` that the command line or hydra.sweeper.params lists, as text; none without a list."""
-    chosen = OmegaConf.load(sweep / "multirun.yaml").hydra.overrides.task
+def seeds_of_sweep(sweep: Path) -> list[int]:
+    """The values of `seed` that the command line or hydra.sweeper.params lists; none without a list."""
+    overrides = OmegaConf.load(sweep / "multirun.yaml").hydra.overrides.task
     params = HydraConfig.get().sweeper.get("params") or {}
     words = [f"seed={params['seed']}"] if "seed" in params else []
-    words += [word for word in chosen if word.startswith("seed=")]
+    words += [word for word in overrides if word.startswith("seed=")]
     if not words:
         return []
     override = OverridesParser.create().parse_override(words[-1])
-    return [*map(str, override.sweep_string_iterator())] if override.is_sweep_override() else []
+    return [*map(int, override.sweep_string_iterator())] if override.is_sweep_override() else []
 
 
 def seeds_together(settings: Settings, sweep: Path) -> list[int]:
     """The seeds that one process trains together, including that of these settings; only that one by default."""
     count, seed = settings.seeds_per_process, settings.seed
-    if count == 1:
-        return [seed]
-    seeds = [int(one) for one in seeds_of_sweep(sweep)]
-    if seed not in seeds:
+    if count == 1 or seed not in (seeds := seeds_of_sweep(sweep)):
         return [seed]
     first = seeds.index(seed) // count * count
     return seeds[first : first + count]
@@ -334,18 +323,15 @@ def seeds_together(settings: Settings, sweep: Path) -> list[int]:
 
 def folder_of_seed(folder: Path, seed: int, other: int) -> Path:
     """The run folder of another seed, given that of `seed`. Raises UserError if its name does not contain it."""
-    before, found, after = folder.name.rpartition(f"-s{seed}-")
-    if not found:
+    before, separator, after = folder.name.rpartition(f"-s{seed}-")
+    if not separator:
         raise UserError(f"seeds_per_process needs -s{seed}- in the names of the folders: omit hydra.sweep.subdir")
     return folder.with_name(f"{before}-s{other}-{after}")
 
 
-@contextmanager
-def waiting_for_others(seeds: Sequence[int], folder: Path, seed: int) -> Iterator[None]:
-    """Waits until no other job of the sweep trains these seeds."""
+def lock_of(seeds: Sequence[int], folder: Path, seed: int) -> AbstractContextManager:
+    """A lock on these seeds, for which their other jobs in the sweep wait."""
     if len(seeds) == 1:
-        yield
-        return
+        return nullcontext()
     first = folder_of_seed(folder, seed, min(seeds))
-    with FileLock(first.with_name(f".{first.name}.lock")):
-        yield
+    return FileLock(first.with_name(f".{first.name}.lock"))

@@ -139,6 +139,5 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
         return
     log.info("comparison           %s", os.path.relpath(page))
-    if config.logger.name == "wandb":
-        for comparison, out in zip(comparisons, folders_of(comparisons, sweep / "comparison"), strict=True):
-            publish_comparison(comparison, out, config.logger, config.logger.group or group_of(sweep))
+    for comparison, out in zip(comparisons, folders_of(comparisons, sweep / "comparison"), strict=True):
+        publish_comparison(comparison, out, config.logger, group_of(sweep))

@@ -45,7 +45,7 @@ def publish_run(folder: Path, metrics: Mapping[str, Any]) -> None:
 def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings: Any, group: str | None) -> None:
     """Log a comparison as a W&B run named `comparison`, if the logger is W&B.
 
-    out: folder of its comparison.html and figures/*.png. group: W&B group; None is that of the settings.
+    out: folder of its comparison.html and figures/*.png. group: in W&B, unless the settings have one.
     """
     if logger_settings.name != "wandb":
         return

@@ -60,8 +60,9 @@ def start_wandb(
 ) -> Any:
     """A W&B run, or None with a warning if even an offline one fails.
 
-    The command line, host, git remote and package list are not sent. With `resume` it has the id of the folder's last
-    W&B run: online that run continues, offline a further folder holds its next part.
+    The command line, host, git remote and package list are not sent. group: used unless the settings have one. With
+    `resume` it has the id of the folder's last
+    W&B run: online that run continues, offline another folder holds its next part.
     """
     import wandb
 
@@ -78,7 +79,7 @@ def start_wandb(
                 project=settings.project,
                 entity=settings.entity,
                 # W&B itself reads $WANDB_RUN_GROUP once per process only.
-                group=group or settings.group or os.environ.get("WANDB_RUN_GROUP"),
+                group=settings.group or group or os.environ.get("WANDB_RUN_GROUP"),
                 job_type=job_type,
                 name=name,
                 tags=list(tags),
