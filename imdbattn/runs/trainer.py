@@ -28,6 +28,7 @@ IGNORED_WARNINGS = (
     "is smaller than the logging interval",
     "but have no `val_dataloader`",
     "your dataloader is not resumable",  # our sampler is
+    "You requested to overfit but enabled .* shuffling",  # the items are the same in every epoch
     "sync_dist=True",  # the logged values are the same in all processes
     "Checkpoint directory .* exists and is not empty",
     "Experiment logs directory .* exists and is not empty",

@@ -4,14 +4,13 @@ Shape suffix: N items of a split.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged
@@ -24,6 +23,26 @@ GPU_CHUNK = 16  # batches that are made together, which takes about as many oper
 def on_gpu(batches: Batches) -> bool:
     """Whether these are batches of reviews that are made on a GPU."""
     return isinstance(batches.split, Ragged) and batches.split.ids.is_cuda
+
+
+class Loader:
+    """The batches of the items of a sampler, `together` of them made at once.
+
+    Unlike a torch DataLoader it draws no random number in each epoch, which would change the random state of dropout.
+    """
+
+    batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
+
+    def __init__(self, batches: Any, sampler: Any, together: int):
+        self.batches, self.sampler, self.together = batches, sampler, together
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        items = iter(self.sampler)
+        while chunk := list(islice(items, self.together)):
+            yield from self.batches.several(chunk) if self.together > 1 else map(self.batches.__getitem__, chunk)
 
 
 class BatchData(L.LightningDataModule):
@@ -86,71 +105,31 @@ class BatchData(L.LightningDataModule):
             batches.options["widths"] = best_widths(batches.lengths_N(), count)
         return batches
 
-    def loader(self, batches: Any, sampler: Sampler) -> DataLoader:
+    def loader(self, batches: Any, sampler: Any) -> Loader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
-        if overfit:  # Lightning then requires a sequential sampler: use a list of batches
-            count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1  # type: ignore[arg-type,operator]
-            batches, sampler = [batches[item] for item in islice(sampler, count)], None  # type: ignore[assignment]
-        elif isinstance(batches, Batches) and on_gpu(batches):
-            batches, sampler = BatchesAhead(batches), Chunks(sampler, GPU_CHUNK)
-        # A separate generator: a loader draws a number in each epoch, which would change the random state of dropout.
-        return DataLoader(batches, sampler=sampler, batch_size=None, generator=torch.Generator())
+        if overfit:  # the same items in every epoch
+            count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1
+            sampler = list(islice(sampler, count))
+        return Loader(batches, sampler, GPU_CHUNK if isinstance(batches, Batches) and on_gpu(batches) else 1)
 
     def train_sampler(self, batches: Batches, seed: int) -> TrainBatches:
         pool: Any = {"pool": None} if "widths" in batches.options else {}
         return TrainBatches(batches.lengths_N(), self.batch_tokens, seed, done=self.done, **pool)
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> Loader:
         batches = self.train_batches()
         return self.loader(batches, self.train_sampler(batches, self.seed))
 
-    def eval_dataloader(self, split: str) -> DataLoader:
+    def eval_dataloader(self, split: str) -> Loader:
         """Every item of `split` exactly once, over all processes."""
         batches = self.eval_batches(split)
         return self.loader(batches, EvalBatches(batches.lengths_N(), self.eval_batch_tokens, *self.ranks()))
 
-    def val_dataloader(self) -> DataLoader:
+    def val_dataloader(self) -> Loader:
         return self.eval_dataloader("validation")
 
-    def test_dataloader(self) -> DataLoader:
+    def test_dataloader(self) -> Loader:
         return self.eval_dataloader(self.test_split)
-
-
-# --- several batches at once, for devices on which starting an operation takes longer than the operation -------------
-
-
-class Chunks(Sampler[tuple[int, list[Any]]]):
-    """The items of a sampler, each as its number in a chunk of `count` items, and the chunk."""
-
-    def __init__(self, sampler: Any, count: int):
-        self.sampler, self.count = sampler, count
-
-    def set_epoch(self, epoch: int) -> None:
-        """Lightning calls this before each epoch."""
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __iter__(self) -> Iterator[tuple[int, list[Any]]]:
-        items = iter(self.sampler)
-        while chunk := list(islice(items, self.count)):
-            yield from ((number, chunk) for number in range(len(chunk)))
-
-
-class BatchesAhead(Dataset[Any]):
-    """The batches of the items of `Chunks`, read in order: the first item of a chunk makes those of all."""
-
-    def __init__(self, batches: Batches):
-        self.batches = batches
-        self.made: Sequence[Any] = ()
-
-    def __getitem__(self, item: tuple[int, list[Any]]) -> Any:
-        number, chunk = item
-        if number == 0:
-            self.made = self.batches.several(chunk)
-        return self.made[number]
 
 
 # --- sizes of batches: their padded tokens, and the lengths to which items are padded ---------------------------------
