@@ -38,7 +38,6 @@ from imdbattn.nn.beyond.phrases import phrase_keys
 from imdbattn.runs.score import load_predictor, score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks.review_predictor import ReviewPredictor
-from imdbattn.tasks.reviews import batch_options
 
 from . import nets
 from .commands import label_texts
@@ -630,7 +629,7 @@ def random_predictor(settings, rung: str) -> ReviewPredictor:
     """The rung with random weights and vectors."""
     cfg, glove = settings(f"model={rung}"), nets.vectors()
     vars(glove)["words"] = [f"word{number}" for number in range(nets.WORDS)]
-    return ReviewPredictor(cfg, nets.learner(cfg, nets.net(settings, rung)), glove, batch_options(cfg))
+    return ReviewPredictor(cfg, nets.learner(cfg, nets.net(settings, rung)), glove)
 
 
 SIZES = [(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)]

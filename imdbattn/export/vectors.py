@@ -21,7 +21,7 @@ from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.tasks.other_runs import REGIONS
 from imdbattn.tasks.review_predictor import ReviewPredictor
-from imdbattn.tasks.reviews import batch_options, distinct_words, load_classifier, trained_words
+from imdbattn.tasks.reviews import distinct_words, load_classifier, trained_words
 from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
@@ -134,4 +134,4 @@ def build(
     vars(glove)["words"] = words  # not from a file
     module = load_classifier(cfg, file, glove, content)
     vars(module)["glove"] = glove  # for reviews that it will be scored on (ReviewTask.prepare)
-    return ReviewPredictor(cfg, module, glove, batch_options(cfg))
+    return ReviewPredictor(cfg, module, glove)

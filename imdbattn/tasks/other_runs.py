@@ -8,8 +8,9 @@ Shape suffixes: N training reviews, U reviews of data.unlabelled, the last of th
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
+from tqdm import tqdm
 
 from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
 from imdbattn.data.sampling import Batches
@@ -71,15 +73,6 @@ def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
     )
 
 
-def with_bar(batches: Collection[Any]) -> Iterable[Any]:
-    """The batches, with a progress bar in a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(batches, "Labeling", console=console, transient=True, disable=not console.is_terminal)
-
-
 def teachers(where: str) -> list[Path]:
     """The finished run `where`, or those in that folder. Raises UserError if there is none."""
     folder = Path(where).expanduser()
@@ -127,7 +120,8 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
         with isolate_rng():  # the run must not depend on whether the cache has the labels
             predictor = task.predictor(settings, checkpoint, corpus)
             batches = Batches(reviews, **predictor.batch_options)
-            np.save(folder / "probabilities.npy", predictor.classify_batches(batches, with_bar))
+            bar = partial(tqdm, desc="Labeling", leave=False, disable=None)  # disable=None: without a terminal
+            np.save(folder / "probabilities.npy", predictor.classify_batches(batches, bar))
         seal(folder)
 
     folder = build_once(cache_root(cfg.cache_dir) / "labels" / key, build)

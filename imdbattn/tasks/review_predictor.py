@@ -25,11 +25,22 @@ from imdbattn.tasks.task import Predictor
 from imdbattn.tasks.trial import name_of
 
 
-class ReviewPredictor(Predictor):
-    """Labels texts with a trained module. batch_options: options of Ragged.batch."""
+def batch_options(cfg: Any) -> dict[str, Any]:
+    """Options of Ragged.batch for training and evaluation."""
+    phrases = cfg.model.phrases if cfg.task == "reviews" else None
+    return {
+        "max_tokens": cfg.data.max_tokens,
+        "head_share": cfg.data.head_share,
+        "before": phrases.longest - 1 if phrases else 0,  # words of the longest phrase that precede its last
+        "multiple": cfg.data.pad_to,
+    }
 
-    def __init__(self, cfg: Any, module: Learner, glove: Glove, batch_options: dict[str, Any]):
-        self.cfg, self.module, self.glove, self.batch_options = cfg, module.eval(), glove, batch_options
+
+class ReviewPredictor(Predictor):
+    """Labels texts with a trained module."""
+
+    def __init__(self, cfg: Any, module: Learner, glove: Glove):
+        self.cfg, self.module, self.glove, self.batch_options = cfg, module.eval(), glove, batch_options(cfg)
         self.tokenizer = Tokenizer(cfg.data.tokenizer, glove.words)
         self.texts = self.empty = 0
 
