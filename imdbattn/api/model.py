@@ -170,7 +170,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             module = copy.deepcopy(module, {id(buffer): buffer for buffer in module.buffers()})
         changed = score.with_changes(self.predictor.cfg, cfg.data.model_dump())
         with settings_of_torch_kept():
-            return Metrics(score.evaluate(cfg, changed, module, self.folder).metrics)
+            return Metrics(score.evaluate(cfg, changed, module, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
         """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns facts about it.
@@ -190,24 +190,15 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         return write_export(self.predictor, Path(out), self.folder, vectors, **options)
 
     def save_pretrained(
-        self,
-        save_directory: StrPath,
-        *,
-        vectors: str = "training",
-        repo_id: str | None = None,
-        push_to_hub: bool = False,
-        config: Any = None,
-        model_card_kwargs: Any = None,
-        **push_to_hub_kwargs: Any,
+        self, save_directory: StrPath, *, vectors: str = "training", push_to_hub: bool = False, **hub: Any
     ) -> str | None:
-        """The same by the name that Hugging Face's libraries use. config, model_card_kwargs: have no effect.
+        """`export` by the name that Hugging Face's libraries use.
 
-        The other arguments are those of huggingface_hub.ModelHubMixin.save_pretrained.
+        hub: of huggingface_hub.ModelHubMixin.save_pretrained; `config` and `model_card_kwargs` have no effect.
         """
         self.export(save_directory, vectors)
-        if not push_to_hub:
-            return None
-        return self.push_to_hub(repo_id or Path(save_directory).name, **push_to_hub_kwargs)
+        repo_id = hub.pop("repo_id", None) or Path(save_directory).name
+        return self.push_to_hub(repo_id, **hub) if push_to_hub else None
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any) -> "Model":

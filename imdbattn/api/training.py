@@ -18,7 +18,7 @@ from imdbattn.api.display import Metrics, fragment
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import PATHS, composed, plain_dict, remove_empty
 from imdbattn.settings.safety import VisibleFormatter, untrusted
-from imdbattn.settings.schema import Settings, validate
+from imdbattn.settings.schema import validate
 
 if TYPE_CHECKING:
     from imdbattn.api.model import Model
@@ -78,7 +78,10 @@ def train(
 
         settings = resumed(settings, overrides, Path(settings["resume"]).expanduser().resolve())
     valid = validate(settings, extra="allow" if resume else None)
-    refuse_processes(valid)
+    devices = (valid.trainer.model_extra or {}).get("devices", 1)
+    one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
+    if valid.trainer.num_nodes > 1 or not one_device:  # they would repeat the program that called
+        raise UserError(f"trainer.devices={devices}: train() uses one process; for several, {COMMAND}")
     place = Path(folder if folder is not None else cfg.hydra.run.dir).expanduser().resolve()
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
@@ -127,13 +130,6 @@ def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> Dic
     own = {name: config[name] for name in config if name != "hydra"}
     validate(plain_dict(OmegaConf.create(own)))  # hydra.run.dir is made from these
     return OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
-
-
-def refuse_processes(cfg: Settings) -> None:
-    """Raises UserError for a run of several processes: they would repeat the program that called."""
-    devices = (cfg.trainer.model_extra or {}).get("devices", 1)
-    if cfg.trainer.num_nodes > 1 or not (devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)):
-        raise UserError(f"trainer.devices={devices}: train() uses one process; for several, {COMMAND}")
 
 
 @contextmanager
