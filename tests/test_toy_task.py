@@ -79,7 +79,7 @@ class ShareTask(Task):
         return prepare(data, uncut)
 
     def loaders(self, cfg, corpus, test_split="test"):
-        return BatchData(corpus, cfg.data.batch_tokens, cfg.data.eval_batch_tokens, cfg.seed, test_split)
+        return BatchData(cfg, corpus, cfg.data.batch_tokens, test_split)
 
     def new(self, cfg, corpus, resumed=None):
         net = nn.Embedding.from_pretrained(torch.zeros(len(corpus.glove.vectors), 1), freeze=False)

@@ -136,16 +136,17 @@ def replacing(out: Path) -> Iterator[Path]:
 
 
 def portable(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings without folders, accounts and callbacks of the machine that trained."""
-    data, trainer = dict(settings["data"]), dict(settings["trainer"])
-    for group in (settings := dict(settings), data, glove := dict(data.get("glove") or {})):
+    """Removes folders, accounts and callbacks of the machine that trained. Changes the settings in place, too."""
+    data = settings["data"]
+    for group in (settings, data, data.get("glove", {})):
         group |= {key: Path(group[key]).name for key in ("init", "path", "teachers", "unlabelled") if group.get(key)}
     for key in ("callbacks", "default_root_dir"):
-        trainer.pop(key, None)
+        settings["trainer"].pop(key, None)
     if data.get("tokenizer") == "torchtext":  # the same words, without torchtext
         data["tokenizer"] = "basic_english"
-    data |= {key: value for key, value in (("glove", glove), ("cache_dir", None)) if key in data}
-    return settings | {"data": data, "trainer": trainer, "logger": {"name": "none"}, "resume": None, "trust": None}
+    if "cache_dir" in data:
+        data["cache_dir"] = None
+    return settings | {"logger": {"name": "none"}, "resume": None, "trust": None}
 
 
 def write_config(folder: Path, parts: Mapping[str, Any]) -> None:

@@ -133,7 +133,7 @@ class ResumeCheckpoint(L.Callback):
         set_handlers(exit_now)
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        request = strongest(trainer, self.signal)
+        request = max(from_all(trainer, self.signal))
         if request or trainer.current_epoch:
             trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()  # as the loop itself does next
             with not_started(trainer.fit_loop.epoch_progress):
@@ -156,7 +156,7 @@ class ResumeCheckpoint(L.Callback):
         if trainer.world_size > 1:
             if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined] # an exchange takes time
                 return
-            self.steps_since_sync, request = 0, strongest(trainer, request)
+            self.steps_since_sync, request = 0, max(from_all(trainer, request))
         if request:
             with not_started(loop.batch_progress):
                 self.save(trainer, module)
@@ -164,7 +164,7 @@ class ResumeCheckpoint(L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.save(trainer, module)
-        self.stop_if(strongest(trainer, self.signal), trainer)
+        self.stop_if(max(from_all(trainer, self.signal)), trainer)
 
     def stop_if(self, request: int, trainer: L.Trainer) -> None:
         """Raises Stopped if the request is a signal; SIGUSR1 also requeues the SLURM job."""
@@ -239,12 +239,3 @@ def not_started(progress: Any) -> Iterator[None]:
     finally:
         for count in (progress.current, progress.total):
             count.ready += 1
-
-
-def strongest(trainer: L.Trainer, request: int) -> int:
-    """The largest request of all processes."""
-    if trainer.world_size == 1:
-        return request
-    largest = torch.tensor(request, device=trainer.strategy.root_device)
-    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
-    return int(largest)

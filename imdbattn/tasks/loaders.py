@@ -4,7 +4,7 @@ Shape suffix: N items of a split.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -53,31 +53,27 @@ class BatchData(L.LightningDataModule):
     Use with `Trainer(use_distributed_sampler=False)`: the samplers divide the batches among the ranks.
 
     Args:
+        cfg: the settings of the run.
         batch_tokens: padded tokens of one training batch, over all processes together.
-        eval_batch_tokens: the same for validation and test, for each process.
-        seed: of the order of the batches and of word dropout.
-        options, train_options: see `Ragged.batch`; the latter are additional ones for training.
         widths: number of different padded lengths of the batches of a split; None is GPU_WIDTHS on a GPU, whose kernels
             and graphs are recorded once for each shape, and no limit on a CPU.
+        word_dropout, options: see `Ragged.batch`; the former for training only.
     """
 
     def __init__(
         self,
+        cfg: Any,
         corpus: Corpus,
         batch_tokens: int,
-        eval_batch_tokens: int,
-        seed: int,
         test_split: str = "test",
-        options: Mapping[str, Any] | None = None,
-        train_options: Mapping[str, Any] | None = None,
         widths: int | None = None,
+        word_dropout: float | None = None,
+        **options: Any,
     ):
         super().__init__()
-        self.corpus, self.seed, self.test_split = corpus, seed, test_split
-        self.batch_tokens, self.eval_batch_tokens = batch_tokens, eval_batch_tokens
-        self.options = dict(options or {})
-        self.train_options = self.options | dict(train_options or {})
-        self.widths = widths
+        self.cfg, self.corpus, self.batch_tokens, self.test_split = cfg, corpus, batch_tokens, test_split
+        self.widths, self.options = widths, options
+        self.train_options = options if word_dropout is None else options | {"word_dropout": word_dropout}
 
     def ranks(self) -> tuple[int, int]:
         """This process's rank and the number of processes."""
@@ -118,12 +114,12 @@ class BatchData(L.LightningDataModule):
 
     def train_dataloader(self) -> Loader:
         batches = self.train_batches()
-        return self.loader(batches, self.train_sampler(batches, self.seed))
+        return self.loader(batches, self.train_sampler(batches, self.cfg.seed))
 
     def eval_dataloader(self, split: str) -> Loader:
         """Every item of `split` exactly once, over all processes."""
         batches = self.eval_batches(split)
-        return self.loader(batches, EvalBatches(batches.lengths_N(), self.eval_batch_tokens, *self.ranks()))
+        return self.loader(batches, EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens, *self.ranks()))
 
     def val_dataloader(self) -> Loader:
         return self.eval_dataloader("validation")

@@ -7,7 +7,6 @@ Shape suffixes: N training reviews, U reviews of data.unlabelled, the last of th
 """
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -81,7 +80,7 @@ def teachers(where: str) -> list[Path]:
     try:
         runs = sorted(run for run in folder.iterdir() if finished(run))
     except OSError as error:
-        raise UserError(f"data.teachers={where} cannot be read ({os.strerror(error.errno or 0)}): {WAY_OUT}") from error
+        raise UserError(f"data.teachers={where} cannot be read ({error.strerror}): {WAY_OUT}") from error
     if not runs:
         raise UserError(f"data.teachers={where} holds no finished run: {WAY_OUT}")
     return runs
@@ -174,8 +173,8 @@ def pretrained_weights(
     taken = {new + short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    own = {"start": digest(settings), "region": facts.get("region")}
-    return taken, {key: own[key] for key in START if own[key] is not None}
+    facts = facts | {"start": digest(settings)}
+    return taken, {key: facts[key] for key in START if key in facts}
 
 
 def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -202,9 +201,7 @@ def check_encoder(run: str, pretrained: Mapping[str, Any], model: Mapping[str, A
         without({key: one.get(key) for key in ENCODER}, "layer.dropout", "embedding.mixout")
         for one in (pretrained, model)
     )
-    if different := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
-        old_text, new_text = (as_text(settings.get(different[0])) for settings in (old, new))
-        raise UserError(
-            f"init={run} has model.{different[0]}={old_text}, but this model has {new_text}: train both with the same "
-            "encoder"
-        )
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            values = f"model.{key}={as_text(old.get(key))}, but this model has {as_text(new.get(key))}"
+            raise UserError(f"init={run} has {values}: train both with the same encoder")

@@ -165,8 +165,8 @@ class ReviewTask(Task):
         budget = data.batch_tokens
         if budget is None:
             budget = default_budget(0 if train is None else int(train.kept(train.lengths, data.max_tokens).sum()))
-        dropout, budgets = {"word_dropout": data.word_dropout}, (budget, data.eval_batch_tokens)
-        return BatchData(corpus, *budgets, cfg.seed, test_split, batch_options(cfg), dropout, data.padded_lengths)
+        widths, dropout = data.padded_lengths, data.word_dropout
+        return BatchData(cfg, corpus, budget, test_split, widths, dropout, **batch_options(cfg))
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         weights, start = pretrained_weights(cfg, corpus, resumed) if cfg.init else ({}, {})

@@ -108,10 +108,8 @@ class Seq2SeqModule(Learner):
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
         written = greedy(self.net, batch.source_BS, batch.source_lengths_B)
-        return (
-            *(batch.rows_B, batch.source_lengths_B, batch.target_lengths_B, losses_B),
-            *(written.log_probability_B, written.tokens_BT),
-        )
+        references = (batch.rows_B, batch.source_lengths_B, batch.target_lengths_B, losses_B)
+        return *references, written.log_probability_B, written.tokens_BT
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Seq2SeqScores:
         rows_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
@@ -154,7 +152,7 @@ class Seq2SeqTask(Task):
         return pairs.prepare(data, trained.vocabularies() if trained else None, uncut)
 
     def loaders(self, cfg: Any, corpus: PairCorpus, test_split: str = "test") -> BatchData:
-        return BatchData(corpus, cfg.data.batch_tokens, cfg.data.eval_batch_tokens, cfg.seed, test_split)
+        return BatchData(cfg, corpus, cfg.data.batch_tokens, test_split)
 
     def new(self, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Seq2SeqModule:
         return build_module(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
