@@ -250,7 +250,7 @@ REFUSED = {
     "no finished run": (
         lambda folder: [(folder / rung / "metrics.json").unlink() for rung in RUNGS],
         (),
-        "holds no finished run: train teachers on the same data",
+        "contains no finished run: train teachers on the same data",
     ),
     "another validation": (
         lambda folder: None,

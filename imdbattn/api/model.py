@@ -35,11 +35,11 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -
 
     Args:
         path: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run folder.
-        trust: packages whose classes the folder may name, besides imdbattn's own. They are imported.
+        trust: packages whose classes the folder may name, in addition to imdbattn's own. They are imported.
         data: locations on this machine, as the settings `data.*` of imdbattn.predict: cache_dir="...",
             glove={"path": "..."}.
 
-    Raises UserError for a folder that is no run, and for files that are missing, damaged or of another version.
+    Raises UserError for a folder that is not a run, and for files that are missing, damaged or of another version.
 
     >>> imdbattn.load("runs/latest").labels
     ['neg', 'pos']
@@ -90,11 +90,11 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         return f"Model({self.predictor.cfg.model.name}, {labels}folder={os.path.relpath(self.folder)!r})"
 
     def predict(self, texts: str | Iterable[str], beams: int = 1, length_penalty: float = 1.0) -> Predictions:
-        """A label for each text, or what an encoder-decoder writes for it.
+        """A label for each text, or the output of an encoder-decoder.
 
         Args:
             texts: one text, or several in a list, a pandas Series or any iterable.
-            beams, length_penalty: of an encoder-decoder, as the settings of imdbattn.predict.
+            beams, length_penalty: for an encoder-decoder; settings of imdbattn.predict.
 
         A text without words is labeled, with a warning. Raises UserError for anything but text.
 
@@ -131,15 +131,15 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         precision: Any = None,
         **settings: Any,
     ) -> Metrics:
-        """Accuracy, loss and what else imdbattn.evaluate computes. Writes nothing into the run folder.
+        """Accuracy, loss and the other values of imdbattn.evaluate. Writes nothing into the run folder.
 
         Args:
-            data: a file or folder, which is the test set as a whole; or texts; None is the run's own data.
+            data: a file or folder, all of which is the test set; or texts; None uses the run's own data.
             labels: of the texts, by name or number.
             split: train, validation or test.
             text_column, label_column: of a file.
-            precision: of the Trainer; None is the run's own.
-            settings: others of `data.*`, as imdbattn.evaluate has them: source="packaged", max_tokens=100.
+            precision: of the Trainer; None uses the run's own.
+            settings: other `data.*` settings of imdbattn.evaluate: source="packaged", max_tokens=100.
 
         Raises UserError for wrong input, or if the run's own data have changed.
 
@@ -180,7 +180,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             vectors: "training" keeps the words of the training reviews, and reads others as unknown; "all" keeps all.
             options: precision="float32", graph=True, onnx=True, as the settings of imdbattn.export.
 
-        Raises UserError for a folder that holds anything else.
+        Raises UserError for a folder with any other content.
 
         >>> imdbattn.load("runs/latest").export("my_model")["changed_labels"]
         0

@@ -58,7 +58,7 @@ def train(
 
     Args:
         overrides: settings as on the command line.
-        folder: the run folder, which is overwritten if it holds a run; by default a new one below runs/.
+        folder: the run folder, which is overwritten if it contains a run; by default a new one below runs/.
         config: all settings, instead of overrides: nested dicts such as `Model.settings`, or a composed config.
 
     Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after Ctrl-C, when the state is
@@ -102,7 +102,7 @@ def train(
     if (number := int(end.code or 0) - 128) not in SIGNALS:
         raise end  # of a callback of the user's own
     if number != signal.SIGINT:
-        signal.raise_signal(number)  # for the handler of the program, which most often ends it
+        signal.raise_signal(number)  # for the program's own handler, which usually ends it
     raise KeyboardInterrupt("; ".join(getattr(end, "lines", ()))) from None
 
 

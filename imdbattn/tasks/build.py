@@ -66,6 +66,15 @@ def check_weights(weights: Mapping[str, Tensor], integers: Mapping[str, Tensor])
             raise ValueError(f"{name} points to other rows than the model has")
 
 
+def check_vectors(name: str, trained_on: Any, current: Any) -> None:
+    """Raises UserError if weights belong to other vectors, given by their fingerprints: ids denote other words."""
+    if trained_on != current:
+        raise UserError(
+            f"{name} was trained on vectors with fingerprint {trained_on}, but these have {current}: set data.glove as "
+            "in its run folder's config.yaml"
+        )
+
+
 def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
     """Calls `instantiate` if every `_target_` is a subclass of `kind`.
 

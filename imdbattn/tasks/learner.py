@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.tasks.build import make
+from imdbattn.tasks.build import check_vectors, make
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -119,13 +119,8 @@ class Learner(L.LightningModule):
         self.log_scores("test")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raises UserError for weights that belong to other vectors: the ids would denote other words."""
-        trained_on, current = checkpoint.get("hyper_parameters", {}).get("vectors"), self.hparams.get("vectors")
-        if trained_on != current:
-            raise UserError(
-                f"the checkpoint was trained on vectors with fingerprint {trained_on}, but these have {current}: "
-                "set data.glove as in its run folder's config.yaml"
-            )
+        trained_on = checkpoint.get("hyper_parameters", {}).get("vectors")
+        check_vectors("the checkpoint", trained_on, self.hparams.get("vectors"))
 
     def configure_optimizers(self) -> Any:
         optimizer = self.make_optimizer(parameter_groups(self.net, self.cfg.embedding_lr), **self.fused())

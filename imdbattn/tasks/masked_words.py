@@ -57,7 +57,7 @@ def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float | Tensor)
 class WordLearner(Learner):
     """Trains and scores a net that predicts words of reviews. For the arguments see Learner."""
 
-    nothing: str  # the message if no word is predicted, formatted with this module
+    no_words: str  # the message if no word is predicted, formatted with this module
 
     def score_words(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """For each word to predict (M,): its loss, whether it is predicted correctly, and the index of its review."""
@@ -77,14 +77,14 @@ class WordLearner(Learner):
     def make_scores(self, outputs: tuple[Tensor, ...]) -> MaskedWordScores:
         scores = MaskedWordScores(*outputs)
         if not scores.answers:
-            raise UserError(self.nothing.format(self))
+            raise UserError(self.no_words.format(self))
         return scores
 
 
 class MaskedWordModule(WordLearner):
     """Trains nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
 
-    nothing = "masked.share={0.cfg.masked.share} masks no word of these reviews: use a larger share"
+    no_words = "masked.share={0.cfg.masked.share} masks no word of these reviews: use a larger share"
 
     def predict(self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """See `score_words`."""

@@ -22,7 +22,7 @@ class NeighborModule(WordLearner):
     """Trains nn.beyond.regions.NeighborWords. The loss of a step is the mean over the words that it predicts."""
 
     net: NeighborWords
-    nothing = "model.subsample={0.net.subsample} leaves no word of these reviews to predict: use a larger one"
+    no_words = "model.subsample={0.net.subsample} leaves no word of these reviews to predict: use a larger one"
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         slots_BTO = self.net.around(batch.tokens_BT)

@@ -29,7 +29,7 @@ from imdbattn.nn.beyond.regions import Regions
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_text, digest, without
 from imdbattn.settings.safety import read_json
-from imdbattn.tasks.build import read_checkpoint, reason
+from imdbattn.tasks.build import check_vectors, read_checkpoint, reason
 from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def teachers(where: str) -> list[Path]:
     except OSError as error:
         raise UserError(f"data.teachers={where} cannot be read ({error.strerror}): {WAY_OUT}") from error
     if not runs:
-        raise UserError(f"data.teachers={where} holds no finished run: {WAY_OUT}")
+        raise UserError(f"data.teachers={where} contains no finished run: {WAY_OUT}")
     return runs
 
 
@@ -96,10 +96,8 @@ def open_teacher(run: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Any, Path]:
     check_held_out(name, {key: metrics.get(key) for key in FINGERPRINT.values()}, corpus.fingerprints)
     if metrics.get("labels") != corpus.label_names:
         raise UserError(f"{name} has other labels than {', '.join(corpus.label_names)}: {WAY_OUT}")
-    if settings.data.tokenizer != cfg.tokenizer:  # its vectors are compared when it is loaded
-        raise UserError(
-            f"{name} has data.tokenizer={settings.data.tokenizer}, but this run has {cfg.tokenizer}: use the same"
-        )
+    if (other := settings.data.tokenizer) != cfg.tokenizer:  # its vectors are compared when it is loaded
+        raise UserError(f"{name} has data.tokenizer={other}, but this run has {cfg.tokenizer}: use the same")
     return settings, checkpoint
 
 
@@ -162,11 +160,7 @@ def pretrained_weights(
         held_out = {key: metrics[key] for key in FINGERPRINT.values()}
     except Exception as error:
         raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {way_out}") from error
-    if vectors != corpus.glove.fingerprint:
-        raise UserError(
-            f"init={run} was trained on vectors with fingerprint {vectors}, but these have {corpus.glove.fingerprint}: "
-            "set data.glove as in its config.yaml"
-        )
+    check_vectors(f"init={run}", vectors, corpus.glove.fingerprint)
     check_held_out(f"init={run}", held_out, corpus.fingerprints)
     old, new = PREFIXES[pretraining.task]
     names = {name: name.removeprefix(old) for name in weights if name.startswith(old)}

@@ -134,15 +134,10 @@ def trained_words(weights: Mapping[str, Tensor], embedding: str) -> Tensor | Non
 
 def phrases_of(settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor, rows: int) -> Phrases:
     """The phrases of the training reviews. settings: model.phrases. Raises UserError if their ids are too large."""
-    if rows**settings.longest >= 2**63:
-        raise UserError(
-            f"model.phrases.longest={settings.longest} is too long for {rows:,} vectors: "
-            f"set it to {settings.longest - 1}"
-        )
-    words, review = train.words(settings.longest - 1)
-    return count_phrases(
-        train.ids.long(), words, review, fold_N, targets_NC, rows, settings.min_reviews, settings.folds
-    )
+    longest, least, folds = settings.longest, settings.min_reviews, settings.folds
+    if rows**longest >= 2**63:
+        raise UserError(f"model.phrases.longest={longest} is too long for {rows:,} vectors: set it to {longest - 1}")
+    return count_phrases(train.ids.long(), *train.words(longest - 1), fold_N, targets_NC, rows, least, folds)
 
 
 # --- the task --------------------------------------------------------------------------------------------------------
