@@ -42,9 +42,8 @@ class Seq2SeqPredictor(Predictor):
     def warnings(self) -> list[str]:
         unknown, self.unknown = self.unknown, []
         examples = visible(", ".join(list(dict.fromkeys(unknown))[:10]))
-        return (
-            [f"{len(unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"] if unknown else []
-        )
+        line = f"{len(unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"
+        return [line] if unknown else []
 
     def symbols(self, text: str) -> list[str]:
         return split_text(text, self.cfg.data)
