@@ -21,7 +21,7 @@ from imdbattn.export.folder import FILES, write_export
 from imdbattn.files import cache_root
 from imdbattn.run_folder import write_table
 from imdbattn.runs import score
-from imdbattn.runs.trainer import settings_of_torch_kept
+from imdbattn.runs.trainer import preserved_torch_settings
 from imdbattn.settings.cli import composed, plain_dict
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.schema import Evaluate, Predict, validate_as
@@ -149,7 +149,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         1.0
         """
         if labels is not None:
-            file, count = self._written(data, labels)
+            file, count = self._write_texts(data, labels)
             metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
             return Metrics({**metrics, "test_set": f"{count} given texts"})
         if data is not None:
@@ -169,7 +169,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         with READS:
             module = copy.deepcopy(module, {id(buffer): buffer for buffer in module.buffers()})
         changed = score.with_changes(self.predictor.cfg, cfg.data.model_dump())
-        with settings_of_torch_kept():
+        with preserved_torch_settings():
             return Metrics(score.evaluate(cfg, changed, module, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
@@ -217,8 +217,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             ) from error
         return load(path, trust)
 
-    def _written(self, data: Any, labels: Iterable[Any]) -> tuple[Path, int]:
-        """A file of texts and labels in the cache, and their number."""
+    def _write_texts(self, data: Any, labels: Iterable[Any]) -> tuple[Path, int]:
+        """Writes texts and labels into a file of the cache; returns it, and their number."""
         if not self.labels:
             raise UserError("labels are for classifiers: give the path of a file with pairs")
         texts = listed(data)

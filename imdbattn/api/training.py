@@ -86,9 +86,9 @@ def train(
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
     from imdbattn.runs.signals import SIGNALS
-    from imdbattn.runs.trainer import settings_of_torch_kept
+    from imdbattn.runs.trainer import preserved_torch_settings
 
-    with epochs_printed(), settings_of_torch_kept():
+    with log_to_stdout(), preserved_torch_settings():
         try:
             metrics = fit(valid, place, resume)
         except SystemExit as stopped:  # after a signal
@@ -133,7 +133,7 @@ def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> Dic
 
 
 @contextmanager
-def epochs_printed() -> Iterator[None]:
+def log_to_stdout() -> Iterator[None]:
     """Prints the log of imdbattn, unless the program has configured logging."""
     log = logging.getLogger("imdbattn")
     if log.level or log.handlers or logging.root.handlers:

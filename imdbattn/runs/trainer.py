@@ -45,8 +45,8 @@ def quiet() -> None:
 
 
 @contextmanager
-def settings_of_torch_kept() -> Iterator[None]:
-    """Restores what a run changes in the program that called: random states, threads and deterministic kernels."""
+def preserved_torch_settings() -> Iterator[None]:
+    """Restores what a run changes: random states, number of threads and deterministic kernels."""
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     try:
         with isolate_rng():

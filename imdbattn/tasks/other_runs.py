@@ -164,11 +164,11 @@ def pretrained_weights(
     check_held_out(f"init={run}", held_out, corpus.fingerprints)
     old, new = PREFIXES[pretraining.task]
     names = {name: name.removeprefix(old) for name in weights if name.startswith(old)}
-    taken = {new + short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
+    used = {new + short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
     facts = facts | {"start": digest(settings)}
-    return taken, {key: facts[key] for key in START if key in facts}
+    return used, {key: facts[key] for key in START if key in facts}
 
 
 def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

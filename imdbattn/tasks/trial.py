@@ -22,7 +22,7 @@ from imdbattn.tasks.loaders import BatchData
 
 
 class Role(NamedTuple):
-    """What the parts of a kind are called with and return. shape: of the output, given the inputs."""
+    """Inputs and output of a kind of part. shape: of the output, given the inputs."""
 
     inputs: str
     output: str
