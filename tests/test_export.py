@@ -103,7 +103,7 @@ def test_it_states_how_many_labels_change(model, tmp_path):
     """Without the words that decide, most of them do."""
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
-    assert "none gets another label" in (tmp_path / "none" / "README.md").read_text()
+    assert "none gets a different label" in (tmp_path / "none" / "README.md").read_text()
     keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("imdbattn.export.vectors.training_words", lambda *_: keep)
@@ -114,7 +114,7 @@ def test_it_states_how_many_labels_change(model, tmp_path):
     assert facts["changed_labels"] == changed > 5
     assert facts["reviews"] == len(texts)
     assert re.search(
-        rf"Of the {len(texts)} test reviews, {changed} get another label", (tmp_path / "m/README.md").read_text()
+        rf"Of the {len(texts)} test reviews, {changed} get a different label", (tmp_path / "m/README.md").read_text()
     )
 
 

@@ -1,4 +1,4 @@
-"""Results as they are shown in notebooks and terminals, and the numbers of a run."""
+"""How results are displayed in notebooks and terminals, and the numbers of a run."""
 
 import base64
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predict
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings.keys import PRETRAINING, overlay
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Evaluate, Export, Picture, Predict, Settings, validate
+from imdbattn.settings.schema import Evaluate, OfRun, Predict, Settings, validate
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor, task_of
 from imdbattn.tasks.trial import try_forward
@@ -45,7 +45,7 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
     return {prefix + key: value for key, value in {**scores.values(), "reviews": count, **details}.items()}
 
 
-def open_settings(cfg: Evaluate | Predict | Picture | Export) -> tuple[Settings, Path]:
+def open_settings(cfg: OfRun) -> tuple[Settings, Path]:
     """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best checkpoint.
 
     Raises UserError for wrong input.
@@ -137,7 +137,7 @@ def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
         )
 
 
-def load_predictor(cfg: Predict | Picture | Export) -> tuple[Any, Path]:
+def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     """The best model of the run or of the export that `cfg` names, for new texts, and its folder. Raises UserError."""
     quiet()
     use_onednn()  # as in training, for identical results

@@ -53,8 +53,8 @@ class Seq2SeqPredictor(Predictor):
     ) -> list[WrittenSequence]:
         """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
 
-        weights: return attention weights, too. Raises UserError for an empty or a long text, whose line it counts from
-        `first`.
+        weights: also return attention weights. first: number of the first text. Raises UserError, with the number of
+        the line, for a text that is empty or too long.
         """
         sources, results = [self.symbols(text) for text in texts], dict[int, WrittenSequence]()
         for line, symbols in enumerate(sources, first + 1):
