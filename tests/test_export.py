@@ -167,7 +167,7 @@ def test_without_stored_reviews_nothing_is_rounded_and_the_card_says_so(model, t
         for name in ("reviews.parquet", "validation_reviews.parquet"):
             (run / f"{name}.away").rename(run / name)
     assert (facts["precision"], facts["reviews"]) == ("float32", 0)
-    assert "The run had stored no reviews" in (tmp_path / "m" / "README.md").read_text()
+    assert "The run stored no reviews" in (tmp_path / "m" / "README.md").read_text()
 
 
 def test_the_card_has_the_test_set_and_the_runs_figures(model, trained, tmp_path):

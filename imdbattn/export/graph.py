@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from imdbattn.data.ragged import Batch
+from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError, in_line
 from imdbattn.nn.scores import padding_mask
 
@@ -37,16 +38,11 @@ class Graph(nn.Module):
 
 def example(predictor: Any, reviews: int, positions: int, seed: int = 0) -> tuple[Tensor, ...]:
     """Random inputs of a graph: reviews of different lengths, one of them with all positions."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths_B = torch.randint(0, positions + 1, (reviews,), generator=generator)
-    lengths_B[0] = positions
-    tokens_BT = torch.randint(1, len(predictor.glove.vectors), (reviews, positions), generator=generator)
-    tokens_BT = tokens_BT * padding_mask(lengths_B, positions)
-    before = predictor.batch_options["before"]
-    if not before:
-        return tokens_BT, lengths_B
-    shifted = [nn.functional.pad(tokens_BT, (back, 0))[:, :positions] for back in range(1, before + 1)]
-    return tokens_BT, lengths_B, torch.stack(shifted, -1) * (tokens_BT > 0)[..., None]
+    rng, before = np.random.default_rng(seed), predictor.batch_options["before"]
+    lengths = [positions, *rng.integers(positions + 1, size=reviews - 1)]
+    ids = [rng.integers(1, len(predictor.glove.vectors), length).tolist() for length in lengths]
+    batch = ragged(ids).batch(torch.arange(reviews), before=before)
+    return (batch.tokens_BT, batch.lengths_B, batch.before_BTW)[: 3 if before else 2]
 
 
 def to_program(predictor: Any) -> ExportedProgram:
@@ -60,7 +56,7 @@ def to_program(predictor: Any) -> ExportedProgram:
     graph = Graph(predictor.module.net).cpu().eval()
     reviews, positions = Dim("reviews", min=1), Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
     inputs = example(predictor, 3, 5)
-    shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions} if len(inputs) > 2 else None)
+    shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions})
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             program = torch.export.export(graph, inputs, dynamic_shapes=shapes[: len(inputs)], strict=True)
