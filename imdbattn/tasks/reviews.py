@@ -198,7 +198,7 @@ class ReviewTask(Task):
         """The module whose checkpoint has these weights and facts; `load` then loads the weights into it."""
         phrases, own, rows = None, without_prefix(weights), len(glove.vectors)
         if cfg.model.phrases:
-            keys_P, log_counts_PC = (own[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
+            keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
             phrases = Phrases(keys_P, log_counts_PC, rows, cfg.model.phrases.longest)
         labels, regions = names_in(facts, "labels"), pretrained_regions(own, facts, rows)
         net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases, regions)
