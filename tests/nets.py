@@ -11,7 +11,6 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.phrases import Phrases, folds_of
 from imdbattn.nn.beyond.regions import Regions
-from imdbattn.tasks.build import make_learner
 from imdbattn.tasks.reviews import ReviewClassifier, build_net, phrases_of
 
 WIDTH, WORDS = 10, 60
@@ -55,7 +54,7 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
 def learner(cfg: Any, net: torch.nn.Module, classes: int = 3, folds_N: torch.Tensor | None = None) -> ReviewClassifier:
     """The Lightning module around a net. cfg: the settings of a training run."""
     facts = {"vectors": vectors().fingerprint, "labels": [str(number) for number in range(classes)]}
-    return make_learner(ReviewClassifier, cfg, net, facts, folds_N=folds_N)
+    return ReviewClassifier(net, cfg, facts, folds_N=folds_N)
 
 
 def batch(model: torch.nn.Module, reviews: list[list[int]], order=None, padding: int = 0, **options) -> Batch:

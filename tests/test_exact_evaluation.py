@@ -19,6 +19,8 @@ import json, sys
 import torch
 from imdbattn.data.sampling import Batches, EvalBatches
 from imdbattn.data.ragged import ragged
+from imdbattn.settings.cli import composed, plain_dict
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.reviews import ReviewClassifier
 import lightning as L
 from torch.utils.data import DataLoader
@@ -49,7 +51,7 @@ class Classifier(ReviewClassifier):
 
 STRATEGY = sys.argv[1]
 PROCESSES, *SIZES = map(int, sys.argv[2:])
-module = Classifier(Parrot(), torch.optim.SGD, {"vectors": ""})
+module = Classifier(Parrot(), validate(plain_dict(composed("train"))), {"vectors": ""})
 trainer = L.Trainer(accelerator="cpu", devices=PROCESSES, strategy=STRATEGY, logger=False,
                     enable_progress_bar=False, enable_checkpointing=False, use_distributed_sampler=False)
 for size in SIZES:
@@ -101,7 +103,7 @@ def test_25001_reviews_on_four_processes(evaluate):
     assert lengths == [1 + row % 5 for row in range(25_001)]
 
 
-def test_a_review_scored_twice_is_noticed(tmp_path):
+def test_a_review_scored_twice_is_noticed(settings):
     import torch
 
     from imdbattn.tasks.reviews import ReviewClassifier
@@ -109,7 +111,7 @@ def test_a_review_scored_twice_is_noticed(tmp_path):
     class Trainer:
         world_size = 1
 
-    module = ReviewClassifier(torch.nn.Linear(1, 1), torch.optim.SGD, {"vectors": ""})
+    module = ReviewClassifier(torch.nn.Linear(1, 1), settings(), {"vectors": ""})
     module._trainer = Trainer()
     row = (torch.tensor([3]), torch.tensor([0]), torch.tensor([5]), torch.zeros(1, 2))
     module.outputs = [row, row]

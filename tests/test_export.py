@@ -38,7 +38,6 @@ from imdbattn.nn.beyond.phrases import phrase_keys
 from imdbattn.runs.score import load_predictor, score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks.review_predictor import ReviewPredictor
-from imdbattn.tasks.reviews import batch_options
 
 from . import nets
 from .commands import label_texts
@@ -104,7 +103,7 @@ def test_it_states_how_many_labels_change(model, tmp_path):
     """Without the words that decide, most of them do."""
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
-    assert "none gets another label" in (tmp_path / "none" / "README.md").read_text()
+    assert "none gets a different label" in (tmp_path / "none" / "README.md").read_text()
     keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("imdbattn.export.vectors.training_words", lambda *_: keep)
@@ -115,7 +114,7 @@ def test_it_states_how_many_labels_change(model, tmp_path):
     assert facts["changed_labels"] == changed > 5
     assert facts["reviews"] == len(texts)
     assert re.search(
-        rf"Of the {len(texts)} test reviews, {changed} get another label", (tmp_path / "m/README.md").read_text()
+        rf"Of the {len(texts)} test reviews, {changed} get a different label", (tmp_path / "m/README.md").read_text()
     )
 
 
@@ -169,7 +168,7 @@ def test_without_stored_reviews_nothing_is_rounded_and_the_card_says_so(model, t
         for name in ("reviews.parquet", "validation_reviews.parquet"):
             (run / f"{name}.away").rename(run / name)
     assert (facts["precision"], facts["reviews"]) == ("float32", 0)
-    assert "The run had stored no reviews" in (tmp_path / "m" / "README.md").read_text()
+    assert "The run stored no reviews" in (tmp_path / "m" / "README.md").read_text()
 
 
 def test_the_card_has_the_test_set_and_the_runs_figures(model, trained, tmp_path):
@@ -634,7 +633,7 @@ def random_predictor(settings, rung: str) -> ReviewPredictor:
     """The rung with random weights and vectors."""
     cfg, glove = settings(f"model={rung}"), nets.vectors()
     vars(glove)["words"] = [f"word{number}" for number in range(nets.WORDS)]
-    return ReviewPredictor(cfg, nets.learner(cfg, nets.net(settings, rung)), glove, batch_options(cfg))
+    return ReviewPredictor(cfg, nets.learner(cfg, nets.net(settings, rung)), glove)
 
 
 SIZES = [(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)]

@@ -17,7 +17,7 @@ from imdbattn.runs.trainer import build_trainer, compile_net
 from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks import loaders
 from imdbattn.tasks.learner import parameter_groups
-from imdbattn.tasks.reviews import words_before
+from imdbattn.tasks.review_predictor import batch_options
 from tests.nets import WIDTH, WORDS, learner, net
 
 STEPS, CLASSES = 20, 2
@@ -138,7 +138,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     there.__dict__["lengths"] = whole.lengths
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
     cut = {"max_tokens": 512, "head_share": 0.75, "word_dropout": 0.5, "multiple": 16}
-    batches = Batches(there, before=words_before(cfg), **cut)
+    batches = Batches(there, before=batch_options(cfg)["before"], **cut)
     batch, _ = batches.several([(0, np.arange(20)), (1, np.arange(15))])
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta

@@ -23,12 +23,12 @@ SHARES = {
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_every_review_weighs_the_same_in_the_loss_that_is_trained_on(smoothing):
+def test_every_review_weighs_the_same_in_the_loss_that_is_trained_on(settings, smoothing):
     """Reviews whose label has probability 1/2 and 1/8: 1 and 3 bits. Smoothing gives a tenth to the other label."""
     logits_BC = torch.tensor([[1 / 2, 1 / 2], [7 / 8, 1 / 8]]).log()
     labels_B = rows_B = lengths_B = torch.tensor([0, 1])
     batch = Batch(rows_B[:, None], rows_B[:, None], lengths_B, labels_B, rows_B, rows_B[:, None, None], 2)
-    module = ReviewClassifier(lambda *_: logits_BC, torch.optim.SGD, {}, label_smoothing=smoothing)
+    module = ReviewClassifier(lambda *_: logits_BC, settings(f"label_smoothing={smoothing}"), {})
     module._trainer = SimpleNamespace(world_size=1)
     own, other = (math.log(2) + math.log(8)) / 2, (math.log(2) + math.log(8 / 7)) / 2
     expected = (1 - smoothing / 2) * own + smoothing / 2 * other

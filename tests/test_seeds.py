@@ -19,7 +19,7 @@ from imdbattn.seeds.fit import StackedBatches, fit_seeds
 from imdbattn.seeds.stack import SeedStack
 from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks.learner import parameter_groups
-from imdbattn.tasks.reviews import words_before
+from imdbattn.tasks.review_predictor import batch_options
 from tests.nets import learner, net, reviews
 
 SEEDS = (1, 2, 3)
@@ -154,7 +154,7 @@ def test_a_step_never_waits_for_the_device(settings, monkeypatch, rung):
     there = items.to(torch.device("meta"))
     there.__dict__["lengths"] = lengths
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
-    batches = Batches(there, before=words_before(cfg), word_dropout=0.5, widths=(64, 100))
+    batches = Batches(there, before=batch_options(cfg)["before"], word_dropout=0.5, widths=(64, 100))
     batch = StackedBatches(batches)[[(seed, np.arange(20)) for seed in SEEDS]]
     assert batch.tokens_BT.is_meta
     module.training_step(batch, 0).backward()

@@ -96,9 +96,8 @@ def test_labeled_reviews_and_those_held_out_stay_as_they_are(student):
 def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, chances, smoothing):
     data = reviews(count=6, classes=2)
     targets_NC = torch.tensor([[1 - chance, chance] for chance in chances])
-    module = learner(settings("model=mean"), net(settings, "mean", classes=2), 2)
+    module = learner(settings("model=mean", f"label_smoothing={smoothing}"), net(settings, "mean", classes=2), 2)
     module.register_buffer("targets_NC", targets_NC)
-    module.label_smoothing = smoothing
     module._trainer = type("Trainer", (), {"world_size": 1})()
     order = torch.tensor([4, 0, 5, 2])
     batch = data.batch(order)
@@ -251,7 +250,7 @@ REFUSED = {
     "no finished run": (
         lambda folder: [(folder / rung / "metrics.json").unlink() for rung in RUNGS],
         (),
-        "holds no finished run: train teachers on the same data",
+        "contains no finished run: train teachers on the same data",
     ),
     "another validation": (
         lambda folder: None,

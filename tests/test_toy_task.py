@@ -25,7 +25,7 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.run_folder import link_texts
 from imdbattn.settings.schema import Group, ModelName, ReviewData, Training
-from imdbattn.tasks.build import load, make_learner
+from imdbattn.tasks.build import load
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import Task
@@ -79,11 +79,11 @@ class ShareTask(Task):
         return prepare(data, uncut)
 
     def loaders(self, cfg, corpus, test_split="test"):
-        return BatchData(corpus, cfg.data.batch_tokens, cfg.data.eval_batch_tokens, cfg.seed, test_split)
+        return BatchData(cfg, corpus, cfg.data.batch_tokens, test_split)
 
     def new(self, cfg, corpus, resumed=None):
         net = nn.Embedding.from_pretrained(torch.zeros(len(corpus.glove.vectors), 1), freeze=False)
-        return make_learner(ShareModule, cfg, net, {})
+        return ShareModule(net, cfg, {})
 
     def load(self, cfg, checkpoint, corpus=None):
         return load(checkpoint, lambda weights, facts: self.new(cfg, corpus or prepare(cfg.data)))

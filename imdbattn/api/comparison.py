@@ -109,10 +109,10 @@ def compare(
     """Compares the finished runs in some folders, as imdbattn.compare does.
 
     Args:
-        runs: folders that hold run folders at any depth, or one of them.
+        runs: one or more folders that contain run folders at any depth.
         against: the rung that others are compared with; None compares neighbors of the ladder.
         out: a folder for page, tables and figures; None writes nothing.
-        settings: others of conf/compare.yaml: split="validation", resamples=1000.
+        settings: other settings of conf/compare.yaml: split="validation", resamples=1000.
 
     Raises UserError when there is nothing to compare.
 
@@ -124,7 +124,7 @@ def compare(
     except TypeError:
         raise UserError(f"compare takes a folder or a list of folders, not {runs!r:.100}") from None
     if not folders:
-        raise UserError("compare takes at least one folder that holds run folders")
+        raise UserError("compare takes at least one folder that contains run folders")
     changes = {**settings, "runs": folders, "against": against}
     options = validate_as(Compare, overlay(plain_dict(composed("compare")), changes)).model_dump()
     del options["out"]  # null in conf/compare.yaml

@@ -1,4 +1,4 @@
-"""Results as they are shown in notebooks and terminals, and the numbers of a run."""
+"""How results are displayed in notebooks and terminals, and the numbers of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path

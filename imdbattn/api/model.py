@@ -21,7 +21,7 @@ from imdbattn.export.folder import FILES, write_export
 from imdbattn.files import cache_root
 from imdbattn.run_folder import write_table
 from imdbattn.runs import score
-from imdbattn.runs.trainer import settings_of_torch_kept
+from imdbattn.runs.trainer import preserved_torch_settings
 from imdbattn.settings.cli import composed, plain_dict
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.schema import Evaluate, Predict, validate_as
@@ -35,11 +35,11 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -
 
     Args:
         path: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run folder.
-        trust: packages whose classes the folder may name, besides imdbattn's own. They are imported.
+        trust: packages whose classes the folder may name, in addition to imdbattn's own. They are imported.
         data: locations on this machine, as the settings `data.*` of imdbattn.predict: cache_dir="...",
             glove={"path": "..."}.
 
-    Raises UserError for a folder that is no run, and for files that are missing, damaged or of another version.
+    Raises UserError for a folder that is not a run, and for files that are missing, damaged or of another version.
 
     >>> imdbattn.load("runs/latest").labels
     ['neg', 'pos']
@@ -90,11 +90,11 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         return f"Model({self.predictor.cfg.model.name}, {labels}folder={os.path.relpath(self.folder)!r})"
 
     def predict(self, texts: str | Iterable[str], beams: int = 1, length_penalty: float = 1.0) -> Predictions:
-        """A label for each text, or what an encoder-decoder writes for it.
+        """A label for each text, or the output of an encoder-decoder.
 
         Args:
             texts: one text, or several in a list, a pandas Series or any iterable.
-            beams, length_penalty: of an encoder-decoder, as the settings of imdbattn.predict.
+            beams, length_penalty: for an encoder-decoder; settings of imdbattn.predict.
 
         A text without words is labeled, with a warning. Raises UserError for anything but text.
 
@@ -131,15 +131,15 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         precision: Any = None,
         **settings: Any,
     ) -> Metrics:
-        """Accuracy, loss and what else imdbattn.evaluate computes. Writes nothing into the run folder.
+        """Accuracy, loss and the other values of imdbattn.evaluate. Writes nothing into the run folder.
 
         Args:
-            data: a file or folder, which is the test set as a whole; or texts; None is the run's own data.
+            data: a file or folder, all of which is the test set; or texts; None uses the run's own data.
             labels: of the texts, by name or number.
             split: train, validation or test.
             text_column, label_column: of a file.
-            precision: of the Trainer; None is the run's own.
-            settings: others of `data.*`, as imdbattn.evaluate has them: source="packaged", max_tokens=100.
+            precision: of the Trainer; None uses the run's own.
+            settings: other `data.*` settings of imdbattn.evaluate: source="packaged", max_tokens=100.
 
         Raises UserError for wrong input, or if the run's own data have changed.
 
@@ -149,7 +149,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         1.0
         """
         if labels is not None:
-            file, count = self._written(data, labels)
+            file, count = self._write_texts(data, labels)
             metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
             return Metrics({**metrics, "test_set": f"{count} given texts"})
         if data is not None:
@@ -169,8 +169,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         with READS:
             module = copy.deepcopy(module, {id(buffer): buffer for buffer in module.buffers()})
         changed = score.with_changes(self.predictor.cfg, cfg.data.model_dump())
-        with settings_of_torch_kept():
-            return Metrics(score.evaluate(cfg, changed, module, self.folder).metrics)
+        with preserved_torch_settings():
+            return Metrics(score.evaluate(cfg, changed, module, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
         """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns facts about it.
@@ -180,7 +180,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             vectors: "training" keeps the words of the training reviews, and reads others as unknown; "all" keeps all.
             options: precision="float32", graph=True, onnx=True, as the settings of imdbattn.export.
 
-        Raises UserError for a folder that holds anything else.
+        Raises UserError for a folder with any other content.
 
         >>> imdbattn.load("runs/latest").export("my_model")["changed_labels"]
         0
@@ -190,24 +190,15 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         return write_export(self.predictor, Path(out), self.folder, vectors, **options)
 
     def save_pretrained(
-        self,
-        save_directory: StrPath,
-        *,
-        vectors: str = "training",
-        repo_id: str | None = None,
-        push_to_hub: bool = False,
-        config: Any = None,
-        model_card_kwargs: Any = None,
-        **push_to_hub_kwargs: Any,
+        self, save_directory: StrPath, *, vectors: str = "training", push_to_hub: bool = False, **hub: Any
     ) -> str | None:
-        """The same by the name that Hugging Face's libraries use. config, model_card_kwargs: have no effect.
+        """`export` by the name that Hugging Face's libraries use.
 
-        The other arguments are those of huggingface_hub.ModelHubMixin.save_pretrained.
+        hub: of huggingface_hub.ModelHubMixin.save_pretrained; `config` and `model_card_kwargs` have no effect.
         """
         self.export(save_directory, vectors)
-        if not push_to_hub:
-            return None
-        return self.push_to_hub(repo_id or Path(save_directory).name, **push_to_hub_kwargs)
+        repo_id = hub.pop("repo_id", None) or Path(save_directory).name
+        return self.push_to_hub(repo_id, **hub) if push_to_hub else None
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any) -> "Model":
@@ -226,8 +217,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             ) from error
         return load(path, trust)
 
-    def _written(self, data: Any, labels: Iterable[Any]) -> tuple[Path, int]:
-        """A file of texts and labels in the cache, and their number."""
+    def _write_texts(self, data: Any, labels: Iterable[Any]) -> tuple[Path, int]:
+        """Writes texts and labels into a file of the cache; returns it, and their number."""
         if not self.labels:
             raise UserError("labels are for classifiers: give the path of a file with pairs")
         texts = listed(data)

@@ -18,7 +18,7 @@ from imdbattn.api.display import Metrics, fragment
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import PATHS, composed, plain_dict, remove_empty
 from imdbattn.settings.safety import VisibleFormatter, untrusted
-from imdbattn.settings.schema import Settings, validate
+from imdbattn.settings.schema import validate
 
 if TYPE_CHECKING:
     from imdbattn.api.model import Model
@@ -58,7 +58,7 @@ def train(
 
     Args:
         overrides: settings as on the command line.
-        folder: the run folder, which is overwritten if it holds a run; by default a new one below runs/.
+        folder: the run folder, which is overwritten if it contains a run; by default a new one below runs/.
         config: all settings, instead of overrides: nested dicts such as `Model.settings`, or a composed config.
 
     Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after Ctrl-C, when the state is
@@ -78,14 +78,17 @@ def train(
 
         settings = resumed(settings, overrides, Path(settings["resume"]).expanduser().resolve())
     valid = validate(settings, extra="allow" if resume else None)
-    refuse_processes(valid)
+    devices = (valid.trainer.model_extra or {}).get("devices", 1)
+    one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
+    if valid.trainer.num_nodes > 1 or not one_device:  # they would repeat the program that called
+        raise UserError(f"trainer.devices={devices}: train() uses one process; for several, {COMMAND}")
     place = Path(folder if folder is not None else cfg.hydra.run.dir).expanduser().resolve()
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
     from imdbattn.runs.signals import SIGNALS
-    from imdbattn.runs.trainer import settings_of_torch_kept
+    from imdbattn.runs.trainer import preserved_torch_settings
 
-    with epochs_printed(), settings_of_torch_kept():
+    with log_to_stdout(), preserved_torch_settings():
         try:
             metrics = fit(valid, place, resume)
         except SystemExit as stopped:  # after a signal
@@ -99,7 +102,7 @@ def train(
     if (number := int(end.code or 0) - 128) not in SIGNALS:
         raise end  # of a callback of the user's own
     if number != signal.SIGINT:
-        signal.raise_signal(number)  # for the handler of the program, which most often ends it
+        signal.raise_signal(number)  # for the program's own handler, which usually ends it
     raise KeyboardInterrupt("; ".join(getattr(end, "lines", ()))) from None
 
 
@@ -129,15 +132,8 @@ def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> Dic
     return OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
 
 
-def refuse_processes(cfg: Settings) -> None:
-    """Raises UserError for a run of several processes: they would repeat the program that called."""
-    devices = (cfg.trainer.model_extra or {}).get("devices", 1)
-    if cfg.trainer.num_nodes > 1 or not (devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)):
-        raise UserError(f"trainer.devices={devices}: train() uses one process; for several, {COMMAND}")
-
-
 @contextmanager
-def epochs_printed() -> Iterator[None]:
+def log_to_stdout() -> Iterator[None]:
     """Prints the log of imdbattn, unless the program has configured logging."""
     log = logging.getLogger("imdbattn")
     if log.level or log.handlers or logging.root.handlers:

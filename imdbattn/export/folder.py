@@ -35,8 +35,8 @@ from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
 KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 METRICS, PROGRAM, ONNX = "metrics.json", "model.pt2", "model.onnx"
-FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD)  # what others need; a graph is for other programs
-NUMBERS = {"test_set", "parameters", "val_accuracy", "val_loss", "val_reviews", "val_fingerprint"}  # that the card has
+FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD)  # what `read_export` needs; a graph is for other programs
+NUMBERS = {"test_set", "parameters", "val_accuracy", "val_loss", "val_reviews", "val_fingerprint"}  # shown in the card
 WAY_OUT = "export the model again, or copy its whole folder again"
 OTHER_FOLDER = "choose another folder"
 
@@ -62,7 +62,7 @@ def write_export(
 
     With vectors="all" and precision="float32" all predictions are the run's own, bit for bit. An export in `out` is
     replaced at the end, and is kept if anything fails. A model that was read from an export keeps its vectors.
-    Raises UserError for wrong input, or if `out` holds anything else.
+    Raises UserError for wrong input, or if `out` has any other content.
     """
     if vectors not in ("training", "all") or precision not in ("auto", "float32"):
         raise UserError(f"vectors={vectors} must be training or all, and precision={precision} auto or float32")
@@ -113,7 +113,7 @@ def check_out(out: Path) -> None:
     with suppress(UserError):
         is_ours = CONFIG in files and read_json(out / CONFIG).get("model_type") == KIND
     if others := files - ({*FILES, PROGRAM, ONNX} if is_ours else set()):
-        raise UserError(f"{out} holds {min(others)}, which is not part of an exported model: {OTHER_FOLDER}")
+        raise UserError(f"{out} contains {min(others)}, which is not part of an exported model: {OTHER_FOLDER}")
 
 
 @contextmanager
@@ -136,16 +136,17 @@ def replacing(out: Path) -> Iterator[Path]:
 
 
 def portable(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings without folders, accounts and callbacks of the machine that trained."""
-    data, trainer = dict(settings["data"]), dict(settings["trainer"])
-    for group in (settings := dict(settings), data, glove := dict(data.get("glove") or {})):
+    """Removes folders, accounts and callbacks of the machine that trained. Changes the settings in place, too."""
+    data = settings["data"]
+    for group in (settings, data, data.get("glove", {})):
         group |= {key: Path(group[key]).name for key in ("init", "path", "teachers", "unlabelled") if group.get(key)}
     for key in ("callbacks", "default_root_dir"):
-        trainer.pop(key, None)
+        settings["trainer"].pop(key, None)
     if data.get("tokenizer") == "torchtext":  # the same words, without torchtext
         data["tokenizer"] = "basic_english"
-    data |= {key: value for key, value in (("glove", glove), ("cache_dir", None)) if key in data}
-    return settings | {"data": data, "trainer": trainer, "logger": {"name": "none"}, "resume": None, "trust": None}
+    if "cache_dir" in data:
+        data["cache_dir"] = None
+    return settings | {"logger": {"name": "none"}, "resume": None, "trust": None}
 
 
 def write_config(folder: Path, parts: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """A trained classifier as a graph that runs without this package: torch.export and ONNX.
 
-Shape suffixes: B reviews, T positions, W words in front of a word.
+Shape suffixes: B reviews, T positions, W words before a word.
 """
 
 import warnings
@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from imdbattn.data.ragged import Batch
+from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError, in_line
 from imdbattn.nn.scores import padding_mask
 
@@ -28,7 +29,7 @@ class Graph(nn.Module):
         self.net = net
 
     def forward(self, tokens_BT: Tensor, lengths_B: Tensor, before_BTW: Tensor | None = None) -> Tensor:
-        """Logits (B, C). tokens_BT: ids, 0 behind the end. before_BTW: see data/ragged.Batch, for phrases only."""
+        """Logits (B, C). tokens_BT: ids, 0 after the end. before_BTW: see data/ragged.Batch, for phrases only."""
         places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         positions_BT = places_T * padding_mask(lengths_B, tokens_BT.shape[1])
         unused = lengths_B  # labels and rows
@@ -37,16 +38,11 @@ class Graph(nn.Module):
 
 def example(predictor: Any, reviews: int, positions: int, seed: int = 0) -> tuple[Tensor, ...]:
     """Random inputs of a graph: reviews of different lengths, one of them with all positions."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths_B = torch.randint(0, positions + 1, (reviews,), generator=generator)
-    lengths_B[0] = positions
-    tokens_BT = torch.randint(1, len(predictor.glove.vectors), (reviews, positions), generator=generator)
-    tokens_BT = tokens_BT * padding_mask(lengths_B, positions)
-    before = predictor.batch_options["before"]
-    if not before:
-        return tokens_BT, lengths_B
-    shifted = [nn.functional.pad(tokens_BT, (back, 0))[:, :positions] for back in range(1, before + 1)]
-    return tokens_BT, lengths_B, torch.stack(shifted, -1) * (tokens_BT > 0)[..., None]
+    rng, before = np.random.default_rng(seed), predictor.batch_options["before"]
+    lengths = [positions, *rng.integers(positions + 1, size=reviews - 1)]
+    ids = [rng.integers(1, len(predictor.glove.vectors), length).tolist() for length in lengths]
+    batch = ragged(ids).batch(torch.arange(reviews), before=before)
+    return (batch.tokens_BT, batch.lengths_B, batch.before_BTW)[: 3 if before else 2]
 
 
 def to_program(predictor: Any) -> ExportedProgram:
@@ -56,11 +52,11 @@ def to_program(predictor: Any) -> ExportedProgram:
     logits.
     """
     if not hasattr(predictor, "batch_options"):
-        raise UserError("an encoder-decoder has no graph, because it writes step by step: set graph=false, onnx=false")
+        raise UserError("an encoder-decoder has no graph, it generates step by step: set graph=false and onnx=false")
     graph = Graph(predictor.module.net).cpu().eval()
     reviews, positions = Dim("reviews", min=1), Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
     inputs = example(predictor, 3, 5)
-    shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions} if len(inputs) > 2 else None)
+    shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions})
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             program = torch.export.export(graph, inputs, dynamic_shapes=shapes[: len(inputs)], strict=True)
@@ -74,7 +70,7 @@ def to_program(predictor: Any) -> ExportedProgram:
 
 
 def to_onnx(predictor: Any, path: Path) -> None:
-    """Writes the graph of `to_program` as ONNX, checked by onnxruntime. Raises UserError, also without the extra."""
+    """Writes the graph of `to_program` as ONNX, checked by onnxruntime. Raises UserError."""
     program = to_program(predictor)
     try:
         import onnxruntime
@@ -95,7 +91,7 @@ def to_onnx(predictor: Any, path: Path) -> None:
 
 
 def search(keys_P: Tensor, values: Tensor, **_: Any) -> Tensor:
-    """torch.searchsorted by halving, for int64: how many keys, which ascend, are below each value."""
+    """torch.searchsorted by bisection, for int64: the number of keys, in ascending order, below each value."""
     below = torch.zeros_like(values)
     for power in reversed(range(len(keys_P).bit_length())):
         more = below + 2**power
@@ -110,9 +106,9 @@ def check(predictor: Any, graph: Callable[..., Tensor], what: str) -> None:
     for seed, (reviews, positions) in enumerate(CHECKED):
         inputs = example(predictor, reviews, min(positions, longest), seed)
         with torch.no_grad():
-            expected_BC, found_BC = Graph(predictor.module.net)(*inputs), graph(*inputs)
-        if not torch.allclose(found_BC, expected_BC, atol=TOLERANCE, rtol=TOLERANCE):
-            error = (found_BC - expected_BC).abs().max().item()
+            expected_BC, logits_BC = Graph(predictor.module.net)(*inputs), graph(*inputs)
+        if not torch.allclose(logits_BC, expected_BC, atol=TOLERANCE, rtol=TOLERANCE):
+            error = (logits_BC - expected_BC).abs().max().item()
             raise UserError(
                 f"model={predictor.cfg.model.name}: the graph of {what} differs from the model by {error:.1g} for "
                 f"{reviews} reviews of {positions} words: export without it"

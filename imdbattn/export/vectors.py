@@ -21,7 +21,7 @@ from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.tasks.other_runs import REGIONS
 from imdbattn.tasks.review_predictor import ReviewPredictor
-from imdbattn.tasks.reviews import batch_options, distinct_words, load_classifier, trained_words
+from imdbattn.tasks.reviews import distinct_words, load_classifier, trained_words
 from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
     except UserError as error:
         log.warning("All words are kept, because the training reviews are not available: %s", error)
         return None
-    found = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()} | {"source_key": corpus.source_key}
-    if corpus.glove.fingerprint != predictor.glove.fingerprint or any(metrics.get(key) != found[key] for key in found):
+    keys = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()} | {"source_key": corpus.source_key}
+    if corpus.glove.fingerprint != predictor.glove.fingerprint or any(metrics.get(key) != keys[key] for key in keys):
         log.warning("All words are kept, because the training reviews have changed since the run")
         return None
     return distinct_words(corpus.splits["train"])
@@ -120,7 +120,7 @@ def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
 
 
 def facts_of(predictor: Any) -> dict[str, Any]:
-    """What a checkpoint holds beside weights and settings, such as the labels."""
+    """The content of a checkpoint other than weights and settings, such as the labels."""
     return {key: value for key, value in predictor.module.hparams.items() if key != "config"}
 
 
@@ -134,4 +134,4 @@ def build(
     vars(glove)["words"] = words  # not from a file
     module = load_classifier(cfg, file, glove, content)
     vars(module)["glove"] = glove  # for reviews that it will be scored on (ReviewTask.prepare)
-    return ReviewPredictor(cfg, module, glove, batch_options(cfg))
+    return ReviewPredictor(cfg, module, glove)

@@ -21,7 +21,8 @@ from imdbattn.run_folder import open_run
 from imdbattn.runs.score import check_fingerprint, with_changes
 from imdbattn.settings.schema import Faithfulness
 from imdbattn.tasks.build import read_checkpoint
-from imdbattn.tasks.reviews import batch_options, load_classifier
+from imdbattn.tasks.review_predictor import batch_options
+from imdbattn.tasks.reviews import load_classifier
 
 
 class Subject:

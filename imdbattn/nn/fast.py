@@ -37,20 +37,15 @@ def attention(
         mask = torch.ones(1, key.shape[-2], dtype=torch.bool, device=key.device)
     if use_blocks(query, key, value):
         return blocked_attention(query, key, value, mask, scale)
-    return fused_attention(query, key, value, mask, scale)
+    width = value.shape[-1]
+    if query.is_cuda:  # its kernels need widths that are multiples of 8; zeros change neither scores nor other columns
+        query, key, value = (F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[..., :width]
 
 
 def join(columns: Tensor, more: Tensor) -> Tensor:
     """(..., T, d) and (..., T, W) -> (..., T, d + W); dimensions of size 1 of `more` are repeated."""
     return torch.cat([columns, more.expand(*columns.shape[:-1], -1)], -1)
-
-
-def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """F.scaled_dot_product_attention."""
-    width = value.shape[-1]
-    if query.is_cuda:  # its kernels need widths that are multiples of 8; zeros change neither scores nor other columns
-        query, key, value = (F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value))
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[..., :width]
 
 
 def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -65,7 +60,7 @@ def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def blocked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """The same as `fused_attention`; faster on a CPU for texts of a few hundred words."""
+    """The same as F.scaled_dot_product_attention; faster on a CPU for texts of a few hundred words."""
     lead = query.shape[:-2]
     # The lowest finite number, so that a query without any key gives no NaN; baddbmm adds it to the product.
     bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)

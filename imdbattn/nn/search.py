@@ -59,9 +59,9 @@ def beam_search(
     net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int, length_penalty: float = 1.0
 ) -> Decoded:
     """The best output of `search_beams`."""
-    found = search_beams(net, source_BS, lengths_B, beams, length_penalty)
-    best_B, first_B = found.score_BK.argmax(1), torch.arange(len(source_BS), device=source_BS.device)
-    return Decoded(found.tokens_BKT[first_B, best_B], found.log_probability_BK[first_B, best_B])
+    result = search_beams(net, source_BS, lengths_B, beams, length_penalty)
+    best_B, first_B = result.score_BK.argmax(1), torch.arange(len(source_BS), device=source_BS.device)
+    return Decoded(result.tokens_BKT[first_B, best_B], result.log_probability_BK[first_B, best_B])
 
 
 @torch.no_grad()

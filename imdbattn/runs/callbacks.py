@@ -140,12 +140,10 @@ class StopOnNaN(L.Callback):
             )
 
     def check_losses(self, trainer: L.Trainer) -> None:
-        finite_S = torch.tensor([], dtype=torch.bool)
-        if self.unchecked:
-            finite_S = torch.stack([loss for *_, loss, _ in self.unchecked]).isfinite()
-        if not trainer.strategy.reduce_boolean_decision(bool(finite_S.all()), all=True):
-            message = None if finite_S.all() else self.message(*self.unchecked[int(finite_S.int().argmin())])
-            raise UserError(next(filter(None, from_all(trainer, message))))
+        finite = torch.stack([loss for *_, loss, _ in self.unchecked]).isfinite().tolist() if self.unchecked else []
+        own = None if all(finite) else self.message(*self.unchecked[finite.index(False)])
+        if message := next(filter(None, from_all(trainer, own)), None):
+            raise UserError(message)
         self.unchecked.clear()
 
     def message(self, step: int, epoch: int, lr: float, loss: torch.Tensor, rows_B: torch.Tensor) -> str:

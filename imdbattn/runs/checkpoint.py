@@ -10,8 +10,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -133,11 +132,10 @@ class ResumeCheckpoint(L.Callback):
         set_handlers(exit_now)
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        request = strongest(trainer, self.signal)
+        request = max(from_all(trainer, self.signal))
         if request or trainer.current_epoch:
             trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()  # as the loop itself does next
-            with not_started(trainer.fit_loop.epoch_progress):
-                self.save(trainer, module)
+            self.save(trainer, module, trainer.fit_loop.epoch_progress)
         self.stop_if(request, trainer)
 
     def on_train_batch_start(self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int) -> None:
@@ -156,15 +154,14 @@ class ResumeCheckpoint(L.Callback):
         if trainer.world_size > 1:
             if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined] # an exchange takes time
                 return
-            self.steps_since_sync, request = 0, strongest(trainer, request)
+            self.steps_since_sync, request = 0, max(from_all(trainer, request))
         if request:
-            with not_started(loop.batch_progress):
-                self.save(trainer, module)
+            self.save(trainer, module, loop.batch_progress)
             self.stop_if(request, trainer)
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.save(trainer, module)
-        self.stop_if(strongest(trainer, self.signal), trainer)
+        self.stop_if(max(from_all(trainer, self.signal)), trainer)
 
     def stop_if(self, request: int, trainer: L.Trainer) -> None:
         """Raises Stopped if the request is a signal; SIGUSR1 also requeues the SLURM job."""
@@ -187,8 +184,11 @@ class ResumeCheckpoint(L.Callback):
 
     # --- what to save ------------------------------------------------------------------------------------------------
 
-    def save(self, trainer: L.Trainer, module: Any) -> None:
-        """Writes last.ckpt; must be called in all processes."""
+    def save(self, trainer: L.Trainer, module: Any, started: Any = None) -> None:
+        """Writes last.ckpt; must be called in all processes.
+
+        started: progress of the epoch or batch that Lightning has counted as started before it calls the hook.
+        """
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         self.stop_on_nan.check(trainer, module)
@@ -196,7 +196,12 @@ class ResumeCheckpoint(L.Callback):
         if module.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(module.device)
         self.rank_states = from_all(trainer, state)
+        counts = [started.current, started.total] if started else []
+        for count in counts:
+            count.ready -= 1
         trainer.save_checkpoint(self.file, weights_only=False)
+        for count in counts:
+            count.ready += 1
         self.saved_at = time.monotonic()
 
     def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
@@ -227,24 +232,3 @@ class ResumeCheckpoint(L.Callback):
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, ModelCheckpoint):
                 move_checkpoints(callback, checkpoint["callbacks"][callback.state_key])
-
-
-@contextmanager
-def not_started(progress: Any) -> Iterator[None]:
-    """For an epoch or batch that Lightning has counted as started before it calls the hook that saves."""
-    for count in (progress.current, progress.total):
-        count.ready -= 1
-    try:
-        yield
-    finally:
-        for count in (progress.current, progress.total):
-            count.ready += 1
-
-
-def strongest(trainer: L.Trainer, request: int) -> int:
-    """The largest request of all processes."""
-    if trainer.world_size == 1:
-        return request
-    largest = torch.tensor(request, device=trainer.strategy.root_device)
-    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
-    return int(largest)

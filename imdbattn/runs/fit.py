@@ -81,7 +81,7 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
 
     failed = True
     try:
-        run_trainer(trainer, module, data, resume_checkpoint, checkpoint_io)
+        run_trainer(trainer, module, data, resume_checkpoint)
         progress = {"epochs": trainer.current_epoch, "steps": trainer.global_step}
         facts = training_facts(module, corpus, throughput.seconds, throughput.rate, **progress)
 
@@ -116,14 +116,9 @@ def prepare_data(*cfgs: Settings) -> tuple[BatchData, list[Settings]]:
     return data, [validate(pinned(c.model_dump(), corpus.source, data.batch_tokens), extra="allow") for c in cfgs]
 
 
-def run_trainer(
-    trainer: L.Trainer,
-    module: Learner,
-    data: BatchData,
-    checkpoint: ResumeCheckpoint,
-    checkpoint_io: AtomicCheckpointIO,
-) -> None:
-    """Trains from the checkpoint in `checkpoint_io`, if any. Raises UserError if training cannot start."""
+def run_trainer(trainer: L.Trainer, module: Learner, data: BatchData, checkpoint: ResumeCheckpoint) -> None:
+    """Trains, or resumes from the content of the trainer's AtomicCheckpointIO. Raises UserError if it cannot start."""
+    checkpoint_io: Any = trainer.strategy.checkpoint_io
     trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
     optimizer = module.try_optimizer(trainer.strategy.root_device)
     if trainer.is_global_zero and trainer.world_size > 1:

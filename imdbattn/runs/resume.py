@@ -20,10 +20,10 @@ def was_restarted(folder: Path) -> bool:
     return restarted and (folder / "config.yaml").exists()
 
 
-def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> dict[str, Any]:
+def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path) -> dict[str, Any]:
     """The settings of the run in `folder`, updated by those of the command line that cannot change a result.
 
-    typed: the overrides on the command line. Settings that can change a result may be repeated with the
+    overrides: those on the command line. Settings that can change a result may be repeated with the
     same value. Raises UserError if one differs, or if `folder` contains no readable run.
     """
     file = folder / "config.yaml"
@@ -33,7 +33,7 @@ def resumed(settings: Mapping[str, Any], typed: Sequence[str], folder: Path) -> 
             "sweep folder, repeat the command that started the sweep"
         )
     recorded = read_run(file, settings.get("trust"), settings).model_dump()
-    keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in typed]
+    keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     if compared := [key for key in keys if not within(key, *NO_EFFECT)]:
         check_unchanged(settings, recorded, compared, folder)

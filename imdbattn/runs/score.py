@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predict
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings.keys import PRETRAINING, overlay
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Evaluate, Export, Picture, Predict, Settings, validate
+from imdbattn.settings.schema import Evaluate, OfRun, Predict, Settings, validate
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor, task_of
 from imdbattn.tasks.trial import try_forward
@@ -46,7 +45,7 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
     return {prefix + key: value for key, value in {**scores.values(), "reviews": count, **details}.items()}
 
 
-def open_settings(cfg: Evaluate | Predict | Picture | Export) -> tuple[Settings, Path]:
+def open_settings(cfg: OfRun) -> tuple[Settings, Path]:
     """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best checkpoint.
 
     Raises UserError for wrong input.
@@ -84,22 +83,11 @@ def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
     return validate(changed, extra="allow")
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A model's result on a split. metrics: as in metrics.json. rows: row numbers of the items in the source."""
+def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path, write: bool) -> dict[str, Any]:
+    """Scores a module on a split of its own or of other data, and returns the metrics.
 
-    metrics: dict[str, Any]
-    scores: Any
-    rows: Any
-    name: str  # of the split, its fingerprint and the changed settings
-    writes: bool  # in one process of several
-
-
-def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path) -> Evaluation:
-    """Scores a module on a split of its own or of other data. Writes nothing.
-
-    settings: of the run in `folder`, with the `data` settings of `cfg`. Raises UserError for wrong input, or if the
-    run's data have changed.
+    settings: of the run in `folder`, with the `data` settings of `cfg`. write: also into evaluations/ of the folder.
+    Raises UserError for wrong input, or if the run's data have changed.
     """
     task, split = task_of(settings), cfg.split
     changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
@@ -116,17 +104,17 @@ def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path) -
     try_forward(module, data, settings.model.name, split)
     trainer.test(module, data, verbose=False)
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
-    name = f"{split}-{corpus.fingerprints[split]}"
-    if changed:
-        name += "-" + hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
-    return Evaluation(metrics, module.scores, corpus.splits[split].rows, name, trainer.is_global_zero)
+    if write and trainer.is_global_zero:
+        name = f"{split}-{corpus.fingerprints[split]}"
+        if changed:
+            name += "-" + hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
+        write_json(folder / "evaluations" / f"{name}.json", metrics)
+        write_predictions(folder / "evaluations" / f"{name}.parquet", module.scores, corpus.splits[split].rows)
+    return metrics
 
 
 def score_run(cfg: Evaluate) -> dict[str, Any]:
-    """Scores a finished run's best checkpoint, or an exported model, as `evaluate` does.
-
-    Writes the result into evaluations/ of the run folder, and returns it. Raises UserError.
-    """
+    """`evaluate` for the best checkpoint of a finished run, or for an exported model."""
     quiet()
     if cfg.run and is_export(cfg.run):
         predictor, folder = read_export(cfg.run, cfg.trust), Path(cfg.run).expanduser()
@@ -134,11 +122,7 @@ def score_run(cfg: Evaluate) -> dict[str, Any]:
     else:
         settings, checkpoint = open_settings(cfg)
         folder, module = checkpoint.parents[1], task_of(settings).load(settings, checkpoint)
-    result = evaluate(cfg, settings, module, folder)
-    if result.writes:
-        write_json(folder / "evaluations" / f"{result.name}.json", result.metrics)
-        write_predictions(folder / "evaluations" / f"{result.name}.parquet", result.scores, result.rows)
-    return result.metrics
+    return evaluate(cfg, settings, module, folder, write=True)
 
 
 def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
@@ -153,7 +137,7 @@ def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
         )
 
 
-def load_predictor(cfg: Predict | Picture | Export) -> tuple[Any, Path]:
+def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     """The best model of the run or of the export that `cfg` names, for new texts, and its folder. Raises UserError."""
     quiet()
     use_onednn()  # as in training, for identical results

@@ -43,7 +43,7 @@ def exiting_on_signals() -> Iterator[None]:
 
 
 def requeue() -> None:
-    """Requeues the SLURM job of this process, if there is one; logs a warning where that fails."""
+    """Requeues the SLURM job of this process, if there is one, and logs the outcome."""
     job = os.environ.get("SLURM_JOB_ID")
     if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
         job = f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"

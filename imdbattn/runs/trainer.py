@@ -28,6 +28,7 @@ IGNORED_WARNINGS = (
     "is smaller than the logging interval",
     "but have no `val_dataloader`",
     "your dataloader is not resumable",  # our sampler is
+    "You requested to overfit but enabled .* shuffling",  # the items are the same in every epoch
     "sync_dist=True",  # the logged values are the same in all processes
     "Checkpoint directory .* exists and is not empty",
     "Experiment logs directory .* exists and is not empty",
@@ -44,8 +45,8 @@ def quiet() -> None:
 
 
 @contextmanager
-def settings_of_torch_kept() -> Iterator[None]:
-    """Restores what a run changes in the program that called: random states, threads and deterministic kernels."""
+def preserved_torch_settings() -> Iterator[None]:
+    """Restores what a run changes: random states, number of threads and deterministic kernels."""
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     try:
         with isolate_rng():

@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset, Sampler
 
 from imdbattn.data.ragged import Batch
 from imdbattn.data.sampling import Batches, TrainBatches
@@ -29,7 +29,7 @@ from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.seeds.stack import Course, SeedStack
 from imdbattn.settings.schema import Settings
 from imdbattn.tasks.build import reason
-from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.loaders import BatchData, Loader
 from imdbattn.tasks.task import task_of
 from imdbattn.tasks.trial import try_forward
 from imdbattn.tracking.loggers import build_loggers, finish_loggers
@@ -207,10 +207,10 @@ class SeedData(L.LightningDataModule):
     def setup(self, stage: str) -> None:
         self.data.trainer = self.trainer
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> Loader:
         batches = self.data.train_batches()
         samplers = [self.data.train_sampler(batches, seed) for seed in self.seeds]
         return self.data.loader(StackedBatches(batches), SeedSampler(samplers))
 
-    def val_dataloader(self) -> DataLoader:
+    def val_dataloader(self) -> Loader:
         return self.data.val_dataloader()

@@ -74,9 +74,8 @@ class SeedStack(ReviewClassifier):
 
     def __init__(self, members: Sequence[ReviewClassifier], seeds: Sequence[int], choose_by: str, patience: int | None):
         first = members[0]
-        names = ("warmup", "decay", "label_smoothing", "embedding_lr", "folds_N", "targets_NC")
-        options = {name: getattr(first, name) for name in names}
-        super().__init__(stacked_net([one.net for one in members]), first.make_optimizer, {}, **options)
+        targets = {"folds_N": first.folds_N, "targets_NC": first.targets_NC}
+        super().__init__(stacked_net([one.net for one in members]), first.cfg, {}, **targets)
         self.courses = [Course(seed) for seed in seeds]
         self.choose_by, self.patience = choose_by, patience
         self.seed_sums: list[Tensor] = []  # of each step of this epoch, (2, S): sum of losses, and correct answers

@@ -5,7 +5,7 @@ The only module that calls Hydra's `instantiate`.
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.settings.safety import check_archive
-from imdbattn.tasks.learner import Learner
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +66,15 @@ def check_weights(weights: Mapping[str, Tensor], integers: Mapping[str, Tensor])
             raise ValueError(f"{name} points to other rows than the model has")
 
 
+def check_vectors(name: str, trained_on: Any, current: Any) -> None:
+    """Raises UserError if weights belong to other vectors, given by their fingerprints: ids denote other words."""
+    if trained_on != current:
+        raise UserError(
+            f"{name} was trained on vectors with fingerprint {trained_on}, but these have {current}: set data.glove as "
+            "in its run folder's config.yaml"
+        )
+
+
 def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
     """Calls `instantiate` if every `_target_` is a subclass of `kind`.
 
@@ -111,19 +119,16 @@ def reason(error: BaseException) -> str:
     return in_line(error, None)
 
 
-def make_net(model: Any, parts: Mapping[str, Any], *arguments: Any, **options: Any) -> torch.nn.Module:
-    """Calls the partial that `parts` of the `model` settings describe. Raises UserError naming the model."""
+def make_net(model: Any, others: Collection[str], *arguments: Any, **options: Any) -> torch.nn.Module:
+    """The net that the `model` settings describe. others: settings that are not arguments of its class.
+
+    Raises UserError naming the model.
+    """
+    parts = {key: value for key, value in model.model_dump().items() if key not in ("name", "after", *others)}
     try:
         return make(parts, f"model={model.name}", torch.nn.Module)(*arguments, **options)
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # RuntimeError: out of memory
         raise UserError(f"model={model.name}: {reason(error)}") from error
-
-
-def make_learner(kind: Any, cfg: Any, net: torch.nn.Module, facts: Mapping[str, Any], **options: Any) -> Any:
-    """A Lightning module of the given kind around a net. facts: go into its checkpoints, with the settings."""
-    schedule = {name: getattr(cfg, name) for name in ("warmup", "decay", "label_smoothing", "embedding_lr")}
-    optimizer = make(cfg.optim.model_dump(), "optim", torch.optim.Optimizer)
-    return kind(net, optimizer, {"config": cfg.model_dump(), **facts}, **schedule, **options)
 
 
 def load(
@@ -139,7 +144,7 @@ def load(
     """
     content = dict(read_checkpoint(checkpoint, WAY_OUT) if content is None else content)
     try:
-        module: Learner = make_module(content["state_dict"], content["hyper_parameters"])
+        module = make_module(content["state_dict"], content["hyper_parameters"])
         module.on_load_checkpoint(content)
         load_weights(module, content["state_dict"])
     except UserError:

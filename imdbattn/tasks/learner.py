@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.tasks.build import check_vectors, make
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -49,33 +50,16 @@ class Learner(L.LightningModule):
     Evaluation keeps the outputs of every item and sorts them by row: the scores are exact for any number of processes,
     and are the predictions that a run folder stores.
 
-    Args:
-        optimizer: called with parameter groups.
-        facts: plain values that go into checkpoints, such as the settings.
-        warmup: share of all steps in which the learning rate rises from 0.
-        decay: decay of the learning rate afterwards: "cosine", "linear" or "none".
-        label_smoothing: label smoothing of the training loss (Szegedy et al. 2016, section 7).
-        embedding_lr: learning rate of tables of vectors; None uses that of the optimizer.
+    cfg: the settings (settings.schema.Training). facts: plain values that go into checkpoints, in addition to them.
     """
 
     scores: Any  # of the last validation or test: the result of `make_scores`
 
-    def __init__(
-        self,
-        net: nn.Module,
-        optimizer: Callable[..., torch.optim.Optimizer],
-        facts: dict[str, Any],
-        warmup: float = 0.0,
-        decay: str = "none",
-        label_smoothing: float = 0.0,
-        embedding_lr: float | None = None,
-    ):
+    def __init__(self, net: nn.Module, cfg: Any, facts: Mapping[str, Any]):
         super().__init__()
-        self.net = net
-        self.make_optimizer = optimizer
-        self.warmup, self.decay = warmup, decay
-        self.label_smoothing, self.embedding_lr = label_smoothing, embedding_lr
-        self.save_hyperparameters(facts, logger=False)
+        self.net, self.cfg = net, cfg
+        self.make_optimizer = make(cfg.optim.model_dump(), "optim", torch.optim.Optimizer)
+        self.save_hyperparameters({"config": cfg.model_dump(), **facts}, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         self.epoch_sums: list[Tensor] = []  # of each step of this epoch: sum of losses, correct answers, answers
@@ -135,16 +119,11 @@ class Learner(L.LightningModule):
         self.log_scores("test")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raises UserError for weights that belong to other vectors: the ids would denote other words."""
-        trained_on, current = checkpoint.get("hyper_parameters", {}).get("vectors"), self.hparams.get("vectors")
-        if trained_on != current:
-            raise UserError(
-                f"the checkpoint was trained on vectors with fingerprint {trained_on}, but these have {current}: "
-                "set data.glove as in its run folder's config.yaml"
-            )
+        trained_on = checkpoint.get("hyper_parameters", {}).get("vectors")
+        check_vectors("the checkpoint", trained_on, self.hparams.get("vectors"))
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.make_optimizer(parameter_groups(self.net, self.embedding_lr), **self.fused())
+        optimizer = self.make_optimizer(parameter_groups(self.net, self.cfg.embedding_lr), **self.fused())
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.lr_share(step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -163,7 +142,7 @@ class Learner(L.LightningModule):
 
         Raises UserError for settings that its constructor or its step rejects.
         """
-        groups = parameter_groups(self.net, self.embedding_lr)
+        groups = parameter_groups(self.net, self.cfg.embedding_lr)
         for group in groups:
             group["params"] = [torch.zeros_like(p, device=device).requires_grad_() for p in group["params"]]
             for parameter in group["params"]:
@@ -185,10 +164,10 @@ class Learner(L.LightningModule):
 
     def lr_share(self, step: int, steps: int) -> float:
         """The learning rate at `step` of `steps`, as a share of the full one."""
-        warm = round(self.warmup * steps)
+        warm = round(self.cfg.warmup * steps)
         if step < warm:
             return (step + 1) / (warm + 1)
-        if self.decay == "none":
+        if self.cfg.decay == "none":
             return 1.0
         done = min((step - warm) / max(steps - warm, 1), 1.0)
-        return 1 - done if self.decay == "linear" else (1 + math.cos(math.pi * done)) / 2
+        return 1 - done if self.cfg.decay == "linear" else (1 + math.cos(math.pi * done)) / 2

@@ -4,14 +4,13 @@ Shape suffix: N items of a split.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged
@@ -26,6 +25,26 @@ def on_gpu(batches: Batches) -> bool:
     return isinstance(batches.split, Ragged) and batches.split.ids.is_cuda
 
 
+class Loader:
+    """The batches of the items of a sampler, `together` of them made at once.
+
+    Unlike a torch DataLoader it draws no random number in each epoch, which would change the random state of dropout.
+    """
+
+    batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
+
+    def __init__(self, batches: Any, sampler: Any, together: int):
+        self.batches, self.sampler, self.together = batches, sampler, together
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        items = iter(self.sampler)
+        while chunk := list(islice(items, self.together)):
+            yield from self.batches.several(chunk) if self.together > 1 else map(self.batches.__getitem__, chunk)
+
+
 class BatchData(L.LightningDataModule):
     """Loaders for train, validation and test of one corpus.
 
@@ -34,31 +53,27 @@ class BatchData(L.LightningDataModule):
     Use with `Trainer(use_distributed_sampler=False)`: the samplers divide the batches among the ranks.
 
     Args:
+        cfg: the settings of the run.
         batch_tokens: padded tokens of one training batch, over all processes together.
-        eval_batch_tokens: the same for validation and test, for each process.
-        seed: of the order of the batches and of word dropout.
-        options, train_options: see `Ragged.batch`; the latter are additional ones for training.
         widths: number of different padded lengths of the batches of a split; None is GPU_WIDTHS on a GPU, whose kernels
             and graphs are recorded once for each shape, and no limit on a CPU.
+        word_dropout, options: see `Ragged.batch`; the former for training only.
     """
 
     def __init__(
         self,
+        cfg: Any,
         corpus: Corpus,
         batch_tokens: int,
-        eval_batch_tokens: int,
-        seed: int,
         test_split: str = "test",
-        options: Mapping[str, Any] | None = None,
-        train_options: Mapping[str, Any] | None = None,
         widths: int | None = None,
+        word_dropout: float | None = None,
+        **options: Any,
     ):
         super().__init__()
-        self.corpus, self.seed, self.test_split = corpus, seed, test_split
-        self.batch_tokens, self.eval_batch_tokens = batch_tokens, eval_batch_tokens
-        self.options = dict(options or {})
-        self.train_options = self.options | dict(train_options or {})
-        self.widths = widths
+        self.cfg, self.corpus, self.batch_tokens, self.test_split = cfg, corpus, batch_tokens, test_split
+        self.widths, self.options = widths, options
+        self.train_options = options if word_dropout is None else options | {"word_dropout": word_dropout}
 
     def ranks(self) -> tuple[int, int]:
         """This process's rank and the number of processes."""
@@ -86,71 +101,31 @@ class BatchData(L.LightningDataModule):
             batches.options["widths"] = best_widths(batches.lengths_N(), count)
         return batches
 
-    def loader(self, batches: Any, sampler: Sampler) -> DataLoader:
+    def loader(self, batches: Any, sampler: Any) -> Loader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
-        if overfit:  # Lightning then requires a sequential sampler: use a list of batches
-            count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1  # type: ignore[arg-type,operator]
-            batches, sampler = [batches[item] for item in islice(sampler, count)], None  # type: ignore[assignment]
-        elif isinstance(batches, Batches) and on_gpu(batches):
-            batches, sampler = BatchesAhead(batches), Chunks(sampler, GPU_CHUNK)
-        # A separate generator: a loader draws a number in each epoch, which would change the random state of dropout.
-        return DataLoader(batches, sampler=sampler, batch_size=None, generator=torch.Generator())
+        if overfit:  # the same items in every epoch
+            count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1
+            sampler = list(islice(sampler, count))
+        return Loader(batches, sampler, GPU_CHUNK if isinstance(batches, Batches) and on_gpu(batches) else 1)
 
     def train_sampler(self, batches: Batches, seed: int) -> TrainBatches:
         pool: Any = {"pool": None} if "widths" in batches.options else {}
         return TrainBatches(batches.lengths_N(), self.batch_tokens, seed, done=self.done, **pool)
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> Loader:
         batches = self.train_batches()
-        return self.loader(batches, self.train_sampler(batches, self.seed))
+        return self.loader(batches, self.train_sampler(batches, self.cfg.seed))
 
-    def eval_dataloader(self, split: str) -> DataLoader:
+    def eval_dataloader(self, split: str) -> Loader:
         """Every item of `split` exactly once, over all processes."""
         batches = self.eval_batches(split)
-        return self.loader(batches, EvalBatches(batches.lengths_N(), self.eval_batch_tokens, *self.ranks()))
+        return self.loader(batches, EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens, *self.ranks()))
 
-    def val_dataloader(self) -> DataLoader:
+    def val_dataloader(self) -> Loader:
         return self.eval_dataloader("validation")
 
-    def test_dataloader(self) -> DataLoader:
+    def test_dataloader(self) -> Loader:
         return self.eval_dataloader(self.test_split)
-
-
-# --- several batches at once, for devices on which starting an operation takes longer than the operation -------------
-
-
-class Chunks(Sampler[tuple[int, list[Any]]]):
-    """The items of a sampler, each as its number in a chunk of `count` items, and the chunk."""
-
-    def __init__(self, sampler: Any, count: int):
-        self.sampler, self.count = sampler, count
-
-    def set_epoch(self, epoch: int) -> None:
-        """Lightning calls this before each epoch."""
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __iter__(self) -> Iterator[tuple[int, list[Any]]]:
-        items = iter(self.sampler)
-        while chunk := list(islice(items, self.count)):
-            yield from ((number, chunk) for number in range(len(chunk)))
-
-
-class BatchesAhead(Dataset[Any]):
-    """The batches of the items of `Chunks`, read in order: the first item of a chunk makes those of all."""
-
-    def __init__(self, batches: Batches):
-        self.batches = batches
-        self.made: Sequence[Any] = ()
-
-    def __getitem__(self, item: tuple[int, list[Any]]) -> Any:
-        number, chunk = item
-        if number == 0:
-            self.made = self.batches.several(chunk)
-        return self.made[number]
 
 
 # --- sizes of batches: their padded tokens, and the lengths to which items are padded ---------------------------------

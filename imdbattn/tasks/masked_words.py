@@ -12,14 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare, with_unlabelled
+from imdbattn.data.corpus import ReviewCorpus, prepare, with_unlabelled
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks import pictures
-from imdbattn.tasks.build import load, make_learner
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews import ReviewTask, build_net, trained_words, words_of
 
@@ -58,7 +57,7 @@ def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float | Tensor)
 class WordLearner(Learner):
     """Trains and scores a net that predicts words of reviews. For the arguments see Learner."""
 
-    nothing: str  # the message if no word is predicted, formatted with this module
+    no_words: str  # the message if no word is predicted, formatted with this module
 
     def score_words(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """For each word to predict (M,): its loss, whether it is predicted correctly, and the index of its review."""
@@ -78,18 +77,14 @@ class WordLearner(Learner):
     def make_scores(self, outputs: tuple[Tensor, ...]) -> MaskedWordScores:
         scores = MaskedWordScores(*outputs)
         if not scores.answers:
-            raise UserError(self.nothing.format(self))
+            raise UserError(self.no_words.format(self))
         return scores
 
 
 class MaskedWordModule(WordLearner):
-    """Trains nn.beyond.masked_words.MaskedWords. share: share of words to mask. For other arguments see Learner."""
+    """Trains nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
 
-    nothing = "masked.share={0.share} masks no word of these reviews: use a larger share"
-
-    def __init__(self, *args: Any, share: float, **options: Any):
-        super().__init__(*args, **options)
-        self.share = share
+    no_words = "masked.share={0.cfg.masked.share} masks no word of these reviews: use a larger share"
 
     def predict(self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """See `score_words`."""
@@ -99,12 +94,12 @@ class MaskedWordModule(WordLearner):
         return losses_M, logits_MG.detach().argmax(1) == words_M, masked_BT.nonzero()[:, 0]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < self.share
-        losses_M, right_M, _ = self.predict(batch, masked_BT, self.label_smoothing)
+        masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < self.cfg.masked.share
+        losses_M, right_M, _ = self.predict(batch, masked_BT, self.cfg.label_smoothing)
         return self.mean_loss(losses_M, right_M)
 
     def score_words(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        return self.predict(batch, evaluation_mask(batch.rows_B, batch.positions_BT, self.share))
+        return self.predict(batch, evaluation_mask(batch.rows_B, batch.positions_BT, self.cfg.masked.share))
 
 
 def build_module(
@@ -113,7 +108,7 @@ def build_module(
     """The encoder of the `model` settings, without phrases, which need labels, and a head that predicts words."""
     model = cfg.model.model_copy(update={"phrases": None, "channels": {}})
     net = MaskedWords(build_net(model, glove, 2, trained_R), guessed_G, counts_G, len(glove.vectors))  # type: ignore[arg-type]
-    return make_learner(MaskedWordModule, cfg, net, {"vectors": glove.fingerprint}, share=cfg.masked.share)
+    return MaskedWordModule(net, cfg, {"vectors": glove.fingerprint})
 
 
 def frequent_words(corpus: ReviewCorpus, words: int) -> tuple[Tensor, Tensor]:
@@ -136,14 +131,9 @@ class MaskedWordTask(ReviewTask):
         counts_G, guessed_G = frequent_words(corpus, cfg.masked.words)
         return build_module(cfg, corpus.glove, words_of(corpus, cfg.model), guessed_G, counts_G)
 
-    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
-        glove = corpus.glove if corpus else load_vectors(cfg.data)
-
-        def module(weights: dict[str, Any], facts: dict[str, Any]) -> MaskedWordModule:
-            guessed_G, trained_R = weights["net.guessed_G"], trained_words(weights, "net.encoder.embedding")
-            return build_module(cfg, glove, trained_R, guessed_G, torch.ones_like(guessed_G))
-
-        return load(checkpoint, module)
+    def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:
+        guessed_G, trained_R = weights["net.guessed_G"], trained_words(weights, "net.encoder.embedding")
+        return build_module(cfg, glove, trained_R, guessed_G, torch.ones_like(guessed_G))
 
     def draw(self, module: Any, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
         with pictures.only_warnings():

@@ -4,17 +4,16 @@ Shape suffixes: B reviews of a batch, T positions, O words around a region, U = 
 them, S sampled words, R words that have a vector, V ids.
 """
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors
+from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch
 from imdbattn.nn.beyond.regions import NeighborWords
-from imdbattn.tasks.build import load, make_learner, make_net
+from imdbattn.tasks.build import make_net
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.masked_words import MaskedWordTask, WordLearner, evaluation_mask, frequent_words
 
@@ -23,7 +22,7 @@ class NeighborModule(WordLearner):
     """Trains nn.beyond.regions.NeighborWords. The loss of a step is the mean over the words that it predicts."""
 
     net: NeighborWords
-    nothing = "model.subsample={0.net.subsample} leaves no word of these reviews to predict: use a larger one"
+    no_words = "model.subsample={0.net.subsample} leaves no word of these reviews to predict: use a larger one"
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         slots_BTO = self.net.around(batch.tokens_BT)
@@ -42,9 +41,8 @@ class NeighborModule(WordLearner):
 
 
 def build_module(cfg: Any, glove: Glove, slot_V: Tensor, counts_R: Tensor) -> NeighborModule:
-    parts = {key: value for key, value in cfg.model.model_dump().items() if key not in ("name", "after", "words")}
-    net = make_net(cfg.model, parts, slot_V, counts_R)
-    return make_learner(NeighborModule, cfg, net, {"vectors": glove.fingerprint, "region": cfg.model.region})
+    net = make_net(cfg.model, ("words",), slot_V, counts_R)
+    return NeighborModule(net, cfg, {"vectors": glove.fingerprint, "region": cfg.model.region})
 
 
 class NeighborTask(MaskedWordTask):
@@ -56,13 +54,8 @@ class NeighborTask(MaskedWordTask):
         slot_V[words_R] = torch.arange(1, len(words_R) + 1, dtype=torch.int32)
         return build_module(cfg, corpus.glove, slot_V, torch.cat([counts_R.new_zeros(1), counts_R]))
 
-    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
-        glove = corpus.glove if corpus else load_vectors(cfg.data)
-
-        def module(weights: dict[str, Any], facts: dict[str, Any]) -> NeighborModule:
-            return build_module(cfg, glove, weights["net.regions.slot_V"], weights["net.counts_R"])
-
-        return load(checkpoint, module)
+    def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:
+        return build_module(cfg, glove, weights["net.regions.slot_V"], weights["net.counts_R"])
 
 
 TASK = NeighborTask()

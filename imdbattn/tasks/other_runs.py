@@ -7,9 +7,9 @@ Shape suffixes: N training reviews, U reviews of data.unlabelled, the last of th
 """
 
 import logging
-import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
+from tqdm import tqdm
 
 from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
 from imdbattn.data.sampling import Batches
@@ -28,7 +29,7 @@ from imdbattn.nn.beyond.regions import Regions
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_text, digest, without
 from imdbattn.settings.safety import read_json
-from imdbattn.tasks.build import read_checkpoint, reason
+from imdbattn.tasks.build import check_vectors, read_checkpoint, reason
 from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
@@ -71,15 +72,6 @@ def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
     )
 
 
-def with_bar(batches: Collection[Any]) -> Iterable[Any]:
-    """The batches, with a progress bar in a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(batches, "Labeling", console=console, transient=True, disable=not console.is_terminal)
-
-
 def teachers(where: str) -> list[Path]:
     """The finished run `where`, or those in that folder. Raises UserError if there is none."""
     folder = Path(where).expanduser()
@@ -88,9 +80,9 @@ def teachers(where: str) -> list[Path]:
     try:
         runs = sorted(run for run in folder.iterdir() if finished(run))
     except OSError as error:
-        raise UserError(f"data.teachers={where} cannot be read ({os.strerror(error.errno or 0)}): {WAY_OUT}") from error
+        raise UserError(f"data.teachers={where} cannot be read ({error.strerror}): {WAY_OUT}") from error
     if not runs:
-        raise UserError(f"data.teachers={where} holds no finished run: {WAY_OUT}")
+        raise UserError(f"data.teachers={where} contains no finished run: {WAY_OUT}")
     return runs
 
 
@@ -104,10 +96,8 @@ def open_teacher(run: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Any, Path]:
     check_held_out(name, {key: metrics.get(key) for key in FINGERPRINT.values()}, corpus.fingerprints)
     if metrics.get("labels") != corpus.label_names:
         raise UserError(f"{name} has other labels than {', '.join(corpus.label_names)}: {WAY_OUT}")
-    if settings.data.tokenizer != cfg.tokenizer:  # its vectors are compared when it is loaded
-        raise UserError(
-            f"{name} has data.tokenizer={settings.data.tokenizer}, but this run has {cfg.tokenizer}: use the same"
-        )
+    if (other := settings.data.tokenizer) != cfg.tokenizer:  # its vectors are compared when it is loaded
+        raise UserError(f"{name} has data.tokenizer={other}, but this run has {cfg.tokenizer}: use the same")
     return settings, checkpoint
 
 
@@ -127,7 +117,8 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
         with isolate_rng():  # the run must not depend on whether the cache has the labels
             predictor = task.predictor(settings, checkpoint, corpus)
             batches = Batches(reviews, **predictor.batch_options)
-            np.save(folder / "probabilities.npy", predictor.classify_batches(batches, with_bar))
+            bar = partial(tqdm, desc="Labeling", leave=False, disable=None)  # disable=None: without a terminal
+            np.save(folder / "probabilities.npy", predictor.classify_batches(batches, bar))
         seal(folder)
 
     folder = build_once(cache_root(cfg.cache_dir) / "labels" / key, build)
@@ -169,19 +160,15 @@ def pretrained_weights(
         held_out = {key: metrics[key] for key in FINGERPRINT.values()}
     except Exception as error:
         raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {way_out}") from error
-    if vectors != corpus.glove.fingerprint:
-        raise UserError(
-            f"init={run} was trained on vectors with fingerprint {vectors}, but these have {corpus.glove.fingerprint}: "
-            "set data.glove as in its config.yaml"
-        )
+    check_vectors(f"init={run}", vectors, corpus.glove.fingerprint)
     check_held_out(f"init={run}", held_out, corpus.fingerprints)
     old, new = PREFIXES[pretraining.task]
     names = {name: name.removeprefix(old) for name in weights if name.startswith(old)}
-    taken = {new + short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
+    used = {new + short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    own = {"start": digest(settings), "region": facts.get("region")}
-    return taken, {key: own[key] for key in START if own[key] is not None}
+    facts = facts | {"start": digest(settings)}
+    return used, {key: facts[key] for key in START if key in facts}
 
 
 def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -208,9 +195,7 @@ def check_encoder(run: str, pretrained: Mapping[str, Any], model: Mapping[str, A
         without({key: one.get(key) for key in ENCODER}, "layer.dropout", "embedding.mixout")
         for one in (pretrained, model)
     )
-    if different := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
-        old_text, new_text = (as_text(settings.get(different[0])) for settings in (old, new))
-        raise UserError(
-            f"init={run} has model.{different[0]}={old_text}, but this model has {new_text}: train both with the same "
-            "encoder"
-        )
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            values = f"model.{key}={as_text(old.get(key))}, but this model has {as_text(new.get(key))}"
+            raise UserError(f"init={run} has {values}: train both with the same encoder")

@@ -25,34 +25,38 @@ from imdbattn.tasks.task import Predictor
 from imdbattn.tasks.trial import name_of
 
 
-class ReviewPredictor(Predictor):
-    """Labels texts with a trained module. batch_options: options of Ragged.batch."""
+def batch_options(cfg: Any) -> dict[str, Any]:
+    """Options of Ragged.batch for training and evaluation."""
+    phrases = cfg.model.phrases if cfg.task == "reviews" else None
+    return {
+        "max_tokens": cfg.data.max_tokens,
+        "head_share": cfg.data.head_share,
+        "before": phrases.longest - 1 if phrases else 0,  # words of the longest phrase that precede its last
+        "multiple": cfg.data.pad_to,
+    }
 
-    def __init__(self, cfg: Any, module: Learner, glove: Glove, batch_options: dict[str, Any]):
-        self.cfg, self.module, self.glove, self.batch_options = cfg, module.eval(), glove, batch_options
+
+class ReviewPredictor(Predictor):
+    """Labels texts with a trained module."""
+
+    def __init__(self, cfg: Any, module: Learner, glove: Glove):
+        self.cfg, self.module, self.glove, self.batch_options = cfg, module.eval(), glove, batch_options(cfg)
         self.tokenizer = Tokenizer(cfg.data.tokenizer, glove.words)
         self.texts = self.empty = 0
 
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[LabelledReview]:
-        self.count(texts)
+        self.texts += len(texts)
+        self.empty += sum(not text.strip() for text in texts)
         if not options.explain:
             return iter(self.label(texts))
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
 
     def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
         """Label, its probability, and the probability of each class."""
-        self.count(texts)
+        results = list(self.predict(texts, options, first))
+        columns: dict[str, list[Any]] = {name: [getattr(r, name) for r in results] for name in ("label", "probability")}
         names = self.module.hparams["labels"]
-        probabilities_NC = self.classify(texts)
-        probability_N, label_N = probabilities_NC.max(1)
-        columns = {"label": [names[label] for label in label_N.tolist()], "probability": probability_N.tolist()}
-        return columns | {
-            f"probability_{name}": p_N.tolist() for name, p_N in zip(names, probabilities_NC.T, strict=True)
-        }
-
-    def count(self, texts: Sequence[str]) -> None:
-        self.texts += len(texts)
-        self.empty += sum(not text.strip() for text in texts)
+        return columns | {f"probability_{name}": [one.probabilities[name] for one in results] for name in names}
 
     def warnings(self) -> list[str]:
         lines = [f"{self.empty} of {self.texts} reviews have no words; they are labeled anyway"] if self.empty else []
@@ -113,9 +117,8 @@ class ReviewPredictor(Predictor):
     ) -> LabelledReview:
         """`explain` for a batch of one review. places: start and end of its words in `text`. shares: see `rollout`."""
         net = self.module.net
-        (probability_C,), weights, skips = watched(
-            net, lambda: self.probabilities(batch), f"model={self.cfg.model.name}"
-        )
+        model = f"model={self.cfg.model.name}"
+        (probability_C,), weights, skips = watched(net, lambda: self.probabilities(batch), model)
         (share_T,) = shares(weights, skips)
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
         # Not strict: an empty review is read as one <pad>, which is not a word.
@@ -123,9 +126,8 @@ class ReviewPredictor(Predictor):
         if not detailed:
             return self.result(text, probability_C.tolist(), words=words)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
-        has_query = not isinstance(
-            getattr(net, "pooling", net), (MeanPooling, ClsPooling)
-        )  # <cls> is a query of the layers
+        pooling = getattr(net, "pooling", net)
+        has_query = not isinstance(pooling, (MeanPooling, ClsPooling))  # <cls> is a query of the layers
         names = ["<cls>"] * cls + ([text[start:end] for start, end in places] or ["<pad>"])
         attention = AttentionWeights(names, layers, pooled[0, 0] if has_query else None, bool(cls))
         return self.result(text, probability_C.tolist(), words=words, attention=attention)

@@ -26,16 +26,15 @@ from imdbattn.nn.beyond.regions import Regions, RegionVectors
 from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import link_texts, open_run
 from imdbattn.tasks import pictures
-from imdbattn.tasks.build import load, load_weights, make, make_learner, make_net, names_in, reason
+from imdbattn.tasks.build import load, load_weights, make, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.other_runs import pretrained_regions, pretrained_weights, with_soft_labels, without_prefix
-from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
 
-NO_PARTS = ("name", "after", "word_dropout", "embedding", "phrases")  # `model` settings not passed to its class
-ADDITIONS = ("channels", "convolution")  # those of nn.beyond.context.Context
+ADDITIONS = ("channels", "convolution")  # settings of `model` for nn.beyond.context.Context
 
 
 class ReviewClassifier(Learner):
@@ -74,7 +73,7 @@ class ReviewClassifier(Learner):
         targets = batch.labels_B
         if self.targets_NC is not None:
             targets = self.targets_NC[batch.rows_B].to(logits_BC.dtype).movedim(-1, 1)
-        options: Any = {"reduction": "none", "label_smoothing": self.label_smoothing}
+        options: Any = {"reduction": "none", "label_smoothing": self.cfg.label_smoothing}
         return F.cross_entropy(logits_BC.movedim(-1, 1), targets, **options), logits_BC.argmax(-1) == batch.labels_B
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -103,9 +102,7 @@ def build_net(
     regions: Regions | None = None,
 ) -> nn.Module:
     """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
-    settings = model.model_dump()
-    parts = {key: value for key, value in settings.items() if key not in (*NO_PARTS, *ADDITIONS)}
-    additions = {key: value for key in ADDITIONS if (value := settings.get(key))}
+    additions = {key: value for key, value in model.model_dump().items() if key in ADDITIONS and value}
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model.embedding.standardize:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
@@ -116,14 +113,12 @@ def build_net(
         if regions is not None:
             made["regions"] = partial(RegionVectors, regions=regions)
         context["context"] = partial(Context, phrases=phrases, **made)
-    return make_net(model, parts, embedding, classes, **context)
+    return make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
 
 
 def words_of(corpus: ReviewCorpus, model: Any) -> Tensor | None:
     """Ids of the words of the training reviews, whose vectors are trained; None for frozen vectors."""
-    if not model.embedding.trainable:
-        return None
-    return distinct_words(corpus.splits["train"])
+    return distinct_words(corpus.splits["train"]) if model.embedding.trainable else None
 
 
 def distinct_words(reviews: Ragged) -> Tensor:
@@ -137,39 +132,15 @@ def trained_words(weights: Mapping[str, Tensor], embedding: str) -> Tensor | Non
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
-    """The fold of each training review; reviews of data.unlabelled are divided among all folds, too."""
-    labels_N = corpus.splits["train"].labels.clone()
-    labels_N[len(labels_N) - corpus.added :] = -1
-    return folds_of(labels_N, folds)
-
-
 def phrases_of(settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor, rows: int) -> Phrases:
     """The phrases of the training reviews. settings: model.phrases. Raises UserError if their ids are too large."""
-    if rows**settings.longest >= 2**63:
-        raise UserError(
-            f"model.phrases.longest={settings.longest} is too long for {rows:,} vectors: "
-            f"set it to {settings.longest - 1}"
-        )
-    words, review = train.words(settings.longest - 1)
-    return count_phrases(
-        train.ids.long(), words, review, fold_N, targets_NC, rows, settings.min_reviews, settings.folds
-    )
-
-
-def words_before(cfg: Any) -> int:
-    """Number of preceding words that the model reads with each word: all but the last of its longest phrase."""
-    return cfg.model.phrases.longest - 1 if cfg.task == "reviews" and cfg.model.phrases else 0
+    longest, least, folds = settings.longest, settings.min_reviews, settings.folds
+    if rows**longest >= 2**63:
+        raise UserError(f"model.phrases.longest={longest} is too long for {rows:,} vectors: set it to {longest - 1}")
+    return count_phrases(train.ids.long(), *train.words(longest - 1), fold_N, targets_NC, rows, least, folds)
 
 
 # --- the task --------------------------------------------------------------------------------------------------------
-
-
-def batch_options(cfg: Any) -> dict[str, Any]:
-    """Options of Ragged.batch for training and evaluation."""
-    data = cfg.data
-    cut = {"max_tokens": data.max_tokens, "head_share": data.head_share}
-    return cut | {"before": words_before(cfg), "multiple": data.pad_to}
 
 
 class ReviewTask(Task):
@@ -189,8 +160,8 @@ class ReviewTask(Task):
         budget = data.batch_tokens
         if budget is None:
             budget = default_budget(0 if train is None else int(train.kept(train.lengths, data.max_tokens).sum()))
-        dropout, budgets = {"word_dropout": data.word_dropout}, (budget, data.eval_batch_tokens)
-        return BatchData(corpus, *budgets, cfg.seed, test_split, batch_options(cfg), dropout, data.padded_lengths)
+        widths, dropout = data.padded_lengths, data.word_dropout
+        return BatchData(cfg, corpus, budget, test_split, widths, dropout, **batch_options(cfg))
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         weights, start = pretrained_weights(cfg, corpus, resumed) if cfg.init else ({}, {})
@@ -202,7 +173,9 @@ class ReviewTask(Task):
             train, targets_NC = corpus.splits["train"], corpus.targets_NC
             if targets_NC is None:
                 targets_NC = F.one_hot(train.labels, len(corpus.label_names))
-            folds_N = training_folds(corpus, settings.folds)
+            labels_N = train.labels.clone()
+            labels_N[len(labels_N) - corpus.added :] = -1  # reviews of data.unlabelled are divided among all folds, too
+            folds_N = folds_of(labels_N, settings.folds)
             phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
         try:
             regions = pretrained_regions(weights, start, len(corpus.glove.vectors))
@@ -215,10 +188,22 @@ class ReviewTask(Task):
             raise UserError(f"init={cfg.init} cannot be used ({reason(error)[:300]}): train it again") from error
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names, **start}
         targets = {"folds_N": folds_N, "targets_NC": corpus.targets_NC}
-        return make_learner(ReviewClassifier, cfg, net, facts, **targets)
+        return ReviewClassifier(net, cfg, facts, **targets)
 
     def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
-        return load_classifier(cfg, checkpoint, corpus.glove if corpus else load_vectors(cfg.data))
+        glove = corpus.glove if corpus else load_vectors(cfg.data)
+        return load(checkpoint, partial(self.rebuild, cfg, glove))
+
+    def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:
+        """The module whose checkpoint has these weights and facts; `load` then loads the weights into it."""
+        phrases, own, rows = None, without_prefix(weights), len(glove.vectors)
+        if cfg.model.phrases:
+            keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
+            phrases = Phrases(keys_P, log_counts_PC, rows, cfg.model.phrases.longest)
+        labels, regions = names_in(facts, "labels"), pretrained_regions(own, facts, rows)
+        net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases, regions)
+        kept = {"region": facts["region"]} if regions else {}
+        return ReviewClassifier(net, cfg, {"vectors": glove.fingerprint, "labels": labels, **kept})
 
     def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
         link_texts(corpus.texts(split), path)
@@ -228,30 +213,16 @@ class ReviewTask(Task):
             pictures.draw_curves(folder, "training, words dropped", "validation")
             draw_positions(module.net, cfg.data.max_tokens or 512, folder / "pictures")
             text = pictures.short_review(corpus, "test" if cfg.test else "validation")
-            reading = ReviewPredictor(cfg, module, corpus.glove, batch_options(cfg)).explain(text)
-            write_attention(reading, folder / "pictures")
+            write_attention(ReviewPredictor(cfg, module, corpus.glove).explain(text), folder / "pictures")
 
     def predictor(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Predictor | None:
         glove = corpus.glove if corpus else load_vectors(cfg.data)
-        return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove, batch_options(cfg))
+        return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove)
 
 
 def load_classifier(cfg: Any, checkpoint: Path, glove: Glove, content: Any = None) -> ReviewClassifier:
     """The module of a checkpoint, which needs the vectors, but no reviews. content: as for `load`. Raises UserError."""
-
-    def module(weights: dict[str, Any], facts: dict[str, Any]) -> ReviewClassifier:
-        phrases = None
-        if cfg.model.phrases:
-            keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
-            phrases = Phrases(keys_P, log_counts_PC, rows=len(glove.vectors), longest=cfg.model.phrases.longest)
-        labels = names_in(facts, "labels")
-        own = without_prefix(weights)
-        regions = pretrained_regions(own, facts, len(glove.vectors))
-        net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases, regions)
-        kept = {"region": facts["region"]} if regions else {}
-        return make_learner(ReviewClassifier, cfg, net, {"vectors": glove.fingerprint, "labels": labels, **kept})
-
-    return load(checkpoint, module, content)
+    return load(checkpoint, partial(TASK.rebuild, cfg, glove), content)
 
 
 TASK = ReviewTask()

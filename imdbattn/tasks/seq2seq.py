@@ -21,13 +21,11 @@ from imdbattn.nn.scores import Score
 from imdbattn.nn.search import greedy
 from imdbattn.run_folder import write_table
 from imdbattn.tasks import pictures
-from imdbattn.tasks.build import load, make_learner, make_net, names_in
+from imdbattn.tasks.build import load, make_net, names_in
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
 from imdbattn.tasks.task import Task
-
-NO_PARTS = ("name", "after")  # settings of `model` that are not arguments of the class
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Seq2SeqModule(Learner):
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
-        losses_BT = self.losses(logits_BTV, batch.target_BT, self.label_smoothing)
+        losses_BT = self.losses(logits_BTV, batch.target_BT, self.cfg.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
         self.add_to_epoch(losses_BT, right_BT, batch.target_lengths_B.sum())
         # DDP averages gradients over processes; this factor gives all symbols of the global batch equal weight.
@@ -110,10 +108,8 @@ class Seq2SeqModule(Learner):
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
         written = greedy(self.net, batch.source_BS, batch.source_lengths_B)
-        return (
-            *(batch.rows_B, batch.source_lengths_B, batch.target_lengths_B, losses_B),
-            *(written.log_probability_B, written.tokens_BT),
-        )
+        references = (batch.rows_B, batch.source_lengths_B, batch.target_lengths_B, losses_B)
+        return *references, written.log_probability_B, written.tokens_BT
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Seq2SeqScores:
         rows_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
@@ -134,8 +130,7 @@ class Seq2SeqModule(Learner):
 
 def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
     """The encoder-decoder that the `model` settings describe. Raises UserError for a score without `compare`."""
-    parts = {key: value for key, value in model.model_dump().items() if key not in NO_PARTS}
-    net: Any = make_net(model, parts, len(source), len(target))
+    net: Any = make_net(model, (), len(source), len(target))
     if (score := net.decoder.score) is not None:
         compares = isinstance(score, Score) and type(score).compare is not Score.compare
         if not compares or type(score).forward is not Score.forward:  # which the decoder does not call
@@ -149,7 +144,7 @@ def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDeco
 
 def build_module(cfg: Any, source: Vocabulary, target: Vocabulary) -> Seq2SeqModule:
     facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
-    return make_learner(Seq2SeqModule, cfg, build_net(cfg.model, source, target), facts)
+    return Seq2SeqModule(build_net(cfg.model, source, target), cfg, facts)
 
 
 class Seq2SeqTask(Task):
@@ -157,7 +152,7 @@ class Seq2SeqTask(Task):
         return pairs.prepare(data, trained.vocabularies() if trained else None, uncut)
 
     def loaders(self, cfg: Any, corpus: PairCorpus, test_split: str = "test") -> BatchData:
-        return BatchData(corpus, cfg.data.batch_tokens, cfg.data.eval_batch_tokens, cfg.seed, test_split)
+        return BatchData(cfg, corpus, cfg.data.batch_tokens, test_split)
 
     def new(self, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Seq2SeqModule:
         return build_module(cfg, corpus.source_vocabulary, corpus.target_vocabulary)

@@ -42,9 +42,8 @@ class Seq2SeqPredictor(Predictor):
     def warnings(self) -> list[str]:
         unknown, self.unknown = self.unknown, []
         examples = visible(", ".join(list(dict.fromkeys(unknown))[:10]))
-        return (
-            [f"{len(unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"] if unknown else []
-        )
+        line = f"{len(unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"
+        return [line] if unknown else []
 
     def symbols(self, text: str) -> list[str]:
         return split_text(text, self.cfg.data)
@@ -54,8 +53,8 @@ class Seq2SeqPredictor(Predictor):
     ) -> list[WrittenSequence]:
         """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
 
-        weights: return attention weights, too. Raises UserError for an empty or a long text, whose line it counts from
-        `first`.
+        weights: also return attention weights. first: number of the first text. Raises UserError, with the number of
+        the line, for a text that is empty or too long.
         """
         sources, results = [self.symbols(text) for text in texts], dict[int, WrittenSequence]()
         for line, symbols in enumerate(sources, first + 1):

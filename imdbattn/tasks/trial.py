@@ -4,7 +4,7 @@ Shape suffixes: B items, T positions, D width, O phrases that end at a word; Q q
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from imdbattn.tasks.loaders import BatchData
 
 
 class Role(NamedTuple):
-    """What the parts of a kind are called with and return. shape: of the output, given the inputs."""
+    """Inputs and output of a kind of part. shape: of the output, given the inputs."""
 
     inputs: str
     output: str
@@ -72,18 +72,14 @@ def observed(net: nn.Module) -> Iterator[list[str]]:
         calls.pop()
         return output
 
-    changed = []
-    try:
+    with ExitStack() as stack:
         for key, part, role in roles(net):
             if role.method in vars(part):  # a part that is used twice
                 continue
             description = f"{key} ({name_of(part)}) is called with {role.inputs} and must return {role.output}"
             setattr(part, role.method, partial(call, getattr(part, role.method), description, role))
-            changed.append((part, role.method))
+            stack.callback(delattr, part, role.method)
         yield calls
-    finally:
-        for part, method in changed:
-            delattr(part, method)
 
 
 def name_of(part: nn.Module) -> str:

@@ -157,9 +157,7 @@ class PhraseVectors(nn.Module):
     def forward(self, phrases_BTO: Tensor, phrases: Phrases, fold_B: Tensor | None = None) -> Tensor:
         """Rows of the phrases that end at each word, (B, T, O) -> the sum of their vectors, (B, T, D)."""
         longer_BTO = phrases_BTO[..., 1:]
-        share_BTO = (longer_BTO > 0).to(self.table_HD.dtype)
-        if self.training:
-            share_BTO = F.dropout(share_BTO, self.dropout)
+        share_BTO = F.dropout((longer_BTO > 0).to(self.table_HD.dtype), self.dropout, self.training)
         vectors_BTOD = F.embedding(longer_BTO % len(self.table_HD), self.table_HD)
         return (vectors_BTOD * share_BTO[..., None]).sum(2)
 
