@@ -126,9 +126,7 @@ class Save(Message):
         if not sections:
             raise UserError("there is nothing to save: type a text")
         readings = [reading for *_, reading in sections]
-        shown = [
-            (*section, attention_png(section[-1], WORDS)) for section in sections
-        ]  # without the lock of the models
+        shown = [(*section, attention_png(section[-1], WORDS)) for section in sections]  # without the lock
         page = render(Path(__file__).with_name("saved.html.jinja"), sections=shown, words=WORDS)
         headers = {"Content-Disposition": f'attachment; filename="attention-{digest(readings)}.html"'}
         return HTMLResponse(page, headers=headers)
