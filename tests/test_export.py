@@ -519,20 +519,27 @@ def test_a_model_is_saved_and_loaded_as_hugging_faces_libraries_do(api_model, tm
 
 
 @pytest.mark.slow
-def test_a_model_that_is_pushed_to_the_hub_is_loaded_from_there(api_model, tmp_path):
+@pytest.mark.parametrize(
+    ("push", "vectors"),
+    [
+        ("push_to_hub('me/films', token='hf_none')", "training"),
+        ("save_pretrained('s', vectors='all', push_to_hub=True, repo_id='me/films', token='hf_none')", "all"),
+    ],
+)
+def test_a_model_that_is_pushed_to_the_hub_is_loaded_from_there(api_model, tmp_path, push, vectors):
     """Through the real client, against a server that knows what it calls. In a process of its own: it is online."""
     model = api_model("residual_pe")
-    model.export(tmp_path / "m")
+    model.export(tmp_path / "m", vectors)
     program = (
         "import sys, imdbattn\n"
         "model = imdbattn.load(sys.argv[1])\n"
-        "print(model.push_to_hub('me/films', token='hf_none'))\n"
+        f"print(model.{push})\n"
         "again = imdbattn.Model.from_pretrained('me/films', token='hf_none')\n"
         "print(*again.predict(['a great film', 'a dull film']).labels)\n"
     )
     with hub() as (address, files):
         environment = os.environ | {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
-        words = [sys.executable, "-c", program, str(tmp_path / "m")]
+        words = [sys.executable, "-c", program, str(model.folder)]
         done = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=240)
     assert done.returncode == 0, done.stderr
     assert files == {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()}

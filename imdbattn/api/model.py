@@ -198,7 +198,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         """
         self.export(save_directory, vectors)
         repo_id = hub.pop("repo_id", None) or Path(save_directory).name
-        return self.push_to_hub(repo_id, **hub) if push_to_hub else None
+        # The saved model, because push_to_hub saves again: its copy has the same vectors.
+        return load(save_directory, self.options.trust).push_to_hub(repo_id, **hub) if push_to_hub else None
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any) -> "Model":
