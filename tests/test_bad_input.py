@@ -540,7 +540,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "the same reviews in all splits": (
         folder(train_csv=csv_text(), test_csv=csv_text(), validation_csv=csv_text()),
-        "no reviews for train: each text is also in validation or test; give different ones",
+        "no reviews for train: each text is also in validation or test; give others",
     ),
     "unlabelled reviews with a name too long": (
         typed("task=masked_words", f"data.unlabelled={'x' * 5000}"),

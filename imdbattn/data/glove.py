@@ -251,18 +251,15 @@ def open_text(path: Path, dim: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
             with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
                 yield stream
     except UNREADABLE as error:
-        raise UserError(
-            f"{path} cannot be read ({in_line(error)}): download it again, or change data.glove.path"
-        ) from error
+        reason = in_line(error)
+        raise UserError(f"{path} cannot be read ({reason}): download it again, or change data.glove.path") from error
 
 
 def member(archive: zipfile.ZipFile, dim: int) -> str:
     """Name of the file in `archive` that ends in .{dim}d.txt, else of its only .txt."""
     texts = [name for name in archive.namelist() if name.lower().endswith(".txt") and not name.startswith("__MACOSX/")]
-    found = [name for name in texts if name.lower().endswith(f".{dim}d.txt")] or texts
-    if len(found) != 1:
-        raise UserError(
-            f"{archive.filename} contains {', '.join(texts) or 'no .txt'}, not one .{dim}d.txt or a single .txt: "
-            "change data.glove.dim or data.glove.path"
-        )
-    return found[0]
+    members = [name for name in texts if name.lower().endswith(f".{dim}d.txt")] or texts
+    if len(members) != 1:
+        content = f"{archive.filename} contains {', '.join(texts) or 'no .txt'}"
+        raise UserError(f"{content}, not one .{dim}d.txt or a single .txt: change data.glove.dim or data.glove.path")
+    return members[0]

@@ -134,16 +134,10 @@ def renamed(node: Any) -> Any:
     if isinstance(node, list):
         return [renamed(value) for value in node]
     if isinstance(node, dict):
-        return {key: current_name(value) if key == "_target_" else renamed(value) for key, value in node.items()}
+        return {key: renamed(value) for key, value in node.items()}
+    if isinstance(node, str):
+        return next((new + node.removeprefix(old) for old, new in RENAMED.items() if node.startswith(old)), node)
     return node
-
-
-def current_name(target: Any) -> Any:
-    """The name of a class in this version. Values that are not strings are returned unchanged."""
-    for old, new in RENAMED.items():
-        if isinstance(target, str) and target.startswith(old):
-            return new + target.removeprefix(old)
-    return target
 
 
 def check_archive(file: Path) -> None:
