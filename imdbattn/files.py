@@ -96,27 +96,28 @@ def cache_root(setting: str | None) -> Path:
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Calls `build(temporary folder)`, renames the result to `folder` and returns it; an existing folder is kept.
+    """A cache entry: calls `build(temporary folder)`, adds checksums and renames the result to `folder`.
 
-    One process builds while others wait. A killed builder leaves a temporary folder, which the next one removes.
-    Raises UserError if the folder cannot be written, and any exception of `build`.
+    An existing folder is kept. One process builds while others wait. A killed builder leaves a temporary folder, which
+    the next one removes. Raises UserError if the folder cannot be written or is damaged, and any exception of `build`.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     with writing_into(folder.parent, way_out := "set data.cache_dir to another folder"):
-        if folder.is_dir():  # checked without the lock: a finished cache may be on a read-only disk
-            return folder
-        make_folder(folder.parent, way_out)
-        from filelock import FileLock  # takes 15 ms, and `--help` does not need it
+        if not folder.is_dir():  # checked without the lock: a finished cache may be on a read-only disk
+            make_folder(folder.parent, way_out)
+            from filelock import FileLock  # takes 15 ms, and `--help` does not need it
 
-        with FileLock(f"{folder}.lock"):
-            if not folder.is_dir():
-                shutil.rmtree(temporary, ignore_errors=True)
-                try:
-                    temporary.mkdir()
-                    build(temporary)
-                    temporary.rename(folder)
-                finally:
+            with FileLock(f"{folder}.lock"):
+                if not folder.is_dir():
                     shutil.rmtree(temporary, ignore_errors=True)
+                    try:
+                        temporary.mkdir()
+                        build(temporary)
+                        seal(temporary)
+                        temporary.rename(folder)
+                    finally:
+                        shutil.rmtree(temporary, ignore_errors=True)
+    check_seal(folder)
     return folder
 
 

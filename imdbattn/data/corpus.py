@@ -17,7 +17,7 @@ from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import cut_reviews, find_source, unlabelled_source
 from imdbattn.data.sources import Source, Texts, fingerprint
 from imdbattn.data.tokens import UNK, Tokenizer, signature
-from imdbattn.files import build_once, cache_root, check_seal, seal
+from imdbattn.files import build_once, cache_root
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,6 @@ def cached(cfg: Any, identity: list[Any], build: Callable[[Path], None]) -> tupl
     """The cache folder for `identity`, built if missing, and its meta.json. Raises UserError if damaged."""
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
-    check_seal(folder)
     return folder, json.loads((folder / "meta.json").read_text())
 
 
@@ -169,7 +168,6 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
         "known": int((all_ids > UNK).sum()) / max(len(all_ids), 1),
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
-    seal(folder)
 
 
 def read_split(file: Path) -> Ragged:

@@ -28,7 +28,7 @@ from filelock import FileLock
 
 from imdbattn.data.text_files import wheel_folder
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
+from imdbattn.files import NOT_WRITABLE, build_once, cache_root, sha256_of
 
 FORMAT = 4  # version of the cache entries; increment it when `store` changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
@@ -85,14 +85,18 @@ def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cac
         store(folder, *table)
 
     key = f"path-{dim}d-{state_of(file)}" if file else f"{source}-{dim}d"
-    return open_cached(build_once(root / "glove" / f"{key}-v{FORMAT}", build))
+    folder = build_once(root / "glove" / f"{key}-v{FORMAT}", build)
+    meta = json.loads((folder / "meta.json").read_text())
+    vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+    mean_D, std_D = np.array(meta["mean"], np.float32), np.array(meta["std"], np.float32)
+    return Glove(folder, meta["fingerprint"], vectors, mean_D, std_D)
 
 
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 
 def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
-    """Write vectors.npy, words.txt, meta.json and checksums.json into `folder`."""
+    """Writes vectors.npy, words.txt and meta.json into `folder`."""
     shape = (SPECIALS + len(words), vectors_VD.shape[1])
     text = "\n".join(words).encode()
     rows = np.ascontiguousarray(vectors_VD, "<f4").data  # the wheel's array is stored by columns
@@ -114,16 +118,6 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
         "std": np.where(constant_D, np.inf, std_D).tolist(),
     }
     (folder / "meta.json").write_text(json.dumps(meta))
-    seal(folder)
-
-
-def open_cached(folder: Path) -> Glove:
-    """Opens a folder written by `store`. Raises UserError if any byte has changed."""
-    check_seal(folder)
-    meta = json.loads((folder / "meta.json").read_text())
-    vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
-    mean_D, std_D = np.array(meta["mean"], np.float32), np.array(meta["std"], np.float32)
-    return Glove(folder, meta["fingerprint"], vectors, mean_D, std_D)
 
 
 def state_of(file: Path) -> str:

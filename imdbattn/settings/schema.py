@@ -134,10 +134,6 @@ class Trainer(Part):
                 raise UserError(f"trainer.{name}=0 leaves no batches; use test=false to skip the test split")
 
 
-class TrainerToScore(Trainer):
-    precision: Any = None  # the run's own
-
-
 class Distances(Part):
     waves: Count = 8
     places: Annotated[list[int | None], Field(min_length=1)] = [None]
@@ -578,7 +574,7 @@ class OfRun(Group):
 class Evaluate(OfRun):
     split: Literal["train", "validation", "test"]
     data: OtherData
-    trainer: TrainerToScore
+    trainer: Trainer
 
 
 class Predict(OfRun):
