@@ -137,15 +137,12 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # One call for all splits, so that text which they share is tokenized once.
-    all_ids, all_offsets = tokenizer.encode_flat(text for split in reviews.splits.values() for text in split.texts)
-    end = 0
+    tokens = known = 0
     for name, split in reviews.splits.items():
-        start, end = end, end + len(split)
-        offsets = all_offsets[start : end + 1] - all_offsets[start]
-        flat = all_ids[all_offsets[start] : all_offsets[end]]
+        ids, offsets = tokenizer.encode_flat(split.texts)
+        tokens, known = tokens + len(ids), known + int((ids > UNK).sum())
         columns = {
-            "ids": pa.LargeListArray.from_arrays(offsets, flat),
+            "ids": pa.LargeListArray.from_arrays(offsets, ids),
             "label": pa.array(split.labels, pa.int64()),
             "row": pa.array(split.rows, pa.int64()),
         }
@@ -165,7 +162,7 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
         "fingerprints": {name: fingerprint(split.labelled()) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,
         "facts": reviews.facts,
-        "known": int((all_ids > UNK).sum()) / max(len(all_ids), 1),
+        "known": known / max(tokens, 1),
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
 

@@ -66,7 +66,7 @@ def hub_or_packaged(timeout: float) -> Source:
     if decided == "packaged":
         return packaged_source()
     reason = "does not answer, and IMDB is not in its cache"
-    if hub_is_near(timeout):
+    if hub_available(timeout):
         try:
             source = hub_source()
             os.environ[DECIDED] = "hub"
@@ -120,7 +120,7 @@ def hub_source() -> Source:
     return Source("hub", "IMDB official halves (hub)", "-".join(part._fingerprint for part in parts.values()), load)
 
 
-def hub_is_near(timeout: float) -> bool:
+def hub_available(timeout: float) -> bool:
     """Whether the hub answers within `timeout` seconds, or IMDB is in its cache (then it is read from there)."""
     offline = any(os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS"))
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"

@@ -36,9 +36,8 @@ from imdbattn.settings.safety import refuse_credentials, visible
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of this process on its machine
 PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the imdbattn process that started this one
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
-PATHS = (  # of imdbattn.train
-    *("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "data.teachers", "init", "resume"),
-)
+# Paths among the settings of imdbattn.train
+PATHS = ("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "data.teachers", "init", "resume")
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
 COMPOSING = threading.Lock()  # Hydra has one state per process
 ALIASES = {  # names of settings in other programs -> the last part of their key here
@@ -86,11 +85,8 @@ def command(
             begun.clear()
             os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
             try:
-                overrides = (argument.lstrip("+~").partition("=") for argument in typed[1:])
-                refuse_credentials({name: value for name, _, value in overrides})
-                refuse_missing_launchers(typed)
+                check_arguments(config_name, typed[1:])
                 options = parse_options(typed[1:])
-                refuse_unknown_keys(config_name, typed[1:])
                 words = options.overrides if options.multirun else [quote(word, paths) for word in options.overrides]
                 # Options first: argparse does not accept an option between two overrides.
                 sys.argv[1:] = [*(word for word in typed[1:] if word not in options.overrides), *words]
@@ -159,8 +155,7 @@ def composed(config_name: str, overrides: Sequence[str] = (), paths: Sequence[st
     paths: see `command`. Raises UserError where the command prints one.
     """
     words = [quote(word, paths) for word in overrides]
-    refuse_credentials({name.lstrip("+~"): value for name, _, value in (word.partition("=") for word in words)})
-    refuse_unknown_keys(config_name, words)
+    check_arguments(config_name, words)
     with COMPOSING:
         outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a caller that uses Hydra itself
         try:
@@ -247,11 +242,14 @@ def refuse_missing_launchers(arguments: Collection[str]) -> None:
         raise UserError(f"hydra/sweeper=optuna is not installed: use imdbattn.search, or {way_out}")
 
 
-def refuse_unknown_keys(config_name: str, arguments: Sequence[str]) -> None:
-    """Raises UserError for `+key=` with an unknown key, which Hydra would add, and for `~key`, which it would remove.
+def check_arguments(config_name: str, arguments: Sequence[str]) -> None:
+    """Raises UserError for a credential, a launcher that is not installed, and for keys that Hydra would add or remove.
 
     The message does not contain the value, which may be a credential.
     """
+    settings = (argument.lstrip("+~").partition("=") for argument in arguments)
+    refuse_credentials({name: value for name, _, value in settings})
+    refuse_missing_launchers(arguments)
     if any(argument.startswith(("--config-dir", "-cd", "hydra.searchpath=")) for argument in arguments):
         return  # the user's own files may have further keys
     for argument in arguments:
@@ -300,9 +298,8 @@ def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
     near = difflib.get_close_matches(key, [known for known in parts if parts[known] in similar], 1, cutoff=0)
     if near or (parent in parts and not open_group):
         return f"there is no setting {key}; the nearest is {near[0] if near else parent}"
-    return (
-        f"there is no setting {key}; {f'+{key}=... passes it to the class' if open_group else '--help lists them all'}"
-    )
+    way_out = f"+{key}=... passes it to the class" if open_group else "--help lists them all"
+    return f"there is no setting {key}; {way_out}"
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
