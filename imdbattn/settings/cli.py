@@ -93,22 +93,13 @@ def command(
                 return run()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
-            except UserError as error:
-                if not begun:  # otherwise `guarded` has printed it
-                    print_error(error)
-                sys.exit(2)
-            except (HydraException, OmegaConfBaseException, ValueError) as error:
-                if begun:  # a bug, not wrong input
-                    raise
-                print_error(explain(error, config_name, typed[1:]))
-                sys.exit(2)
-            except OSError as error:  # Hydra creates the folders and writes multirun.yaml
-                if begun:
+            except (UserError, HydraException, OmegaConfBaseException, ValueError, OSError) as error:
+                if begun and not isinstance(error, UserError):  # a bug, not wrong input
                     raise
                 if isinstance(error, BrokenPipeError):
                     exit_without_reader()
-                place = f"{error.filename or 'the sweep folder'} cannot be written ({error.strerror})"
-                print_error(f"{place}: free some space, or choose another hydra.run.dir or hydra.sweep.dir")
+                if not begun:  # otherwise `guarded` has printed it
+                    print_error(explain(error, config_name, typed[1:]))
                 sys.exit(2)
 
         return main
@@ -263,7 +254,9 @@ def check_arguments(config_name: str, arguments: Sequence[str]) -> None:
 
 
 def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
-    """Hydra's error in one line, with the nearest valid key or choice."""
+    """An error before the command starts in one line; of Hydra's with the nearest valid key or choice."""
+    if isinstance(error, UserError):
+        return str(error)
     text = " ".join(str(error).split())
     if isinstance(error, MissingConfigException):
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")
@@ -271,6 +264,9 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> str
         near = difflib.get_close_matches(choice, options, 1) or [""]
         nearest = f"{group}={near[0]} is the nearest of" if near[0] else "choose one of"
         return f"{group}={choice} is not a choice: {nearest} {', '.join(options)}" if options else text
+    if isinstance(error, OSError):  # Hydra creates the folders and writes multirun.yaml
+        place = f"{error.filename or 'the sweep folder'} cannot be written ({error.strerror})"
+        return f"{place}: free some space, or choose another hydra.run.dir or hydra.sweep.dir"
     if isinstance(error, OverrideParseException):
         return f"{error.override} cannot be read as a setting: write name=value, quoted where special: \"name='a, b'\""
     if match := re.match(r"Could not delete from config\. '(\S+?)'", text):
