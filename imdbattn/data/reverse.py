@@ -34,14 +34,13 @@ def reverse_source(cfg: Any) -> Source:
     test_set = f"{cfg.letters} letters, lengths {shortest} to {longest}, seed {cfg.seed}"
 
     def load() -> Texts:
-        return Texts({name: as_split(strings) for name, strings in generate(**wanted).items()}, test_set=test_set)
+        splits = {}
+        for name, strings in generate(**wanted).items():
+            targets = [[" ".join(reversed(string))] for string in strings]
+            splits[name] = Split([" ".join(string) for string in strings], targets, np.arange(len(strings)))
+        return Texts(splits, test_set=test_set)
 
     return Source("reverse", "Reversed strings (generated)", repr((VERSION, wanted)), load)
-
-
-def as_split(strings: list[str]) -> Split:
-    targets = [[" ".join(reversed(string))] for string in strings]
-    return Split([" ".join(string) for string in strings], targets, np.arange(len(strings)))
 
 
 def generate(

@@ -301,29 +301,22 @@ class ReviewData(Group):
         if self.path and self.source not in ("auto", "path"):
             raise UserError(f"data.source={self.source} has no effect with data.path: set it to auto")
         if self.source == "path" and not self.path:
-            raise UserError(
-                "data.source=path needs data.path=<folder like aclImdb, or csv, tsv, jsonl or parquet file>"
-            )
+            raise UserError("data.source=path needs data.path=<folder like aclImdb; csv, tsv, jsonl or parquet file>")
         if self.source == "order_probe" and not self.probe:
             raise UserError("data.source=order_probe needs data.probe: use data=order_probe")
         if self.folds and self.limit:
             raise UserError(f"data.limit={self.limit} cannot be combined with data.folds={self.folds}: omit one")
-        if self.folds:
-            self.check_fold(self.folds)
-        elif self.fold:
+        if self.fold and not self.folds:
             raise UserError(f"data.fold={self.fold} needs the number of folds, such as data.folds=10")
-        else:
-            check_shares(self.validation_share, self.test_share, f"data.test_share={self.test_share}")
-
-    def check_fold(self, folds: int) -> None:
-        if self.fold is None:
+        if self.folds and not self.fold:
             raise UserError(
-                f"data.folds={folds} needs data.fold: data.fold=1 tests one fold, -m 'data.fold=range(1,{folds + 1})' "
-                "or +experiment=folds trains a run for each"
+                f"data.folds={self.folds} needs data.fold: data.fold=1 tests one fold, "
+                f"-m 'data.fold=range(1,{self.folds + 1})' or +experiment=folds trains a run for each"
             )
-        if self.fold > folds:
-            raise UserError(f"data.fold={self.fold} must be at most data.folds={folds}")
-        check_shares(self.validation_share, 1 / folds, f"data.folds={folds}")
+        if self.fold and self.folds and self.fold > self.folds:
+            raise UserError(f"data.fold={self.fold} must be at most data.folds={self.folds}")
+        setting, test_share = ("folds", 1 / self.folds) if self.folds else ("test_share", self.test_share)
+        check_shares(self.validation_share, test_share, f"data.{setting}={getattr(self, setting)}")
 
 
 Lengths = Annotated[
