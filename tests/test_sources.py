@@ -81,7 +81,7 @@ def test_a_folder_like_aclimdb(data_settings, tmp_path):
     other = find_source(data(data_settings, tmp_path, "data.label_names=[pos,neg]"))
     assert other.load().splits["test"].labels.tolist() == [1, 1, 0, 0]
     assert other.key != find_source(data(data_settings, tmp_path)).key
-    with pytest.raises(UserError, match=r"has folders neg that data\.label_names lacks"):
+    with pytest.raises(UserError, match=r"folders neg are not in data\.label_names: add them"):
         find_source(data(data_settings, tmp_path, "data.label_names=[pos,good]"))
 
 

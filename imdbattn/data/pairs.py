@@ -283,7 +283,7 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
 # --- cutting ---------------------------------------------------------------------------------------------------------
 
 
-def place(source: str, shares: Mapping[str, float]) -> str:
+def split_of(source: str, shares: Mapping[str, float]) -> str:
     """The split of a source sentence, by its hash, so that it does not depend on the other pairs."""
     digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).digest()
     left = int.from_bytes(digest[:8]) / 2**64
@@ -299,7 +299,7 @@ def hash_cut(rest: Split, shares: Mapping[str, float], given: set[str]) -> dict[
     parts: dict[str, list[int]] = {split: [] for split in ("train", *shares)}
     for n, text in enumerate(rest.texts):
         if text not in given:
-            parts[place(text, shares)].append(n)
+            parts[split_of(text, shares)].append(n)
     return parts
 
 

@@ -183,7 +183,7 @@ def text_folder_source(path: Path, label_names: list[str] | None, encoding_error
             raise UserError(f"data.path={path} has a folder {name!a}, whose name is not UTF-8: rename it")
     names = label_names or sorted(folders)
     if unknown := sorted(folders - set(names)):
-        raise UserError(f"data.path={path} has folders {', '.join(unknown)} that data.label_names lacks: add them")
+        raise UserError(f"data.path={path}: folders {', '.join(unknown)} are not in data.label_names: add them")
 
     def load() -> Texts:
         splits = {}
@@ -283,7 +283,7 @@ def cut_reviews(
     fold: tuple[int, int] | None = None,
     limit: int | None = None,
 ) -> Texts:
-    """Train, validation and test by `block_cut`, or, for a fold of so many, by `fold_cut`; see `cut`.
+    """Train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number, number of folds); see `cut`.
 
     limit: number of reviews to keep, see `limited`.
     Raises UserError if training has a single class, and as `fold_rule` does.
