@@ -16,6 +16,7 @@ from imdbattn.errors import UserError
 if TYPE_CHECKING:
     from filelock import FileLock
 
+CHECKSUMS = "checksums.json"  # of the other files of a cache entry
 NOT_WRITABLE = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EBUSY),
@@ -113,11 +114,12 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
                     try:
                         temporary.mkdir()
                         build(temporary)
-                        seal(temporary)
+                        sums = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
+                        (temporary / CHECKSUMS).write_text(json.dumps(sums))
                         temporary.rename(folder)
                     finally:
                         shutil.rmtree(temporary, ignore_errors=True)
-    check_seal(folder)
+    check_checksums(folder)
     return folder
 
 
@@ -127,15 +129,9 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(folder: Path) -> None:
-    """Writes the checksums of all files of a cache entry to checksums.json."""
-    sums = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-    (folder / "checksums.json").write_text(json.dumps(sums))
-
-
-def check_seal(folder: Path) -> None:
+def check_checksums(folder: Path) -> None:
     """Raises UserError naming a file of a cache entry that is missing or changed."""
-    name = "checksums.json"
+    name = CHECKSUMS
     try:
         sums = json.loads((folder / name).read_bytes())
         for name, checksum in sums.items():
