@@ -28,19 +28,17 @@ def credentials(settings: Any, name: str = "") -> Iterator[str]:
 
     A password is one in a URL, or the value of an environment variable with such a name.
     """
-    if isinstance(settings, (Mapping, list)):
-        items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
-        if settings and SECRET_NAME.search(name):
-            yield name
-        else:
-            for key, value in items:
-                yield from credentials(value, f"{name}.{key}" if name else str(key))
-    elif settings not in (None, "", True, False):
-        text = str(settings)
-        if SECRET_NAME.search(name) or SECRET_VALUE.search(text):
-            yield name
-        elif variable := next((key for key, value in passwords().items() if value in text), None):
-            yield f"{name} (it contains the value of ${variable})"
+    if settings in (None, "", True, False, {}, []):
+        return
+    if SECRET_NAME.search(name):
+        yield name
+    elif isinstance(settings, (Mapping, list)):
+        for key, value in settings.items() if isinstance(settings, Mapping) else enumerate(settings):
+            yield from credentials(value, f"{name}.{key}" if name else str(key))
+    elif SECRET_VALUE.search(text := str(settings)):
+        yield name
+    elif variable := next((key for key, value in passwords().items() if value in text), None):
+        yield f"{name} (it contains the value of ${variable})"
 
 
 def passwords() -> dict[str, str]:
