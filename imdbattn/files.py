@@ -16,6 +16,7 @@ from imdbattn.errors import UserError
 if TYPE_CHECKING:
     from filelock import FileLock
 
+CHECKSUMS = "checksums.json"  # of the other files of a cache entry
 NOT_WRITABLE = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EBUSY),
@@ -96,27 +97,29 @@ def cache_root(setting: str | None) -> Path:
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Calls `build(temporary folder)`, renames the result to `folder` and returns it; an existing folder is kept.
+    """A cache entry: calls `build(temporary folder)`, adds checksums and renames the result to `folder`.
 
-    One process builds while others wait. A killed builder leaves a temporary folder, which the next one removes.
-    Raises UserError if the folder cannot be written, and any exception of `build`.
+    An existing folder is kept. One process builds while others wait. A killed builder leaves a temporary folder, which
+    the next one removes. Raises UserError if the folder cannot be written or is damaged, and any exception of `build`.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     with writing_into(folder.parent, way_out := "set data.cache_dir to another folder"):
-        if folder.is_dir():  # checked without the lock: a finished cache may be on a read-only disk
-            return folder
-        make_folder(folder.parent, way_out)
-        from filelock import FileLock  # takes 15 ms, and `--help` does not need it
+        if not folder.is_dir():  # checked without the lock: a finished cache may be on a read-only disk
+            make_folder(folder.parent, way_out)
+            from filelock import FileLock  # takes 15 ms, and `--help` does not need it
 
-        with FileLock(f"{folder}.lock"):
-            if not folder.is_dir():
-                shutil.rmtree(temporary, ignore_errors=True)
-                try:
-                    temporary.mkdir()
-                    build(temporary)
-                    temporary.rename(folder)
-                finally:
+            with FileLock(f"{folder}.lock"):
+                if not folder.is_dir():
                     shutil.rmtree(temporary, ignore_errors=True)
+                    try:
+                        temporary.mkdir()
+                        build(temporary)
+                        sums = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
+                        (temporary / CHECKSUMS).write_text(json.dumps(sums))
+                        temporary.rename(folder)
+                    finally:
+                        shutil.rmtree(temporary, ignore_errors=True)
+    check_checksums(folder)
     return folder
 
 
@@ -126,15 +129,9 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(folder: Path) -> None:
-    """Writes the checksums of all files of a cache entry to checksums.json."""
-    sums = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-    (folder / "checksums.json").write_text(json.dumps(sums))
-
-
-def check_seal(folder: Path) -> None:
+def check_checksums(folder: Path) -> None:
     """Raises UserError naming a file of a cache entry that is missing or changed."""
-    name = "checksums.json"
+    name = CHECKSUMS
     try:
         sums = json.loads((folder / name).read_bytes())
         for name, checksum in sums.items():

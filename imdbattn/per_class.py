@@ -13,12 +13,6 @@ def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np
     return np.bincount(labels_N * classes + predicted_N, minlength=classes**2).reshape(classes, classes)
 
 
-def recall(confusion_CC: np.ndarray) -> np.ndarray:
-    """(C,): share of the items of each class that are predicted as such; nan without items."""
-    with np.errstate(invalid="ignore"):
-        return confusion_CC.diagonal() / confusion_CC.sum(1)
-
-
 def f1(confusion_CC: np.ndarray) -> np.ndarray:
     """(C,): harmonic mean of precision and recall; nan for a class that is neither a label nor predicted."""
     with np.errstate(invalid="ignore"):
@@ -32,6 +26,8 @@ def macro_f1(confusion_CC: np.ndarray) -> float:
 
 def details(confusion_CC: np.ndarray) -> dict[str, Any]:
     """For metrics.json: macro F1, and in the order of the classes F1, recall and the matrix; None instead of nan."""
-    scores = {"f1": f1(confusion_CC), "recall": recall(confusion_CC)}
+    with np.errstate(invalid="ignore"):
+        recall_C = confusion_CC.diagonal() / confusion_CC.sum(1)  # nan for a class without items
+    scores = {"f1": f1(confusion_CC), "recall": recall_C}
     lists = {name: [None if np.isnan(x) else x for x in scores_C.tolist()] for name, scores_C in scores.items()}
     return {"macro_f1": macro_f1(confusion_CC), **lists, "confusion": confusion_CC.tolist()}

@@ -113,7 +113,6 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
 
     trust, own: see `refuse_untrusted`. Raises UserError if a file is missing, damaged or not trusted.
     """
-
     from imdbattn.settings.schema import read_run  # imports pydantic, which is slow and not needed for `--help`
 
     if not run:
@@ -123,9 +122,8 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
     if run.endswith(".ckpt") and os.path.isfile(folder):  # Path.is_file raises for names that are too long
         folder, checkpoint = (file := folder.absolute()).parents[1], file
         if file.parent.name != "checkpoints":
-            raise UserError(
-                f"run={run} is a checkpoint outside of its run folder: give <run folder>/checkpoints/{file.name}"
-            )
+            place = f"<run folder>/checkpoints/{file.name}"
+            raise UserError(f"run={run} is a checkpoint outside of its run folder: give {place}")
     elif not os.path.isdir(folder):
         raise UserError(f"run={run} is not a folder: give the path that training printed")
     config = folder / "config.yaml"

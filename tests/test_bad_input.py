@@ -372,7 +372,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         r"data\.glove=50 must be a group of settings",
     ),
     "null for a group": (typed("model.layer=null"), r"model\.layer=null must be a group of settings"),
-    "shares that leave nothing": (typed("data.test_share=0.95"), "leave nothing for training: together .* below 1"),
+    "shares that leave nothing": (typed("data.test_share=0.95"), "leave nothing for training: change one"),
     "positions too short": (
         typed("model=residual_learned", "model.positions.length=10"),
         r"model\.positions\.length=10 is too short for data\.max_tokens=512",
@@ -407,7 +407,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a strategy that forks": (typed("trainer.strategy=ddp_fork"), r"trainer\.strategy=ddp_fork must be a strategy"),
     "unknown strategy": (typed("trainer.strategy=magic"), "trainer: .*magic"),
     "unknown time": (typed("trainer.max_time=soon"), "trainer: .*soon"),
-    "two sources": (typed("data.source=packaged"), r"data\.source=packaged has no effect: set it to auto"),
+    "two sources": (typed("data.source=packaged"), r"data\.source=packaged has no effect with data\.path: set it"),
     "unknown source": (
         typed("data.source=floppy"),
         r"data\.source=floppy must be 'auto', 'hub', 'packaged', 'path' or 'order_probe'",
@@ -540,7 +540,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "the same reviews in all splits": (
         folder(train_csv=csv_text(), test_csv=csv_text(), validation_csv=csv_text()),
-        "no reviews for train: each text is also in validation or test; give different ones",
+        "no reviews for train: each text is also in validation or test; give others",
     ),
     "unlabelled reviews with a name too long": (
         typed("task=masked_words", f"data.unlabelled={'x' * 5000}"),
@@ -576,7 +576,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     },
     "vectors that have no effect": (
         typed("data.glove.source=wheel"),
-        r"data\.glove\.source=wheel has no effect: set",
+        r"data\.glove\.source=wheel has no effect with data\.glove\.path: set it to auto",
     ),
     "no such width": (typed("data.glove.path=null", "data.glove.dim=9"), r"data\.glove\.dim=9: choose one of 50, 100"),
     "another width": (
@@ -728,7 +728,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     "no frequent word": (pairs(PAIRS, "data.min_frequency=999"), r"no training word occurs data\.min_frequency=999"),
     "shares that leave nothing": (
         typed("data=translation", "data.test_share=0.95"),
-        r"data\.validation_share=0\.1 and data\.test_share=0\.95 leave nothing for training: together they must",
+        r"data\.validation_share=0\.1 and data\.test_share=0\.95 leave nothing for training: change one",
     ),
     "other languages": (
         typed("data=translation", "data.languages=[en,de]"),
@@ -736,11 +736,11 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
     "a path that has no effect": (
         pairs(PAIRS, "data.source=packaged"),
-        r"so data\.source=packaged has no effect: set",
+        r"data\.source=packaged has no effect with data\.path: set it to auto",
     ),
     "a hub that has no effect": (
         typed("data=translation", "data.hub=a/b", "data.source=path"),
-        r"data\.hub is given, so data\.source=path has no effect",
+        r"data\.source=path has no effect with data\.hub: set it to auto",
     ),
     "a path that is missing": (typed("data=translation", "data.source=path"), r"data\.source=path needs data\.path"),
     "a path and a dataset": (pairs(PAIRS, "data.hub=a/b"), "are both given: set one to null"),

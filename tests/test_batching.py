@@ -118,12 +118,22 @@ def test_evaluation_shows_each_review_to_exactly_one_process(lengths, ranks, bud
     assert sorted(np.concatenate(shown)) == list(range(len(lengths)))
 
 
+def head_and_tail(length: int, max_tokens: int | None, head_share: float) -> list[int]:
+    """Indices of the tokens that remain of a review of `length` tokens, to compare with."""
+    if max_tokens is None or length <= max_tokens:
+        return list(range(length))
+    head = round(max_tokens * head_share)
+    return [*range(head), *range(length - max_tokens + head, length)]
+
+
 @given(st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8), st.integers(1, 40), st.floats(0, 1))
 @examples(max_examples=100, deadline=None)
 def test_a_batch_holds_the_head_and_the_tail_of_each_review(reviews, max_tokens, head_share):
     batch = ragged(reviews).batch(torch.arange(len(reviews)), max_tokens=max_tokens, head_share=head_share)
     for row, review in enumerate(reviews):
-        expected = [review[place] for place in read_places(len(review), max_tokens, head_share)]
+        places = head_and_tail(len(review), max_tokens, head_share)
+        assert read_places(len(review), max_tokens, head_share) == places
+        expected = [review[place] for place in places]
         assert batch.tokens_BT[row, : len(expected)].tolist() == expected
         assert batch.lengths_B[row] == len(expected) == min(len(review), max_tokens)
         assert batch.tokens_BT[row, len(expected) :].eq(0).all()
@@ -182,7 +192,7 @@ def test_the_words_in_front_are_those_of_the_review_whatever_is_taken_out(
     assert batch.before_BTW.shape == (*batch.tokens_BT.shape, before)
     for row, review in enumerate(reviews[::-1]):
         length = int(batch.lengths_B[row])
-        places = read_places(len(review), max_tokens, head_share)
+        places = head_and_tail(len(review), max_tokens, head_share)
         read = [places[position] for position in batch.positions_BT[row, :length]]
         assert batch.tokens_BT[row, :length].tolist() == [review[place] for place in read]
         expected = [[review[place - back] if place >= back else 0 for back in range(1, before + 1)] for place in read]

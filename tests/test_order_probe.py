@@ -111,7 +111,7 @@ def test_the_cache_tells_corpora_apart(data_settings, monkeypatch):
         (["data.probe.seed=-1"], r"data\.probe\.seed=-1 must be greater"),
         ([f"data.probe.train={2 * PAIRS}"], r"data\.probe\.train, validation and test add up to 20,483,000 reviews"),
         (["data=reviews", "data.source=order_probe"], r"data\.source=order_probe needs .* data=order_probe"),
-        (["data.path=x.csv"], r"data\.path is given, so data\.source=order_probe has no effect"),
+        (["data.path=x.csv"], r"data\.source=order_probe has no effect with data\.path: set it to auto"),
     ],
 )
 def test_a_corpus_that_cannot_be_made_ends_in_one_line(settings, overrides, message):

@@ -16,7 +16,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data import reverse
-from imdbattn.data.pairs import PACKAGED, Pairs, find_source, normalised, parts, place, prepare, split_text
+from imdbattn.data.pairs import PACKAGED, Pairs, find_source, normalised, parts, prepare, split_of, split_text
 from imdbattn.data.ragged import ragged
 from imdbattn.data.reverse import generate
 from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
@@ -314,7 +314,7 @@ def test_a_source_lies_in_one_split_whatever_other_pairs_there_are(tmp_path_fact
 
 
 def test_the_shares_are_those_of_the_distinct_sources():
-    counts = Counter(place(f"sentence {n}", {"test": 0.1, "validation": 0.3}) for n in range(10_000))
+    counts = Counter(split_of(f"sentence {n}", {"test": 0.1, "validation": 0.3}) for n in range(10_000))
     assert counts["test"] == pytest.approx(1000, abs=100)
     assert counts["validation"] == pytest.approx(3000, abs=150)
 

@@ -17,7 +17,7 @@ from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import cut_reviews, find_source, unlabelled_source
 from imdbattn.data.sources import Source, Texts, fingerprint
 from imdbattn.data.tokens import UNK, Tokenizer, signature
-from imdbattn.files import build_once, cache_root, check_seal, seal
+from imdbattn.files import build_once, cache_root
 
 log = logging.getLogger(__name__)
 
@@ -96,9 +96,11 @@ def with_unlabelled(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
     identity += [corpus.fingerprints["validation"], corpus.fingerprints["test"]]
 
     def build(folder: Path) -> None:
-        held_out = {single_spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
+        held_out = {
+            " ".join(text.split()) for split in ("validation", "test") for text in read_texts(corpus.texts(split))
+        }
         train = source.load().splits["train"]
-        kept = [n for n, text in enumerate(train.texts) if single_spaced(text) not in held_out]
+        kept = [n for n, text in enumerate(train.texts) if " ".join(text.split()) not in held_out]
         rest = Texts({"train": train.take(kept)}, dropped=len(train) - len(kept))
         write(folder, rest, source, Tokenizer(cfg.tokenizer, corpus.glove.words))
 
@@ -117,11 +119,6 @@ def load_vectors(cfg: Any) -> Glove:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
 
 
-def single_spaced(text: str) -> str:
-    """The text with single spaces, for comparisons."""
-    return " ".join(text.split())
-
-
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +126,6 @@ def cached(cfg: Any, identity: list[Any], build: Callable[[Path], None]) -> tupl
     """The cache folder for `identity`, built if missing, and its meta.json. Raises UserError if damaged."""
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
-    check_seal(folder)
     return folder, json.loads((folder / "meta.json").read_text())
 
 
@@ -141,15 +137,12 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # One call for all splits, so that text which they share is tokenized once.
-    all_ids, all_offsets = tokenizer.encode_flat(text for split in reviews.splits.values() for text in split.texts)
-    end = 0
+    tokens = known = 0
     for name, split in reviews.splits.items():
-        start, end = end, end + len(split)
-        offsets = all_offsets[start : end + 1] - all_offsets[start]
-        flat = all_ids[all_offsets[start] : all_offsets[end]]
+        ids, offsets = tokenizer.encode_flat(split.texts)
+        tokens, known = tokens + len(ids), known + int((ids > UNK).sum())
         columns = {
-            "ids": pa.LargeListArray.from_arrays(offsets, flat),
+            "ids": pa.LargeListArray.from_arrays(offsets, ids),
             "label": pa.array(split.labels, pa.int64()),
             "row": pa.array(split.rows, pa.int64()),
         }
@@ -169,10 +162,9 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
         "fingerprints": {name: fingerprint(split.labelled()) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,
         "facts": reviews.facts,
-        "known": int((all_ids > UNK).sum()) / max(len(all_ids), 1),
+        "known": known / max(tokens, 1),
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
-    seal(folder)
 
 
 def read_split(file: Path) -> Ragged:

@@ -26,9 +26,9 @@ from typing import IO
 import numpy as np
 from filelock import FileLock
 
-from imdbattn.data.text_files import wheel_folder
+from imdbattn.data.text_files import wheel_file
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import NOT_WRITABLE, build_once, cache_root, check_seal, seal, sha256_of
+from imdbattn.files import NOT_WRITABLE, build_once, cache_root, sha256_of
 
 FORMAT = 4  # version of the cache entries; increment it when `store` changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
@@ -85,14 +85,18 @@ def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cac
         store(folder, *table)
 
     key = f"path-{dim}d-{state_of(file)}" if file else f"{source}-{dim}d"
-    return open_cached(build_once(root / "glove" / f"{key}-v{FORMAT}", build))
+    folder = build_once(root / "glove" / f"{key}-v{FORMAT}", build)
+    meta = json.loads((folder / "meta.json").read_text())
+    vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+    mean_D, std_D = np.array(meta["mean"], np.float32), np.array(meta["std"], np.float32)
+    return Glove(folder, meta["fingerprint"], vectors, mean_D, std_D)
 
 
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 
 def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
-    """Write vectors.npy, words.txt, meta.json and checksums.json into `folder`."""
+    """Writes vectors.npy, words.txt and meta.json into `folder`."""
     shape = (SPECIALS + len(words), vectors_VD.shape[1])
     text = "\n".join(words).encode()
     rows = np.ascontiguousarray(vectors_VD, "<f4").data  # the wheel's array is stored by columns
@@ -114,16 +118,6 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
         "std": np.where(constant_D, np.inf, std_D).tolist(),
     }
     (folder / "meta.json").write_text(json.dumps(meta))
-    seal(folder)
-
-
-def open_cached(folder: Path) -> Glove:
-    """Opens a folder written by `store`. Raises UserError if any byte has changed."""
-    check_seal(folder)
-    meta = json.loads((folder / "meta.json").read_text())
-    vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
-    mean_D, std_D = np.array(meta["mean"], np.float32), np.array(meta["std"], np.float32)
-    return Glove(folder, meta["fingerprint"], vectors, mean_D, std_D)
 
 
 def state_of(file: Path) -> str:
@@ -141,11 +135,10 @@ def read_wheel() -> Table:
     """GloVe 6B with 50 dimensions from a wheel. Raises UserError if it is missing or changed."""
     import pyarrow.parquet
 
-    folder = wheel_folder(WHEEL, "data.glove.source=wheel", WHEEL_PIN)
-    vectors, index = files = [folder / "data" / name for name in WHEEL_SHA256]
-    for file in files:
-        if not file.is_file() or sha256_of(file) != WHEEL_SHA256[file.name]:
-            raise UserError(f"{file} is missing or changed: pip install --force-reinstall {WHEEL_PIN}")
+    vectors, index = (
+        wheel_file(WHEEL, f"data/{name}", sha256, "data.glove.source=wheel", WHEEL_PIN)
+        for name, sha256 in WHEEL_SHA256.items()
+    )
     return pyarrow.parquet.read_table(index)["index"].to_pylist(), np.load(vectors, mmap_mode="r")
 
 
@@ -251,18 +244,15 @@ def open_text(path: Path, dim: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
             with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
                 yield stream
     except UNREADABLE as error:
-        raise UserError(
-            f"{path} cannot be read ({in_line(error)}): download it again, or change data.glove.path"
-        ) from error
+        reason = in_line(error)
+        raise UserError(f"{path} cannot be read ({reason}): download it again, or change data.glove.path") from error
 
 
 def member(archive: zipfile.ZipFile, dim: int) -> str:
     """Name of the file in `archive` that ends in .{dim}d.txt, else of its only .txt."""
     texts = [name for name in archive.namelist() if name.lower().endswith(".txt") and not name.startswith("__MACOSX/")]
-    found = [name for name in texts if name.lower().endswith(f".{dim}d.txt")] or texts
-    if len(found) != 1:
-        raise UserError(
-            f"{archive.filename} contains {', '.join(texts) or 'no .txt'}, not one .{dim}d.txt or a single .txt: "
-            "change data.glove.dim or data.glove.path"
-        )
-    return found[0]
+    members = [name for name in texts if name.lower().endswith(f".{dim}d.txt")] or texts
+    if len(members) != 1:
+        content = f"{archive.filename} contains {', '.join(texts) or 'no .txt'}"
+        raise UserError(f"{content}, not one .{dim}d.txt or a single .txt: change data.glove.dim or data.glove.path")
+    return members[0]

@@ -43,12 +43,12 @@ PAIRS = math.prod(map(len, SLOTS))
 
 def order_probe_source(probe: Any) -> Source:
     """All three splits of the corpus; probe: the `data.probe` settings."""
-    wanted = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
+    options = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
     return Source(
         "order_probe",
         "Order probe (generated)",
-        repr((VERSION, wanted)),
-        lambda: Texts(generate(**wanted), LABEL_NAMES),
+        repr((VERSION, options)),
+        lambda: Texts(generate(**options), LABEL_NAMES),
     )
 
 

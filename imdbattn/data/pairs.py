@@ -152,8 +152,7 @@ def encode(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:
     """A split as ids; training and the loss use the first target of each source."""
     source = ragged([of_source.encode(text.split()) for text in split.texts])
     target = ragged([[*of_target.encode(targets[0].split()), EOS] for targets in split.labels])
-    source, target = (replace(side, rows=split.rows) for side in (source, target))
-    return Pairs(source, target, split.texts, split.labels)
+    return Pairs(replace(source, rows=split.rows), target, split.texts, split.labels)
 
 
 def parts(split: Split) -> Iterator[str]:
@@ -218,10 +217,10 @@ def hub_source(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
     hub = cfg.hub
     way_out = "data.path=<a file of pairs> and data.source=packaged need no hub"
-    found = load_hub(hub, "data.hub", way_out, name=cfg.hub_config)
-    parts = {SPLIT_NAMES[name]: part for name, part in found.items() if name in SPLIT_NAMES}
+    dataset = load_hub(hub, "data.hub", way_out, name=cfg.hub_config)
+    parts = {SPLIT_NAMES[name]: part for name, part in dataset.items() if name in SPLIT_NAMES}
     if not parts:
-        raise UserError(f"data.hub={hub} has the splits {', '.join(found)}, but none named train")
+        raise UserError(f"data.hub={hub} has the splits {', '.join(dataset)}, but none named train")
     for part in parts.values():
         if COLUMN not in part.column_names:
             raise UserError(f"data.hub={hub} has no column '{COLUMN}', but {', '.join(part.column_names)}: use another")
@@ -230,10 +229,8 @@ def hub_source(cfg: Any) -> Source:
         rows = range(min(len(part), cfg.limit or len(part)))
         for row, sides in enumerate(part.select(rows)[COLUMN][:]):
             if not (isinstance(sides, Mapping) and sides.keys() >= set(cfg.languages)):
-                languages, start = " and ".join(cfg.languages), in_line(sides)[:60]
-                raise UserError(
-                    f"data.hub={hub}: {counted(row)} has no pair of {languages}, but {start}: set data.languages"
-                )
+                pair, start = f"pair of {' and '.join(cfg.languages)}", in_line(sides)[:60]
+                raise UserError(f"data.hub={hub}: {counted(row)} has no {pair}, but {start}: set data.languages")
             yield Pair(row, *(str(sides[language] or "") for language in cfg.languages))
 
     def load() -> Texts:
@@ -265,7 +262,7 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
     """Normalized pairs of each split, without duplicates and overlong pairs. Raises UserError for an empty side."""
     longest, splits, dropped = cfg.max_tokens, {}, 0
     for split, pairs in tables.items():
-        found: dict[tuple[str, str], int] = {}
+        rows: dict[tuple[str, str], int] = {}  # of each pair, its first
         for row, *sides in islice(pairs, cfg.limit):
             source, target = (normalised(side, cfg.lower) for side in sides)
             if not source or not target:
@@ -275,9 +272,9 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
             if longest is not None and max(source.count(" "), target.count(" ")) >= longest:
                 dropped += 1
             else:
-                found.setdefault((source, target), row)
-        rows = np.array(list(found.values()), dtype=np.int64)
-        splits[split] = Split([source for source, _ in found], [[target] for _, target in found], rows)
+                rows.setdefault((source, target), row)
+        texts, targets = [source for source, _ in rows], [[target] for _, target in rows]
+        splits[split] = Split(texts, targets, np.array(list(rows.values()), dtype=np.int64))
     if dropped:
         log.info("%s: omitted %d pairs with a side longer than data.max_tokens=%d", name, dropped, longest)
     return Texts(splits, dropped=dropped)
@@ -286,7 +283,7 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
 # --- cutting ---------------------------------------------------------------------------------------------------------
 
 
-def place(source: str, shares: Mapping[str, float]) -> str:
+def split_of(source: str, shares: Mapping[str, float]) -> str:
     """The split of a source sentence, by its hash, so that it does not depend on the other pairs."""
     digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).digest()
     left = int.from_bytes(digest[:8]) / 2**64
@@ -302,7 +299,7 @@ def hash_cut(rest: Split, shares: Mapping[str, float], given: set[str]) -> dict[
     parts: dict[str, list[int]] = {split: [] for split in ("train", *shares)}
     for n, text in enumerate(rest.texts):
         if text not in given:
-            parts[place(text, shares)].append(n)
+            parts[split_of(text, shares)].append(n)
     return parts
 
 

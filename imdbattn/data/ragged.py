@@ -143,11 +143,11 @@ class Ragged:
 
         start: place where each review starts; broadcasts.
         """
-        found = place.new_zeros(*place.shape, words)
+        ids = place.new_zeros(*place.shape, words)
         for back in range(1, words + 1 if len(self.ids) else 1):
             inside = place - back >= start
-            found[..., back - 1] = self.ids[((place - back) * inside).clamp(max=len(self.ids) - 1)].long() * inside
-        return found
+            ids[..., back - 1] = self.ids[((place - back) * inside).clamp(max=len(self.ids) - 1)].long() * inside
+        return ids
 
     def words(self, before: int) -> tuple[Tensor, Tensor]:
         """The `before` words preceding each token of all reviews, (tokens, before), and the review of each token."""
@@ -196,7 +196,5 @@ def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
 
 def read_places(length: int, max_tokens: int | None, head_share: float) -> list[int]:
     """Indices of the tokens that remain when `Ragged.batch` truncates a review of `length` tokens."""
-    if max_tokens is None or length <= max_tokens:
-        return list(range(length))
-    head = round(max_tokens * head_share)
-    return [*range(head), *range(length - max_tokens + head, length)]
+    batch = ragged([list(range(length))]).batch(torch.tensor([0]), max_tokens=max_tokens, head_share=head_share)
+    return batch.tokens_BT[0, : batch.lengths_B[0]].tolist()

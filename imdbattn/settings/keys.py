@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def conf_dir() -> Path:
-    """conf/ inside the installed package, or beside it in a checkout."""
+    """conf/ in the installed package, or next to it in a checkout."""
     return next(folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if (folder / "train.yaml").exists())
 
 

@@ -28,19 +28,17 @@ def credentials(settings: Any, name: str = "") -> Iterator[str]:
 
     A password is one in a URL, or the value of an environment variable with such a name.
     """
-    if isinstance(settings, (Mapping, list)):
-        items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
-        if settings and SECRET_NAME.search(name):
-            yield name
-        else:
-            for key, value in items:
-                yield from credentials(value, f"{name}.{key}" if name else str(key))
-    elif settings not in (None, "", True, False):
-        text = str(settings)
-        if SECRET_NAME.search(name) or SECRET_VALUE.search(text):
-            yield name
-        elif variable := next((key for key, value in passwords().items() if value in text), None):
-            yield f"{name} (it contains the value of ${variable})"
+    if settings in (None, "", True, False, {}, []):
+        return
+    if SECRET_NAME.search(name):
+        yield name
+    elif isinstance(settings, (Mapping, list)):
+        for key, value in settings.items() if isinstance(settings, Mapping) else enumerate(settings):
+            yield from credentials(value, f"{name}.{key}" if name else str(key))
+    elif SECRET_VALUE.search(text := str(settings)):
+        yield name
+    elif variable := next((key for key, value in passwords().items() if value in text), None):
+        yield f"{name} (it contains the value of ${variable})"
 
 
 def passwords() -> dict[str, str]:
@@ -134,16 +132,10 @@ def renamed(node: Any) -> Any:
     if isinstance(node, list):
         return [renamed(value) for value in node]
     if isinstance(node, dict):
-        return {key: current_name(value) if key == "_target_" else renamed(value) for key, value in node.items()}
+        return {key: renamed(value) for key, value in node.items()}
+    if isinstance(node, str):
+        return next((new + node.removeprefix(old) for old, new in RENAMED.items() if node.startswith(old)), node)
     return node
-
-
-def current_name(target: Any) -> Any:
-    """The name of a class in this version. Values that are not strings are returned unchanged."""
-    for old, new in RENAMED.items():
-        if isinstance(target, str) and target.startswith(old):
-            return new + target.removeprefix(old)
-    return target
 
 
 def check_archive(file: Path) -> None:

@@ -86,6 +86,7 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Resamples = Annotated[int, Field(ge=100, le=1_000_000)]
 Errors = Literal["strict", "replace"]
 Trust = str | list[str] | None
+Odd = Annotated[int, must_be("an odd number of at least 1", lambda words: words > 0 and words % 2)]
 ModelName = Annotated[  # part of a folder's name
     str, must_be("at most 100 letters, digits, _ . and -, the first a letter, digit or _", re.compile(NAME).fullmatch)
 ]
@@ -133,10 +134,6 @@ class Trainer(Part):
                 raise UserError(f"trainer.{name}=0 leaves no batches; use test=false to skip the test split")
 
 
-class TrainerToScore(Trainer):
-    precision: Any = None  # the run's own
-
-
 class Distances(Part):
     waves: Count = 8
     places: Annotated[list[int | None], Field(min_length=1)] = [None]
@@ -151,7 +148,7 @@ class Layer(Part):
 
 
 class Convolution(Part):
-    kernel: Annotated[int, must_be("an odd number of at least 1", lambda words: words > 0 and words % 2)] = 3
+    kernel: Odd = 3
 
 
 class Channel(Part):
@@ -200,9 +197,7 @@ class Classifier(Part):
             if not self.phrases:
                 raise UserError(f"model.channels.{name} needs model.phrases")
             if re.match(r"imdbattn\..*\.PhraseVectors$", channel.target) and self.phrases.longest < 2:
-                raise UserError(
-                    f"model.channels.{name} needs phrases of two words or more: set model.phrases.longest=2"
-                )
+                raise UserError(f"model.channels.{name} needs phrases of two words: set model.phrases.longest=2")
 
 
 class NeighborWords(Part):
@@ -210,7 +205,7 @@ class NeighborWords(Part):
     after: Text | None = None
     words: Annotated[int, Field(ge=2)]
     size: Count
-    region: Annotated[int, must_be("an odd number of at least 1", lambda words: words > 0 and words % 2)]
+    region: Odd
     reach: Count
     sampled: Count
     subsample: Annotated[Amount, Field(gt=0, le=1)]
@@ -241,9 +236,7 @@ class Glove(Group):
 
     def check(self) -> None:
         if self.path and self.source != "auto":
-            raise UserError(
-                f"data.glove.path is given, so data.glove.source={self.source} has no effect: set it to auto"
-            )
+            raise UserError(f"data.glove.source={self.source} has no effect with data.glove.path: set it to auto")
         if self.source == "wheel" and self.dim != 50:
             raise UserError(f"data.glove.source=wheel has 50 dimensions, not data.glove.dim={self.dim}: use official")
         if not self.path and self.dim not in (50, 100, 200, 300):
@@ -263,17 +256,13 @@ class Probe(Group):
 
     def check(self) -> None:
         if (size := self.train + self.validation + self.test) > 20_480_000:
-            raise UserError(
-                f"data.probe.train, validation and test add up to {size:,} reviews, but only 20,480,000 exist"
-            )
+            raise UserError(f"data.probe.train, validation and test add up to {size:,} reviews, but 20,480,000 exist")
 
 
-def check_shares(validation: float, test: float) -> None:
+def check_shares(validation: float, test: float, setting: str) -> None:
+    """Raises UserError if validation and test are all of the data. setting: the one that test is from."""
     if validation + test >= 1:
-        raise UserError(
-            f"data.validation_share={validation} and data.test_share={test} leave nothing for training: together they "
-            "must be below 1"
-        )
+        raise UserError(f"data.validation_share={validation} and {setting} leave nothing for training: change one")
 
 
 class ReviewData(Group):
@@ -310,37 +299,24 @@ class ReviewData(Group):
 
     def check(self) -> None:
         if self.path and self.source not in ("auto", "path"):
-            raise UserError(f"data.path is given, so data.source={self.source} has no effect: set it to auto")
+            raise UserError(f"data.source={self.source} has no effect with data.path: set it to auto")
         if self.source == "path" and not self.path:
-            raise UserError(
-                "data.source=path needs data.path=<a folder like aclImdb, or a file: csv, tsv, jsonl, parquet>"
-            )
+            raise UserError("data.source=path needs data.path=<folder like aclImdb; csv, tsv, jsonl or parquet file>")
         if self.source == "order_probe" and not self.probe:
             raise UserError("data.source=order_probe needs data.probe: use data=order_probe")
         if self.folds and self.limit:
-            raise UserError(
-                f"data.limit={self.limit} cannot be combined with data.folds={self.folds}: omit one of them"
-            )
-        if self.folds:
-            self.check_fold(self.folds)
-        elif self.fold:
+            raise UserError(f"data.limit={self.limit} cannot be combined with data.folds={self.folds}: omit one")
+        if self.fold and not self.folds:
             raise UserError(f"data.fold={self.fold} needs the number of folds, such as data.folds=10")
-        else:
-            check_shares(self.validation_share, self.test_share)
-
-    def check_fold(self, folds: int) -> None:
-        if self.fold is None:
+        if self.folds and not self.fold:
             raise UserError(
-                f"data.folds={folds} needs data.fold: data.fold=1 tests one fold, -m 'data.fold=range(1,{folds + 1})' "
-                "or +experiment=folds trains a run for each"
+                f"data.folds={self.folds} needs data.fold: data.fold=1 tests one fold, "
+                f"-m 'data.fold=range(1,{self.folds + 1})' or +experiment=folds trains a run for each"
             )
-        if self.fold > folds:
-            raise UserError(f"data.fold={self.fold} must be at most data.folds={folds}")
-        if self.validation_share + 1 / folds >= 1:
-            raise UserError(
-                f"data.validation_share={self.validation_share} and data.folds={folds} leave nothing for training: "
-                "set data.validation_share lower"
-            )
+        if self.fold and self.folds and self.fold > self.folds:
+            raise UserError(f"data.fold={self.fold} must be at most data.folds={self.folds}")
+        setting, test_share = ("folds", 1 / self.folds) if self.folds else ("test_share", self.test_share)
+        check_shares(self.validation_share, test_share, f"data.{setting}={getattr(self, setting)}")
 
 
 Lengths = Annotated[
@@ -395,7 +371,7 @@ class Translation(Group):
         if len(given) == 2:
             raise UserError(f"data.path={self.path} and data.hub={self.hub} are both given: set one to null")
         if given and given != [kind]:
-            raise UserError(f"data.{given[0]} is given, so data.source={kind} has no effect: set it to auto")
+            raise UserError(f"data.source={kind} has no effect with data.{given[0]}: set it to auto")
         if kind in ("path", "hub") and not given:
             example = "a text file with source TAB target per line" if kind == "path" else "owner/name of a dataset"
             raise UserError(f"data.source={kind} needs data.{kind}=<{example}>")
@@ -403,7 +379,7 @@ class Translation(Group):
             raise UserError(
                 f"data.languages={self.languages}, but the packaged pairs have [en,fr]: use these, or give a data.path"
             )
-        check_shares(self.validation_share, self.test_share)
+        check_shares(self.validation_share, self.test_share, f"data.test_share={self.test_share}")
 
 
 PairData = Annotated[
@@ -448,11 +424,13 @@ class Training(Group):
     patience: Count | None
     trainer: Trainer
     logger: Logger
-    position_scale: Any = None  # read by conf/model alone
+    position_scale: Any = None  # read only in conf/model
+    data: Any  # a class for each task
 
     def check(self) -> None:
-        if self.init and self.task != "reviews":
-            raise UserError(f"init has no effect with task={self.task}: set init=null")
+        for key, value in {"init": self.init, "data.teachers": getattr(self.data, "teachers", None)}.items():
+            if value and self.task != "reviews":
+                raise UserError(f"{key} has no effect with task={self.task}: set {key}=null")
         if self.seeds_per_process > 1:
             self.check_together()
 
@@ -470,9 +448,7 @@ class Training(Group):
             "several devices": not one_device or self.trainer.num_nodes > 1,
         }
         if refused := [name for name, is_set in without.items() if is_set]:
-            raise UserError(
-                f"seeds_per_process={self.seeds_per_process} cannot be combined with {refused[0]}: set it to 1"
-            )
+            raise UserError(f"seeds_per_process cannot be combined with {refused[0]}: set it to 1")
 
 
 class ClassifierSettings(Training):
@@ -487,9 +463,8 @@ class ClassifierSettings(Training):
             if positions.length is None:
                 raise UserError("learned positions need a length: set data.max_tokens or model.positions.length")
             if max_tokens is None or max_tokens > positions.length:
-                raise UserError(
-                    f"model.positions.length={positions.length} is too short for data.max_tokens={as_text(max_tokens)}"
-                )
+                length = f"model.positions.length={positions.length}"
+                raise UserError(f"{length} is too short for data.max_tokens={as_text(max_tokens)}")
 
 
 class ReviewSettings(ClassifierSettings):
@@ -498,14 +473,9 @@ class ReviewSettings(ClassifierSettings):
     def check(self) -> None:
         super().check()
         if self.data.unlabelled and not self.data.teachers:
-            raise UserError(
-                "data.unlabelled has no effect without data.teachers, which label its reviews, or a pretraining "
-                "task: omit it"
-            )
+            raise UserError("data.unlabelled has no effect without data.teachers or a pretraining task: omit it")
         if self.data.teachers and not self.data.unlabelled:
-            raise UserError(
-                f"data.teachers={self.data.teachers} has no reviews to label: add data.unlabelled=<hub, folder, file>"
-            )
+            raise UserError(f"data.teachers={self.data.teachers} has no reviews to label: add data.unlabelled=<folder>")
 
 
 class Masked(Group):
@@ -517,25 +487,12 @@ class MaskedWordSettings(ClassifierSettings):
     task: Literal["masked_words"]
     masked: Masked
 
-    def check(self) -> None:
-        super().check()
-        refuse_teachers(self)
-
 
 class NeighborSettings(Training):
     task: Literal["neighbors"]
     choose_by: Literal["accuracy", "loss"]
     data: ReviewData
     model: NeighborWords
-
-    def check(self) -> None:
-        super().check()
-        refuse_teachers(self)
-
-
-def refuse_teachers(settings: MaskedWordSettings | NeighborSettings) -> None:
-    if settings.data.teachers:
-        raise UserError(f"data.teachers has no effect with task={settings.task}: set it to null")
 
 
 class Seq2SeqSettings(Training):
@@ -610,7 +567,7 @@ class OfRun(Group):
 class Evaluate(OfRun):
     split: Literal["train", "validation", "test"]
     data: OtherData
-    trainer: TrainerToScore
+    trainer: Trainer
 
 
 class Predict(OfRun):

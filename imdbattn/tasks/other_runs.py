@@ -24,7 +24,7 @@ from tqdm import tqdm
 from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
 from imdbattn.data.sampling import Batches
 from imdbattn.errors import UserError
-from imdbattn.files import build_once, cache_root, check_seal, seal, sha256_of
+from imdbattn.files import build_once, cache_root, sha256_of
 from imdbattn.nn.beyond.regions import Regions
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_text, digest, without
@@ -119,10 +119,8 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
             batches = Batches(reviews, **predictor.batch_options)
             bar = partial(tqdm, desc="Labeling", leave=False, disable=None)  # disable=None: without a terminal
             np.save(folder / "probabilities.npy", predictor.classify_batches(batches, bar))
-        seal(folder)
 
     folder = build_once(cache_root(cfg.cache_dir) / "labels" / key, build)
-    check_seal(folder)
     return torch.from_numpy(np.load(folder / "probabilities.npy")), key
 
 
