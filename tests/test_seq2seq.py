@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from benchmarks import textbook_seq2seq as textbook
+from benchmarks import textbook
 from imdbattn.data import vocabulary
 from imdbattn.explain.watch import watch
 from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, Decoder, Encoder, EncoderDecoder

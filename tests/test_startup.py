@@ -1,4 +1,4 @@
-"""A start loads what it uses and nothing else; benchmarks/startup.py measures what that is worth."""
+"""A start loads what it uses and nothing else; benchmarks/commands.py measures its duration."""
 
 import gc
 import json
