@@ -246,19 +246,16 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
     baseline, (best, features) = BASELINES[name], fit_best(name, task, seed)
     described = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
     cfg = OmegaConf.create({"seed": seed, "model": described, "data": task.data.model_dump()})
-    scores = {"validation": best.validation, "test": scores_of(best.model, features, task, "test")}
     metrics = run_facts(cfg, task.corpus) | {
         "parameters": best.model.parameters,
         "train_reviews": len(task.words["train"]),
         "train_seconds": best.seconds,
         "tokens_per_s": len(task.corpus.splits["train"].ids) / best.seconds,
         "chosen": {baseline.setting: best.value},
-        **score_facts("val", scores["validation"]),
-        **score_facts("test", scores["test"]),
     }
+    scores = {"validation": best.validation, "test": scores_of(best.model, features, task, "test")}
     scored = {name: (scores[name], task.corpus.splits[name].rows, task.corpus.texts(name)) for name in scores}
-    write(folder, cfg, scored, metrics, ("scikit-learn", FASTTEXT))
-    return metrics
+    return write(folder, cfg, scored, metrics, ("scikit-learn", FASTTEXT))
 
 
 def write(
@@ -267,8 +264,8 @@ def write(
     scored: Mapping[str, tuple[Scores, np.ndarray, Path]],
     metrics: Mapping[str, Any],
     packages: Sequence[str] = (),
-) -> None:
-    """Writes a run folder, metrics.json last.
+) -> dict[str, Any]:
+    """Writes a run folder, metrics.json last, and returns its content: `metrics` and the scores.
 
     scored: split -> scores, the reviews' rows in their source, and the file with their texts.
     packages: further packages whose versions are recorded.
@@ -276,14 +273,16 @@ def write(
     make_folder(folder, "choose another --folder")
     (folder / "metrics.json").unlink(missing_ok=True)  # of an earlier run into the same folder
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(cfg))
-    facts = environment()
+    facts, metrics = environment(), dict(metrics)
     facts["versions"] |= {package: version(package) for package in packages}
     write_json(folder / "environment.json", facts)
     for split, (scores, rows_N, source) in scored.items():
         predictions, texts = SPLIT_FILES[split]
         write_predictions(folder / predictions, scores, rows_N)
         link_texts(source, folder / texts)
+        metrics |= score_facts("val" if split == "validation" else split, scores)
     write_json(folder / "metrics.json", metrics)
+    return metrics
 
 
 def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], folder: Path) -> Iterator[dict]:

@@ -232,7 +232,7 @@ class Results(NamedTuple):
 
 
 def classifiers(folders: Iterable[str | Path], split: str) -> tuple[list[Run], dict[Path, Predictions], list[Skipped]]:
-    """Runs with a checkpoint, their predictions of the same reviews, and skipped runs. Raises UserError if none is left."""
+    """Runs with a checkpoint, their predictions of the same reviews, and the skipped runs. Raises UserError."""
     runs, skipped = find_runs(folders)
     for run in runs:
         if run.items != REVIEWS or len(run.labels) != 2:

@@ -19,8 +19,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
+
+import torch
 
 from benchmarks.common import environment, settings
 
@@ -33,8 +36,6 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 def results(folder: Path) -> str:
     """A checksum of the results of a finished run: metrics, predictions and best weights."""
-    import torch
-
     metrics = json.loads((folder / "metrics.json").read_text())
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     checksum = hashlib.sha256(json.dumps({k: v for k, v in metrics.items() if k not in TIMES}).encode())
@@ -48,11 +49,9 @@ def processes_of(folder: Path) -> list[int]:
     """Processes that were started for the job in `folder`, directly or indirectly."""
     numbers = []
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):  # it has ended, or belongs to another user
             if f"{MARK}={folder}\0".encode() in (entry / "environ").read_bytes():
                 numbers.append(int(entry.name))
-        except OSError:  # it has ended
-            continue
     return numbers
 
 
@@ -171,6 +170,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs of a shell ignore
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    (folder / "stay.jsonl").touch()
     in_turn = get_context("spawn").Process(target=train_in_turn, args=(folder, options.minutes), daemon=True)
     in_turn.start()
     killer, end = Killer(folder, options.seed), time.monotonic() + 60 * options.minutes
