@@ -1063,7 +1063,7 @@ COMPOSED += [f"seq2seq: {name}" for name in SEQ2SEQ]
 
 
 @pytest.mark.parametrize("name", COMPOSED)
-def test_training_says_one_line_and_leaves_nothing_behind(name, place, settings, data_cache):
+def test_training_prints_one_line_and_leaves_nothing_behind(name, place, settings, data_cache):
     """What Hydra composes, without its half second."""
     arguments = arguments_of(name, place)
     (place.folder / "run").mkdir()
@@ -1075,7 +1075,7 @@ def test_training_says_one_line_and_leaves_nothing_behind(name, place, settings,
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in COMPOSED else ()) for n in CASES])
-def test_a_command_says_one_line_and_leaves_nothing_behind(name, place, start, data_cache):
+def test_a_command_prints_one_line_and_leaves_nothing_behind(name, place, start, data_cache):
     command, _, message = CASES[name]
     arguments = arguments_of(name, place)
     before = left_in(place.folder, data_cache)
@@ -1087,7 +1087,7 @@ def test_a_command_says_one_line_and_leaves_nothing_behind(name, place, start, d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", APART)
-def test_the_same_in_a_process_of_its_own(name, place, shell):
+def test_the_same_in_a_separate_process(name, place, shell):
     command, _, message = CASES[name]
     arguments = arguments_of(name, place)
     before = left_in(place.folder)
@@ -1148,7 +1148,7 @@ def test_a_review_of_ten_megabytes_trains_and_is_scored(place):
         ),
     }.values(),
 )
-def test_what_programs_write_is_read_as_it_is_meant(data_settings, tmp_path, name, content):
+def test_files_of_other_programs_are_read_as_intended(data_settings, tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     reviews = find_source(data_settings(f"data.path={tmp_path / name}")).load()
     assert reviews.label_names == ["neg", "pos"]
@@ -1157,7 +1157,7 @@ def test_what_programs_write_is_read_as_it_is_meant(data_settings, tmp_path, nam
 
 
 @pytest.mark.parametrize("kind", ["0{}.0", "2024-01-01 00:00:{:02}", "nan", "true", "1e{}"])
-def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_numbers(data_settings, tmp_path, kind):
+def test_labels_stored_as_floats_become_whole_numbers_and_texts_are_never_numbers(data_settings, tmp_path, kind):
     texts = [kind.format(n) for n in range(40)]
     (tmp_path / "r.csv").write_text(csv_text([f"{n % 2}.0" for n in range(40)], texts))
     reviews = find_source(data_settings(f"data.path={tmp_path}/r.csv")).load()
@@ -1167,13 +1167,13 @@ def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_n
 @pytest.mark.parametrize(
     "content", [csv_text().replace("word2,", "\0,").encode(), b"text,label\ncaf\xe9 \0,neg\n,pos\n"]
 )
-def test_broken_text_is_replaced_where_that_is_wanted(data_settings, tmp_path, content):
+def test_invalid_bytes_are_replaced_where_the_settings_allow_it(data_settings, tmp_path, content):
     (tmp_path / "r.csv").write_bytes(content)
     reviews = find_source(data_settings(f"data.path={tmp_path}/r.csv", "data.encoding_errors=replace")).load()
     assert sum("\ufffd" in text and "\0" not in text for text in reviews.splits[""].texts) == 1
 
 
-def test_a_zip_with_a_path_outside_is_read_and_nothing_written_there(tmp_path):
+def test_a_zip_with_a_path_outside_of_it_is_read_and_nothing_is_written_there(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "v.zip").write_bytes(zipped("../../x.txt", GLOVE))
     found = load_glove(dim=10, path=str(tmp_path / "in" / "v.zip"), cache_dir=str(tmp_path / "in" / "cache"))

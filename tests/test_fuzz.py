@@ -260,7 +260,7 @@ def test_a_reader_gives_a_result_or_one_line(reader, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", FUZZED)
-def test_a_reader_gives_a_result_or_one_line_for_long(reader, tmp_path):
+def test_a_reader_gives_a_result_or_one_line_for_ten_minutes(reader, tmp_path):
     """Rounds of examples, each from a new seed, until the time is over; hypothesis prints what fails."""
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:

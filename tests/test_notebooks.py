@@ -84,14 +84,14 @@ def test_each_problem_is_found(problem, output):
     assert problems(notebook) == [problem]
 
 
-def test_what_changes_with_each_execution_is_removed():
+def test_output_that_changes_with_each_execution_is_removed():
     output = nbformat.v4.new_output("display_data", {"text/html": "<p>/tmp/a/tmpb_1/runs/x</p>", "text/plain": "x"})
     clean(output, "/tmp/a")
     assert output.data == {"text/html": "<p>runs/x</p>"}
 
 
 @notebooks
-def test_links_lead_to_files(path):
+def test_linked_files_exist(path):
     cells = nbformat.read(path, as_version=4).cells
     targets = re.findall(r"\]\(([^)#]+)", "".join(cell.source for cell in cells if cell.cell_type == "markdown"))
     assert [target for target in targets if not (path.parent / target).exists()] == []

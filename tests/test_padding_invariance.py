@@ -46,7 +46,7 @@ def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrid
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
-def test_what_stands_in_the_padding_is_never_read(settings, rung):
+def test_the_content_of_the_padding_is_never_read(settings, rung):
     model = net(settings, rung)
     clean = batch(model, torch.randint(3, WORDS, (2, 9)).tolist())._replace(lengths_B=torch.tensor([3, 5]))
     padding_BT = torch.arange(9) >= clean.lengths_B[:, None]

@@ -40,7 +40,7 @@ def test_help_loads_nothing_slow(shell, command):
 
 
 @pytest.mark.parametrize("arguments", [["seed=-1"], ["--cfg", "job"]])
-def test_settings_are_shown_and_checked_before_torch_is_loaded(shell, arguments):
+def test_settings_are_printed_and_checked_before_torch_is_loaded(shell, arguments):
     found = loaded(shell("train", *arguments, env=TIMED).stderr)
     assert "hydra" in found
     assert not HEAVY & set(found)
@@ -109,7 +109,7 @@ def test_compare_loads_no_torch(shell, trained, tmp_path):
     assert not {"torch", "lightning", "wandb", "datasets"} & set(loaded(done.stderr))
 
 
-def test_garbage_is_collected_again_after_the_imports():
+def test_garbage_collection_is_enabled_again_after_the_imports():
     with without_gc():
         assert not gc.isenabled()
     assert gc.isenabled()
