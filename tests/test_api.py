@@ -1,4 +1,4 @@
-"""The Python API gives what the commands give, takes what a notebook has, and refuses the rest in one line."""
+"""The Python API gives the results of the commands, accepts notebook objects, and refuses the rest in one line."""
 
 import json
 import logging
@@ -330,7 +330,7 @@ def test_evaluate_gives_the_numbers_of_the_command_and_writes_nothing(trained, s
     half = model.evaluate(precision="bf16-true")
     file = model.evaluate(world / "reviews.csv")
     assert files_in(folder) == before
-    assert [*model.predict(TEXTS)] == predictions  # its weights are as before
+    assert [*model.predict(TEXTS)] == predictions  # its weights have not changed
     assert half.loss != metrics.loss
     assert dict(file) == score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", config="evaluate"))
     assert repr(metrics).startswith("accuracy ")

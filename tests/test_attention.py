@@ -1,4 +1,4 @@
-"""Promise 4: our attention equals torch's, and the exercise's worked values come out."""
+"""Promise 4: our attention equals torch's, and gives the worked values of the exercise."""
 
 import pytest
 import torch
@@ -62,7 +62,7 @@ def test_products_of_additional_columns_are_added_to_the_scores(score):
     attention = Attention(score(6, 6))
     q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6)
     mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
-    more_query, more_key = torch.randn(2, 3, 4, 2), torch.randn(2, 1, 5, 2)  # keys that all heads share
+    more_query, more_key = torch.randn(2, 3, 4, 2), torch.randn(2, 1, 5, 2)  # keys shared by all heads
     expected = attention.score(q, k) + torch.einsum("bhqw,bkw->bhqk", more_query, more_key.squeeze(1))
     expected = expected.masked_fill(~mask, -torch.inf).softmax(-1)
     torch.testing.assert_close(attention(q, k, v, mask, (more_query, more_key)), expected @ v)

@@ -1,6 +1,6 @@
-"""Wrong input ends in one clear line that names the thing and a way out, exit status 2, and leaves nothing behind.
+"""Wrong input gives one clear line that names the cause and a remedy, and exit status 2, and leaves nothing behind.
 
-A table of cases, each through a command's own `main`, as a user would start it; a dozen in a process of their own, too.
+A table of cases, each through the `main` of a command, as a user would start it; a dozen also in separate processes.
 """
 
 import gzip
@@ -39,7 +39,7 @@ COUNTED = r"\(counted from 0\)"
 
 
 class Place:
-    """A user's folder, with what the session has trained and cached to make a wrong world of."""
+    """A user's folder, with trained runs and caches that the cases damage."""
 
     def __init__(self, folder: Path, trained, small: list[str], settings):
         self.folder, self.trained, self.small, self.settings = folder, trained, small, settings
@@ -96,7 +96,7 @@ def zipped(name: str, content: bytes) -> bytes:
 
 
 def locked(archive: bytes) -> bytes:
-    """A zip whose one member says that it has a password."""
+    """A zip whose only member is marked as encrypted."""
     data = bytearray(archive)
     data[6] |= 1
     data[data.rindex(b"PK\x01\x02") + 8] |= 1
@@ -120,7 +120,7 @@ def folder(**files: str | bytes) -> Arguments:
 
 
 def pipe(name: str, *settings: str) -> Arguments:
-    """A named pipe that nobody writes into: to read it would wait for ever."""
+    """A named pipe that nobody writes into: reading it would block forever."""
 
     def make(place: Place) -> list[str]:
         path = place.write(name, "")
@@ -148,7 +148,7 @@ PAIRS = "".join(f"i see {n} of {n % 9}\tje vois {n} de {n % 9}\n" for n in range
 
 
 def pairs(content: str | bytes | None, *more: str) -> Arguments:
-    """A file of pairs to be translated; None is a file that is not there."""
+    """A file of pairs to be translated; None is a missing file."""
 
     def make(place: Place) -> list[str]:
         path = "nowhere.tsv" if content is None else place.write("p.tsv", content)
@@ -749,7 +749,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
 
 
 def table(content: str | bytes, *more: str, name: str = "r.csv") -> Arguments:
-    """A table to be labelled, and an earlier table of results, o.csv."""
+    """A table to be labeled, and an earlier table of results, o.csv."""
 
     def make(place: Place) -> list[str]:
         place.write("o.csv", "row,label\n")
@@ -990,7 +990,7 @@ CASES = {f"train: {name}": ("train", *case) for name, case in TRAIN.items()}
 CASES |= {f"seq2seq: {name}": ("train", *case) for name, case in SEQ2SEQ.items()}
 CASES |= {f"{case[0]}: {name}": case for name, case in OTHERS.items()}
 CASES |= {f"predict: {name}": ("predict", *case) for name, case in TABLES.items()}
-APART = (  # in processes of their own as well
+APART = (  # also in separate processes
     "train: misspelt key",
     "train: unknown rung",
     "train: not closed",
@@ -1019,7 +1019,7 @@ def place(tmp_path, trained, small, settings, monkeypatch) -> Place:
 
 @pytest.fixture
 def start(monkeypatch, capfd):
-    """start("train", arguments): runs a command's main here; returns its exit status and what it said on stderr."""
+    """start("train", arguments): runs a command's main here; returns its exit status and its standard error."""
     handlers, level = logging.root.handlers[:], logging.root.level
 
     def run(command: str, arguments: list[str]) -> tuple[int, str]:

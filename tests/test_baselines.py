@@ -1,4 +1,4 @@
-"""Baselines: the formulas of their papers, the rungs' rows, a choice that never sees test, ordinary run folders."""
+"""Baselines: the formulas of their papers, the same rows as rungs, choices without test, ordinary run folders."""
 
 import json
 import sys

@@ -51,7 +51,7 @@ def test_batches_depend_only_on_seed_and_epoch():
 
 
 def test_composition_order_and_random_numbers_of_the_batches_are_random():
-    """In each epoch anew; a net that gets batches in order of length learns one length after the other."""
+    """Different in each epoch; with batches in order of length, a net would learn one length after the other."""
     lengths = np.random.default_rng(0).integers(1, 80, 2000)
     epochs = [plan(lengths, epoch, pool=256)[1] for epoch in range(3)]
     for batches in epochs:
@@ -175,7 +175,7 @@ def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed
 def test_the_preceding_words_are_those_of_the_review_whatever_is_dropped(
     reviews, max_tokens, head_share, share, before, multiple
 ):
-    """Of a word behind the gap of a truncated review, too; where a review starts none is in front."""
+    """Also for a word after the gap of a truncated review; at the start of a review there are none."""
     order = torch.arange(len(reviews)).flip(0)
     options = {"max_tokens": max_tokens, "head_share": head_share, "word_dropout": share, "multiple": multiple}
     batch = ragged(reviews).batch(order, seed=7, before=before, **options)

@@ -1,4 +1,4 @@
-"""The benchmarks: both sides run in turn, and the table shows the measured values."""
+"""The benchmarks: both sides run alternately, and the table shows the measured values."""
 
 import json
 from pathlib import Path

@@ -117,7 +117,7 @@ def test_an_error_about_a_file_elsewhere_is_not_blamed_on_the_cache(tmp_path):
 def test_a_file_is_replaced_as_a_whole(tmp_path, data):
     path = tmp_path / "file"
     path.write_text("old and longer than the new one")
-    os.link(path, tmp_path / "reader")  # sees what a reader sees who opened the file before
+    os.link(path, tmp_path / "reader")  # sees the content for a reader that opened the file before
     write_atomically(path, data)
     assert path.read_bytes() == (data if isinstance(data, bytes) else data.encode())
     assert (tmp_path / "reader").read_text() == "old and longer than the new one"

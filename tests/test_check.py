@@ -1,4 +1,4 @@
-"""imdbattn.check finds each known mistake by its name, and nothing in right solutions of several styles."""
+"""imdbattn.check reports each known mistake by name, and nothing for correct solutions in several styles."""
 
 import ast
 import json
@@ -202,7 +202,7 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     ],
 )
 def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding, options):
-    """The part before it keeps its results, and nothing that the file prints or writes makes it hold."""
+    """Earlier parts keep their results, and nothing that the file prints or writes makes it pass."""
     text = f"{without(LINEARS, *set(PARTS) - {'masked_mean'})}\ndef positional_encoding(length, width):\n{code}\n"
     text += "print('{\"done\": true}', flush=True)\n"
     started = time.monotonic()

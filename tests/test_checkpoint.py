@@ -1,4 +1,4 @@
-"""Promise 9: a checkpoint holds tensors and plain values only, is small, and predicts the same elsewhere."""
+"""Promise 9: a checkpoint contains only tensors and plain values, is small, and predicts the same elsewhere."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Wrong settings end in one clear line and a non-zero exit; help is quick and says what there is to choose."""
+"""Wrong settings give one clear line and a non-zero exit status; help is quick and lists the choices."""
 
 import os
 import signal

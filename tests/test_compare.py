@@ -1,4 +1,4 @@
-"""Finished runs become one comparison: found once, put together by seed, set against neighbours, of one test set."""
+"""Finished runs become a comparison: each is found once, grouped by seed, and compared on the same test set."""
 
 import csv
 import itertools
@@ -127,7 +127,7 @@ def quick(*folders, **options) -> dict:
 
 @pytest.fixture(scope="module")
 def ladder(tmp_path_factory) -> Path:
-    """Three rungs with three seeds, in the order in which nobody would list them."""
+    """Three rungs with three seeds, in an unusual order."""
     folder = tmp_path_factory.mktemp("runs")
     for model, accuracy in (("residual", 0.9), ("mean", 0.7), ("base", 0.8)):
         for seed in (3, 1, 2):
@@ -423,7 +423,7 @@ def test_malformed_texts_are_treated_as_missing(kind, tmp_path):
 
 
 def test_predictions_for_other_labels_are_skipped(tmp_path):
-    """Of one fingerprint, which only an edited run can have; a third class would not fit into the confusion matrix."""
+    """With the same fingerprint, as in an edited run; a third class does not fit into the confusion matrix."""
     write_run(tmp_path / "a", "mean")
     file = write_run(tmp_path / "b", "base", metrics={"labels": ["neg", "pos", "so so"]}) / "predictions.parquet"
     table = pq.read_table(file).drop_columns(["predicted", "probabilities"])
@@ -472,7 +472,7 @@ def test_a_run_without_test_predictions_makes_only_its_own_set_use_validation(la
 
 
 def test_if_validation_is_compared_each_validation_set_gets_a_table(tmp_path):
-    """As encoder-decoders have it that are trained on other ranges of lengths and tested on one set."""
+    """As for encoder-decoders that are trained on different ranges of lengths and tested on one set."""
     write_run(tmp_path / "a", "mean", test=False)
     write_run(tmp_path / "b", "base", metrics={"val_fingerprint": "v2"})
     found = quick_sets(tmp_path)
@@ -640,7 +640,7 @@ def test_all_variants_can_be_compared_with_one(ladder):
 
 
 def right_but(*wrong: tuple[int, int]) -> np.ndarray:
-    """All reviews right but those of the ranges."""
+    """All reviews are classified correctly except those in the ranges."""
     right_N = np.ones(REVIEWS, dtype=bool)
     for first, behind in wrong:
         right_N[first:behind] = False
@@ -705,7 +705,7 @@ def test_with_several_seeds_each_two_architectures_are_compared(ladder):
 
 
 def test_a_difference_that_depends_on_the_seeds_is_undecided(tmp_path):
-    """Four points on these reviews, which a test of these models finds; another pair of seeds may turn them round."""
+    """Four points on these reviews, which are significant for these models; another pair of seeds may reverse them."""
     mean = [right_but((0, 20)), right_but((0, 20))]
     found = set_against(tmp_path, mean, base=[right_but((0, 20), (100, 104)), right_but((0, 20), (100, 140))])
     ((verdict, _, words),) = words_of(found)

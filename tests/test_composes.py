@@ -1,4 +1,4 @@
-"""Promise 8: every file in conf/ composes and builds what it names, and every key is explained."""
+"""Promise 8: every file in conf/ composes and builds what it names, and every key has a comment."""
 
 import functools
 import itertools
@@ -125,7 +125,7 @@ def test_the_ladder_experiment_has_every_rung_in_order():
 
 
 def test_every_rung_extends_the_one_that_it_inherits_from(settings):
-    """model.after, by which comparisons find neighbours, is the file that the rung inherits from."""
+    """model.after, which comparisons use, is the file that the rung inherits from."""
     for rung in (*RUNGS, *CONTROLS, *BEYOND, *WRITERS):
         parents = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [None])
         task = ["task=seq2seq"] * (rung in WRITERS)

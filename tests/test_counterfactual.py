@@ -106,7 +106,7 @@ def test_the_adversary_finds_what_an_exhaustive_search_finds_on_three_words(sett
 
 
 class Recording(ResidualLayer):
-    """A layer of a user: the mean of the words, whose weights it records itself."""
+    """A custom layer: the mean of the words, whose weights it records itself."""
 
     record = None
 
@@ -118,7 +118,7 @@ class Recording(ResidualLayer):
 
 
 class Keywords(ResidualLayer):
-    """A layer of a user, which calls its attention with keywords."""
+    """A custom layer that calls its attention with keywords."""
 
     def __init__(self, width: int):
         super().__init__(width)

@@ -1,4 +1,4 @@
-"""A run folder that is damaged, or made by somebody else, ends in one line: it deletes nothing and is never scored.
+"""A run folder that is damaged or untrusted gives one line: nothing is deleted, and it is never scored.
 
 Each value that is read from a checkpoint is checked for its type, shape, range and finiteness.
 """
@@ -96,7 +96,7 @@ def directory(file: Path) -> None:
 NAN, INF = float("nan"), float("inf")
 WEIGHT = "net.layers.0.f.query.weight"
 LOOP = ("loops", "fit_loop")
-STATES = {  # what a stranger, or a fault, may have put into last.ckpt
+STATES = {  # what an attacker or a fault may have written into last.ckpt
     "another model": set_at("state_dict", "net.other", value=torch.zeros(2)),
     "a weight less": set_at("state_dict", WEIGHT),
     "another shape": set_at("state_dict", WEIGHT, value=torch.zeros(3, 3)),
@@ -174,7 +174,7 @@ def test_an_invalid_state_is_refused_and_nothing_is_deleted(half, tmp_path, case
 
 
 def test_a_checkpoint_that_was_stored_again_is_resumed(half, tmp_path):
-    """What the cases above change is what they are refused for."""
+    """So the cases above are refused because of their changes."""
     cfg, folder = half
     runs = [shutil.copytree(folder, tmp_path / name) for name in ("one", "other")]
     repacked(runs[1] / "checkpoints" / "last.ckpt", lambda content: None)
@@ -219,7 +219,7 @@ def test_a_flipped_bit_in_a_weight_of_last_ckpt_is_found(half, tmp_path):
         fit(cfg, run, resume=True)
 
 
-SCORED = {  # what best.ckpt may hold
+SCORED = {  # what best.ckpt may contain
     "weights that are nan": (set_at("state_dict", WEIGHT, value=torch.full((10, 10), NAN)), "are not finite"),
     "weights that are infinite": (set_at("state_dict", "net.head.bias", value=torch.full((2,), INF)), "are not finite"),
     "two labels alike": (set_at("hyper_parameters", "labels", value=["pos", "pos"]), "at least two different"),

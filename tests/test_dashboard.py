@@ -1,4 +1,4 @@
-"""The dashboard shows what runs really log; it needs no account to be written, and says what is missing otherwise."""
+"""The dashboard shows what runs log; writing it needs no account, and a message says what is missing otherwise."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""A full disk, a read-only folder or a killed writer leaves the old file whole, nothing half, and one clear line."""
+"""A full disk, a read-only folder or a killed writer leaves the old file, no partial file, and one clear line."""
 
 import os
 import re
@@ -198,7 +198,7 @@ def test_a_killed_writer_leaves_the_old_file_and_does_not_block_later_ones(tmp_p
 
 
 def test_files_left_by_a_killed_writer_in_a_run_folder_are_not_read(trained, settings, tmp_path):
-    """Neither a half metrics.json makes a run finished, nor is a half checkpoint loaded."""
+    """A partial metrics.json does not make a run finished, and a partial checkpoint is not loaded."""
     from imdbattn.comparison.runs import find_runs
 
     folder, _ = trained("mean")

@@ -1,4 +1,4 @@
-"""An ensemble is the mean of its members' logits, and a run folder as any other."""
+"""An ensemble is the mean of its members' logits, and an ordinary run folder."""
 
 import json
 

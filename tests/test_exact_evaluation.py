@@ -86,7 +86,7 @@ def evaluate(warm_commands, tmp_path) -> Callable[..., list[tuple[list, list, fl
     [(3, "ddp_fork"), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, "auto"), (2, "ddp"), (3, "ddp")))],
 )
 def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, processes, strategy):
-    """Of two reviews, the third process has none, and must not make the others wait."""
+    """With two reviews, the third process has none, and must not make the others wait."""
     (rows, lengths, accuracy), (few, _, _) = evaluate(processes, 7, 2, strategy=strategy)
     assert rows == list(range(7))
     assert lengths == [1 + row % 5 for row in range(7)]
@@ -128,7 +128,7 @@ def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
 
 
 def test_other_reviews_are_scored_by_a_run_on_imdb(trained, settings, world, tmp_path):
-    """Whatever source the run was trained on, data.path is what is scored."""
+    """Whatever source the run was trained on, data.path is scored."""
     from imdbattn.runs.score import score_run
 
     shutil.copytree(trained("residual_pe")[0], tmp_path / "run")
@@ -185,7 +185,7 @@ TAKEN_OUT += ["model.channels.bigrams.dropout"]
 
 
 def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(trained, settings, tmp_path):
-    """To the last bit, by weights that have learned, with and without an explanation."""
+    """Bit for bit, with trained weights, with and without an explanation."""
     from imdbattn.runs.score import score_run
     from tests.commands import label_texts
 

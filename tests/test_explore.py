@@ -1,4 +1,4 @@
-"""The server of the interactive page: its numbers are the models', changes are what they say and are undone, and it
+"""The server of the interactive page: its numbers are the models', changes have their effect and can be undone, and it
 answers only its own page.
 
 Shape suffixes: B reviews, T positions, H heads, D width, C classes, S source symbols.

@@ -1,5 +1,5 @@
 """The interactive page in a real browser: its numbers are `explain`'s, changes can be undone and shared, it can be used
-with the keyboard alone, and bad luck (a deleted run, a stopped server, HTML in the text) is shown, not executed.
+with the keyboard alone, and problems (a deleted run, a stopped server, HTML in the text) are displayed.
 """
 
 import json
@@ -105,7 +105,7 @@ def visit(tab: Any, address: str) -> None:
 
 
 def set_text(tab: Any, text: str) -> None:
-    """As a paste does."""
+    """As pasting does."""
     tab.evaluate(
         """(text) => {
           const area = document.getElementById("text");

@@ -101,7 +101,7 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
 
 
 def test_it_states_how_many_labels_change(model, tmp_path):
-    """Without the words that decide, most of them do."""
+    """Without the decisive words, most labels change."""
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
     assert "none gets another label" in (tmp_path / "none" / "README.md").read_text()
@@ -517,7 +517,7 @@ def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(api_model,
 
 @pytest.mark.slow
 def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path):
-    """Through the real client, against a server that knows what it calls. In a process of its own: it is online."""
+    """Through the real client, against a server that knows its requests. In a separate process, which is online."""
     model = api_model("residual_pe")
     model.export(tmp_path / "m")
     program = (

@@ -1,6 +1,6 @@
-"""The tests of faithfulness become files and a page that say what the numbers say, whatever was not measured.
+"""The tests of faithfulness become files and a page with the same numbers, whatever was not measured.
 
-The numbers here are made up, and are those of no model.
+The numbers are invented.
 """
 
 import copy

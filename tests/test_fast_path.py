@@ -108,7 +108,7 @@ def test_long_reviews_use_the_kernel_that_stores_no_scores(monkeypatch):
 def test_onednn_is_not_used_where_its_products_are_not_as_exact_as_float32(monkeypatch, onednn):
     matmul = torch.backends.mkldnn.matmul
     matmul.fp32_precision = "none"
-    monkeypatch.setattr(trainer_module, "product_error", lambda: 1e-3)  # what bfloat16 would have
+    monkeypatch.setattr(trainer_module, "product_error", lambda: 1e-3)  # the error of bfloat16
     assert not trainer_module.use_onednn()
     assert matmul.fp32_precision == "none"
     assert trainer_module.float32_products() == "torch's default"
@@ -146,7 +146,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     module.training_step(batch, 0).backward()
     torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
     optimizer = module.make_optimizer(parameter_groups(module.net, None))
-    for _ in range(2):  # the first makes the optimiser's state
+    for _ in range(2):  # the first step creates the optimizer's state
         optimizer.step()
 
 
@@ -214,7 +214,7 @@ def test_other_optimizers_and_explicit_choices_are_not_changed(settings):
 
 
 def fused_in(settings, precision: str, *overrides: str) -> bool:
-    """Whether the optimiser that these settings make is fused."""
+    """Whether the optimizer of these settings is fused."""
     cfg = settings("model=mean", *overrides)
     module = learner(cfg, net(settings, "mean"))
     trainer = {"precision": precision, "estimated_stepping_batches": 10, "world_size": 1}

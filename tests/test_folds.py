@@ -326,7 +326,7 @@ def test_folds_of_different_numbers_or_data_are_not_mixed(folded, tmp_path):
 
 
 def test_a_default_batch_size_that_differs_between_folds_does_not_separate_them(tmp_path):
-    """It is computed from the training reviews. A sweep over batch sizes has every fold with each of them."""
+    """It is computed from the training reviews. A sweep over batch sizes has every fold for each size."""
     for fold, size in enumerate((512, 1024, 512, 512), start=1):
         write_folds(tmp_path / "default", only=(fold,), data__batch_tokens=size)
     assert len(quick(tmp_path / "default")["rungs"]) == 1

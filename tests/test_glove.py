@@ -1,4 +1,4 @@
-"""GloVe comes whole from each source or not at all, and is read once."""
+"""GloVe is loaded completely from each source or not at all, and is read once."""
 
 import gzip
 import io
@@ -68,7 +68,7 @@ def write(path: Path, data: bytes) -> str:
 
 
 def left_in(cache: Path) -> list[str]:
-    """What a failed load left behind, but for the empty files that held the lock."""
+    """What a failed load left behind, except for empty lock files."""
     return [str(p) for p in cache.rglob("*") if p.is_file() and not (p.suffix == ".lock" and p.stat().st_size == 0)]
 
 
@@ -176,7 +176,7 @@ def test_a_byte_order_mark_is_part_of_a_word_unless_the_file_starts_with_it(tmp_
     assert found.words == ["a", "\ufeffa"]
 
 
-# Any character but those that part words and lines: \x85, \u2028 and a byte order mark do not.
+# Any character except those that separate words and lines: \x85, \u2028 and a byte order mark do not.
 WORD = strategies.text(strategies.characters(codec="utf-8", exclude_characters=" \r\n"), min_size=1)
 FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 

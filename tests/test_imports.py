@@ -1,4 +1,4 @@
-"""Promise 11: imports go downwards only, no module imports itself through others, and a newcomer's path is short."""
+"""Promise 11: imports go downwards only, there are no import cycles, and the main path is short."""
 
 import ast
 from collections import defaultdict

@@ -46,7 +46,7 @@ def test_self_attention_is_the_softmax_over_keys_of_scaled_products():
 
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 def test_a_convolution_adds_a_linear_function_of_each_word_and_its_neighbors(kernel):
-    """x + ReLU(bias + the sum over neighbours of weight times x); where none is, nothing is added."""
+    """x + ReLU(bias + the sum over neighbors of weight times x); missing neighbors add nothing."""
     torch.manual_seed(0)
     layer, x = Convolution(4, kernel), torch.randn(2, 5, 4)
     weight, bias = layer.conv.weight, layer.conv.bias

@@ -1,4 +1,4 @@
-"""Vectors of words that a batch does not use stay where they are; others move as torch's SparseAdam moves them."""
+"""Vectors of words that a batch does not use do not change; others are updated as by torch's SparseAdam."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def test_rows_that_no_batch_uses_stay_bit_for_bit():
     assert not still.all()
     assert torch.equal(table[still], before[still])
     between = table.detach().clone()
-    trained(optimizer, table, steps[1:])  # averages of the first step move nothing in the second
+    trained(optimizer, table, steps[1:])  # the averages of the first step change nothing in the second
     still = steps[1].eq(0).all(1)
     assert torch.equal(table[still], between[still])
 

@@ -1,4 +1,4 @@
-"""W&B never stops a run: no key, no network, no terminal; the results lie in the run folder either way."""
+"""W&B never stops a run, without key, network or terminal; the results are always in the run folder."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Pretraining by masked words: what is guessed, from what, and what goes on into a classifier."""
+"""Pretraining on masked words: what is predicted, from what, and what a classifier takes over."""
 
 import shutil
 
@@ -41,7 +41,7 @@ REVIEWS = st.lists(st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=9), 
 
 
 def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
-    """Another word in its place changes nothing but which word is to be guessed; another neighbour does."""
+    """A different word in its place changes only the target; a different neighbor changes the prediction."""
     model = guesser(settings)
 
     @given(REVIEWS, st.data())
@@ -84,7 +84,7 @@ def test_the_masks_of_a_review_in_evaluation_depend_only_on_the_review(rows, len
 def test_the_share_of_masked_words_is_that_of_the_settings():
     masked = evaluation_mask(torch.arange(2000), torch.arange(200).expand(2000, -1), 0.15)
     assert abs(masked.float().mean().item() - 0.15) < 0.002
-    assert masked.float().mean(0).std() < 0.02  # no place is masked oftener than others
+    assert masked.float().mean(0).std() < 0.02  # no place is masked more often than others
     assert masked.float().mean(1).std() < 0.05  # and no review
 
 
@@ -103,7 +103,7 @@ def test_only_validation_is_scored(pretrained):
 
 
 def test_it_learns_to_predict_words_from_their_neighbors(settings, small, world, tmp_path):
-    """Reviews that repeat one word: its neighbours tell which."""
+    """Reviews that repeat one word, which the neighbors show."""
     words = [line.split()[0] for line in (world / "glove.txt").read_text().splitlines()[:8]]
     rows = [f"{' '.join(words[row % 8 : row % 8 + 1] * 12)} {row},{('neg', 'pos')[row % 2]}" for row in range(240)]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")

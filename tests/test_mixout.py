@@ -1,4 +1,4 @@
-"""Mixout: in training some words are read with GloVe's own vectors, all their occurrences in a review alike."""
+"""Mixout: in training, some words use GloVe's vectors, the same for all their occurrences in a review."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ GLOVE[:3] = 0
 
 
 def embedding(mixout: float, seed: int = 0) -> Embedding:
-    """Of words that are all tuned but for the last."""
+    """For words of which all but the last are trained."""
     torch.manual_seed(seed)
     made = Embedding(GLOVE, torch.zeros(WIDTH), torch.ones(WIDTH), torch.arange(3, 2 + WORDS), mixout)
     with torch.no_grad():

@@ -68,7 +68,7 @@ def test_the_words_around_are_those_before_and_after_the_region(reviews, region,
 
 
 def test_the_loss_is_that_of_a_softmax_over_the_word_and_the_sampled_words():
-    """By hand, in float64: scores are corrected by the log of the number of times that a sample holds the word."""
+    """By hand, in float64: scores are corrected by the log of the expected count of the word in a sample."""
     net = random_net().double()
     tokens_BT = torch.tensor([[8, 9, 3, 10, 11, 0]])
     slots_BTO, sample_S = net.around(tokens_BT), net.sample()

@@ -32,7 +32,7 @@ def text_of(output: nbformat.NotebookNode) -> str:
 
 
 def problems(notebook: nbformat.NotebookNode) -> list[str]:
-    """What a reader of the file would stumble over."""
+    """What would disturb a reader of the file."""
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     outputs = [output for cell in cells for output in cell.outputs]
@@ -98,7 +98,7 @@ def test_linked_files_exist(path):
 
 
 def test_results_are_printed_once_in_a_notebook(monkeypatch, capsys):
-    """There, rich displays what it prints, unless it is told not to."""
+    """In a notebook, rich displays what it prints unless this is disabled."""
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert printed(lambda console: console.print("81.1 %")) == "81.1 %"
     assert capsys.readouterr().out == ""

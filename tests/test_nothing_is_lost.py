@@ -1,4 +1,4 @@
-"""What is refused is refused before anything is deleted or written: a run folder, and a user's own files, stay."""
+"""Input is refused before anything is deleted or written: a run folder and a user's own files are kept."""
 
 import shutil
 from pathlib import Path
@@ -34,7 +34,7 @@ REFUSED = {
 
 
 def changed(settings: dict, changes: dict) -> dict:
-    """The settings with others in their place; None removes one."""
+    """The settings with changed values; None removes one."""
     merged = dict(settings)
     for key, value in changes.items():
         if value is None:

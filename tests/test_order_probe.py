@@ -1,4 +1,4 @@
-"""The order probe: labels lie in the order of the words alone, and what reads the order, and only that, learns them."""
+"""The order probe: labels depend only on word order, and only models that read the order learn them."""
 
 import hashlib
 from collections import Counter
@@ -50,7 +50,7 @@ def test_a_seed_gives_the_same_reviews_and_another_seed_gives_others(seed):
 
 
 def test_different_pairs_have_different_bags():
-    """For all of them: each choice has a word of its own, so the bag tells which choices were made."""
+    """For all pairs: each choice has its own word, so the bag shows which choices were made."""
     counts = Counter(word for slot in SLOTS for choice in slot for word in set(choice.split()))
     own = WORDS - {"did", "not", "that", "would"}
     for slot in SLOTS:

@@ -1,4 +1,4 @@
-"""Users' own parts train; those that a run folder names are loaded only where the user trusts them."""
+"""Custom parts train; those that a run folder names are loaded only if the user trusts them."""
 
 import json
 import re
@@ -133,7 +133,7 @@ def test_trust_in_a_run_folder_has_no_effect(foreign, composed):
 
 
 def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, composed, tmp_path):
-    """They write files wherever their arguments say."""
+    """They can write files anywhere."""
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
     callback = f"  callbacks: [{{_target_: lightning.pytorch.callbacks.ModelCheckpoint, dirpath: {tmp_path}}}]\n"
     text = (run / "config.yaml").read_text()

@@ -1,4 +1,4 @@
-"""A table of the user's own goes through: read as a stream, labelled into a table, scored by class, and limited."""
+"""A user's own table is read as a stream, labeled, scored by class, and limited."""
 
 import csv
 import json
@@ -98,7 +98,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_a_table_is_labelled_into_a_table(trained, settings, shell, tmp_path, suffix):
+def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suffix):
     folder, metrics = trained("residual_pe")
     file, out = write_texts(tmp_path / f"in{suffix}", TEXTS, "re, view"), tmp_path / "new" / f"out{suffix}"
     done = shell("predict", f"run={folder}", f"file={file}", "column=re, view", f"out={out}")
@@ -138,7 +138,7 @@ def test_without_out_the_labels_of_a_table_are_printed(trained, shell, tmp_path)
     assert len(from_table.stdout.splitlines()) == 2
 
 
-def test_lines_and_standard_input_are_labelled_into_a_table(trained, shell, tmp_path):
+def test_lines_and_standard_input_are_labeled_into_a_table(trained, shell, tmp_path):
     folder, _ = trained("mean")
     done = shell("predict", f"run={folder}", "out=o.jsonl", input="a good film\na bad film\n", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -180,7 +180,7 @@ def test_ctrl_c_keeps_the_old_table(trained, tmp_path):
     assert (tmp_path / "o.csv").read_text() == "old"
 
 
-def test_a_text_of_a_million_characters_is_labelled(trained, settings, tmp_path):
+def test_a_text_of_a_million_characters_is_labeled(trained, settings, tmp_path):
     folder, _ = trained("mean")
     texts, cfg = ["dull " * 200_000, "x" * 1_000_000], settings(f"run={folder}", config="predict")
     for suffix in WRITERS:

@@ -1,4 +1,4 @@
-"""Phrases are told apart, counted as the paper says, and never say to a review what its own label said to them.
+"""Phrases are distinguished, counted as in the paper, and never reveal the label of a review to itself.
 
 Shape suffixes: B reviews of a batch, T positions, N reviews, M words of all reviews, W words in front of a word, O
 phrases that end at a word, P known phrases and row 0, K folds, C classes or columns.
@@ -48,7 +48,7 @@ TEXTS = st.lists(TEXT, min_size=1, max_size=20)
 
 
 def labelled(texts: list[list[int]], classes: int) -> Ragged:
-    """Each class in turn: so folds are the same when all labels of one are moved round."""
+    """Each class in turn, so that folds stay the same when all labels of one are rotated."""
     return ragged(texts, torch.arange(len(texts)).numpy() % classes)
 
 
@@ -289,7 +289,7 @@ def moved_round(data: Ragged, inside_N: Tensor, classes: int) -> Ragged:
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("fold", range(FOLDS))
 def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(classes, fold):
-    """Other labels of one fold: not a bit of what its own reviews see changes, and all that the others see does."""
+    """With other labels in one fold, no bit of the features of its own reviews changes; those of all others change."""
     drawn = reviews(seed=fold, count=30 * classes * FOLDS, longest=12, words=ROWS - 3)
     data = Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % classes, drawn.rows)
     fold_N = folds_of(data.labels, FOLDS)

@@ -1,4 +1,4 @@
-"""Pictures show the numbers of the model they are of, for every rung and any review; pages are safe to open."""
+"""Pictures show the numbers of their model, for every rung and any review; pages are safe to open."""
 
 import base64
 import logging

@@ -1,4 +1,4 @@
-"""predict says label and probability, shows what was attended to, and escapes what reviews hold."""
+"""predict prints label and probability, shows the attention, and escapes the texts of reviews."""
 
 import os
 import random

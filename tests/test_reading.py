@@ -1,4 +1,4 @@
-"""Outputs of an encoder-decoder are displayed as they are, and alignments as the weights are, whatever the symbols."""
+"""Outputs and alignments of an encoder-decoder are displayed unchanged, whatever the symbols."""
 
 import re
 from dataclasses import replace

@@ -38,7 +38,7 @@ def words_of(command: str) -> list[str]:
 
 def kind_of(command: str) -> tuple[str, ...]:
     name, *arguments = words_of(command)
-    if name == "search":  # which are refused in a moment
+    if name == "search":  # which are refused immediately
         return (command,)
     if name == "picture":
         return name, *(argument for argument in arguments if argument.startswith("picture="))
@@ -125,14 +125,14 @@ def test_commands_compose(command, settings):
 
 def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
     """Arguments with which the model trains for one epoch on little data."""
-    if any("seq2seq" in a for a in arguments):  # it brings its own pairs
+    if any("seq2seq" in a for a in arguments):  # it has its own pairs
         common = ("logger=", "trainer", "threads=", "pictures=")
         small = [*(a for a in small if a.startswith(common)), "model.hidden=8", "model.width=8"]
         if not any("translation" in a for a in arguments):
             small += ["data.train=60", "data.validation=10", "data.test=10"]
         pairs = (PACKAGED.read_text().splitlines()[row] for row in range(0, 900, 3))
         (folder / "fra.txt").write_text("\n".join(pairs))
-    if any("order_probe" in a for a in arguments):  # it brings its own reviews
+    if any("order_probe" in a for a in arguments):  # it has its own reviews
         small = [a for a in small if not a.startswith("data.path=")]
         small += ["data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
     mine = {argument.split("=")[0] for argument in arguments}

@@ -1,4 +1,4 @@
-"""On real IMDB and real GloVe, from the wheels: what README promises of the data and of a rung's first epoch."""
+"""Real IMDB and real GloVe, from the wheels: what README states about the data, and the first epoch of a rung."""
 
 import pytest
 

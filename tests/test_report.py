@@ -1,6 +1,6 @@
-"""A comparison becomes files and a page that say what it says, whatever its reviews hold and its runs lack.
+"""A comparison becomes files and a page with the same content, whatever its reviews contain and its runs lack.
 
-The comparisons here are made up; tests/test_compare.py makes real ones.
+The comparisons here are invented; tests/test_compare.py makes real ones.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Promise 6: a run that was stopped, at any moment and by any cause, resumes and ends with the same bits."""
+"""Promise 6: a run that was stopped, at any moment and for any reason, resumes and ends with identical results."""
 
 import csv
 import itertools
@@ -243,7 +243,7 @@ def test_save_minutes_are_minutes(whole, stopping, monkeypatch, tmp_path):
 
 
 def test_a_second_signal_ends_a_run_at_once(whole, monkeypatch, tmp_path):
-    """The step that it comes in is not finished, and nothing is saved: the last checkpoint is the epoch's first."""
+    """The current step is not finished, and nothing is saved: the last checkpoint is the epoch's first."""
     cfg, reference = whole()
     train = ReviewClassifier.training_step
 
@@ -558,7 +558,7 @@ def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: l
         beginning, before, began = not (folder / "config.yaml").exists(), saved(), time.monotonic()
         with start(*([*words, f"hydra.run.dir={folder}"] if beginning else [f"resume={folder}"])) as process:
             if kills:
-                # One kill in four may come while it gets ready, the others come after a new checkpoint.
+                # One kill in four may come during the start, the others come after a new checkpoint.
                 early = draw.random() < 0.25
                 if not early:
                     wait_for(lambda before=before: process.poll() is not None or saved() != before)
@@ -573,7 +573,7 @@ def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: l
             assert not [file for file in folder.rglob("*") if ".tmp" in file.name]
             if not kills:
                 return
-            shutil.rmtree(folder)  # it was quicker than the kills: once more
+            shutil.rmtree(folder)  # it ended before the kills: once more
 
 
 @pytest.mark.slow
@@ -612,7 +612,7 @@ def test_a_restarted_slurm_job_continues_its_run(shell, small, tmp_path):
     (folder,) = (tmp_path / "runs").glob("slurm-77-mean-s1-*")
     metrics, last = folder / "metrics.json", folder / "checkpoints" / "last.ckpt"
     before, saved = json.loads(metrics.read_text()), last.stat().st_mtime_ns
-    metrics.unlink()  # as if the machine had gone while the run was scored
+    metrics.unlink()  # as if the machine had failed while the run was scored
     again = shell("train", *words, cwd=tmp_path, env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": "1"})
     assert again.returncode == 0, again.stderr
     assert [path for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [folder]
@@ -622,7 +622,7 @@ def test_a_restarted_slurm_job_continues_its_run(shell, small, tmp_path):
 
 @pytest.mark.slow
 def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
-    """With a `scontrol` that writes down what it is asked."""
+    """With a `scontrol` that records its arguments."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     (tmp_path / "bin" / "scontrol").chmod(0o755)

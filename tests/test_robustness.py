@@ -1,4 +1,4 @@
-"""Robustness: changes remove what they should, runs reproduce their predictions, tables hold the results."""
+"""Robustness: changes remove what they should, runs reproduce their predictions, tables show the results."""
 
 import json
 import re

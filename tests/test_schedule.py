@@ -58,7 +58,7 @@ def test_each_step_has_the_learning_rate_of_the_table(small, settings, monkeypat
 def test_training_stops_after_patience_epochs_without_improvement(
     small, settings, monkeypatch, tmp_path, choose_by, patience, epochs
 ):
-    """By the value that chooses the epoch; the other value becomes better in each epoch. As good is not better."""
+    """By the value that chooses the epoch; the other improves in each epoch. An equal value is no improvement."""
     chosen, other = [5, 6, 6, 5, 7, 7, 6, 6, 6, 5, 5, 5], list(range(12))
     if choose_by == "loss":
         chosen = [-value for value in chosen]

@@ -1,4 +1,4 @@
-"""A search prunes bad trials, survives failures and its own end, repeats itself, and scores only the best on test."""
+"""A search prunes bad trials, survives failures and being killed, is reproducible, and scores only the best on test."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_the_seed_decides_the_trials(search, tmp_path):
     [(1, 1), pytest.param(1, 2, marks=pytest.mark.slow), pytest.param(2, 2, marks=pytest.mark.slow)],
 )
 def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path, n_jobs, kills):
-    """However often it is killed, it has the trials of a search that was not: with one job at a time the very same."""
+    """However often it is killed, it has as many trials as another search: with one job at a time, the same ones."""
     folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
     command = [sys.executable, "-m", "tests.stand_in"]
     environment = {**os.environ, **pause, "PYTHONPATH": str(ROOT)}

@@ -1,4 +1,4 @@
-"""What comes from outside is text and numbers, never code; what is secret stays out of whatever is written."""
+"""Input from outside is text and numbers, never code; secrets are not written anywhere."""
 
 import ast
 import json
@@ -51,7 +51,7 @@ def dangers(source: str) -> list[str]:
             found += [(node.lineno, name.name) for name in node.names if name.name.split(".")[0] in UNPICKLERS]
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = [f"{node.module}.{name.name}" for name in node.names]
-            bad = {*NEVER, *REQUIRED, "numpy.load"}  # under a name of their own nobody would recognise them
+            bad = {*NEVER, *REQUIRED, "numpy.load"}  # imported under another name they would not be found
             found += [(node.lineno, n) for n in whole if n.split(".")[0] in UNPICKLERS or n in bad]
         elif isinstance(node, ast.Call):
             name, given = ast.unparse(node.func), {k.arg: k.value for k in node.keywords}
@@ -343,7 +343,7 @@ def test_a_browser_runs_no_part_of_a_hostile_text(hostile_page, tmp_path):
 @needs_browser
 @pytest.mark.parametrize("policy", [True, False])
 def test_the_policy_stops_a_script_that_was_not_escaped(tmp_path, policy):
-    """And without it the script runs: the two tests above would see it."""
+    """Without it the script runs, and the two tests above would notice it."""
     source = page([shown_review("film", "pos")], [None])
     source = source.replace("</h1>", f'</h1><script>{OWN}</script><img src="x" onerror="{OWN}">')
     if not policy:

@@ -1,4 +1,4 @@
-"""Several seeds trained together in one process are the runs that each would be alone."""
+"""Several seeds trained together in one process give the same runs as separate training."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def together(settings, small, tmp_path):
 @pytest.fixture
 def alone(settings, small, tmp_path):
     def train(seed, *overrides):
-        """Folder of the run alone."""
+        """Folder of the separate run."""
         folder = tmp_path / f"alone-{seed}"
         fit(settings(*small, "data.padded_lengths=6", *overrides, f"seed={seed}"), folder)
         return folder
@@ -51,7 +51,7 @@ def alone(settings, small, tmp_path):
 
 
 def assert_same(one, other):
-    """Whether two run folders differ in nothing but speed and rounding."""
+    """Whether two run folders differ only in speed and rounding."""
     assert {f.name for f in one.iterdir()} == {f.name for f in other.iterdir()}
     curves = [pd.read_csv(f / "metrics.csv") for f in (one, other)]
     tokens = [curve[SPEED].prod(axis=1, skipna=False).dropna().tolist() for curve in curves]

@@ -68,7 +68,7 @@ def test_the_shapes_of_the_worked_example(score, cell):
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
 def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
-    """Fed with what it writes itself, symbol by symbol, the decoder says what it says of the whole at once."""
+    """Fed with its own output, symbol by symbol, the decoder gives the same logits as for the whole at once."""
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(5, 2, 7)
     written = greedy(model, source_BS, lengths_B)
@@ -140,7 +140,7 @@ def test_the_context_equals_the_formula():
     ],
 )
 def test_logits_and_gradients_equal_those_of_the_textbook(score, theirs, layers):
-    """With the same weights: logits and gradients of a loop that projects at each step, written apart from ours."""
+    """With the same weights as a separately written loop that projects at each step."""
     ours = net(score, "gru", layers)
     other = textbook.TextbookTranslator(VOCABULARY, 6, 8, layers, theirs(8))
     weights = {}
@@ -234,7 +234,7 @@ def test_one_beam_is_greedy(score, cell, seed):
 
 
 def by_the_book(model, source_1S: torch.Tensor, beams: int, length_penalty: float) -> tuple[tuple[int, ...], float]:
-    """Beam search as one would tell it: lists of beginnings, each with its log probability."""
+    """A simple beam search: lists of beginnings, each with its log probability."""
 
     def rank(beginning) -> float:
         return beginning[1] / max(len(beginning[0]), 1) ** length_penalty
@@ -262,7 +262,7 @@ def by_the_book(model, source_1S: torch.Tensor, beams: int, length_penalty: floa
     st.sampled_from(["none", "additive"]), st.integers(2, 5), st.sampled_from([0.0, 0.7, 1.0]), st.integers(0, 10_000)
 )
 def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty, seed):
-    """In a batch, against lists; what has ended stays in the beam as one, and does not crowd the others out."""
+    """In a batch, against lists; an ended sequence stays in the beam once, and does not displace the others."""
     model = net(score, "gru", 1, seed, sharp=2)
     with torch.no_grad():
         model.decoder.output.bias[EOS] += 2
@@ -291,7 +291,7 @@ def every_output(model, source_1S, longest: int) -> dict[tuple[int, ...], float]
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_a_wide_beam_finds_the_best_of_all_outputs(length_penalty):
-    """With so many beams that nothing is lost in three steps, against a search of everything."""
+    """With enough beams for three steps, against an exhaustive search."""
     torch.manual_seed(3)
     model = net("additive", "gru", 1, seed=3, sharp=1.5)
     with torch.no_grad():
@@ -312,7 +312,7 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(length_penalty):
 
 @pytest.mark.parametrize("score", SCORES)
 def test_the_beams_of_a_batch_are_independent(score):
-    """A beam search gives each source what it gives it alone, with the probability of what it wrote."""
+    """A beam search gives each source the same output as alone, with its probability."""
     model = net(score, sharp=1.5)
     source_BS, lengths_B = batch(6, 2, 4)
     together = beam_search(model, source_BS, lengths_B, 4)

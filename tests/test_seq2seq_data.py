@@ -1,4 +1,4 @@
-"""The data of the encoder-decoder: held-out strings and sentences are never trained on, and arrive whole."""
+"""The data of the encoder-decoder: held-out strings and sentences are complete and never trained on."""
 
 import hashlib
 import logging
@@ -232,7 +232,7 @@ def test_lengths_are_equally_frequent_and_every_split_gets_short_strings():
 
 
 def test_all_strings_of_a_small_alphabet_can_be_used_and_no_more():
-    """Of 2 letters there are 2 + 4 + 8 + 16 strings up to length 4; test and validation take a quarter at most."""
+    """Two letters give 2 + 4 + 8 + 16 strings up to length 4; test and validation take a quarter at most."""
     bounds = ((1, 4), (1, 4))
     splits = generate(3, 2, *bounds, train=16, validation=7, test=7)
     assert len({string for split in splits.values() for string in split}) == 30

@@ -1,4 +1,4 @@
-"""Whole runs of the encoder-decoder keep what the ladder's keep: full folders, exact scores, resumption, sweeps."""
+"""Runs of the encoder-decoder have the properties of the ladder's: full folders, exact scores, resuming, sweeps."""
 
 import csv
 import io
@@ -111,7 +111,7 @@ def test_a_run_writes_all_files_of_its_folder(ran, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_is_the_mean_over_single_pairs(ran, settings, kind):
-    """Nats a symbol, the end's own symbol counted."""
+    """Nats per symbol, including the end symbol."""
     folder, metrics = ran(kind)
     cfg = settings(*KINDS[kind])
     net, corpus = TASK.load(cfg, folder / "checkpoints" / "best.ckpt").net, prepare(cfg.data)
@@ -232,7 +232,7 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
 
 
 def test_evaluation_and_prediction_use_no_dropout_whatever_training_uses(ran, scored, said, tmp_path):
-    """To the last bit, by weights that have learned."""
+    """Bit for bit, with trained weights."""
     folder, _ = ran("reverse", "model.layers=2")
     found = []
     for share in (0.0, 0.5):
@@ -259,7 +259,7 @@ def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):
 
 
 def test_another_file_of_pairs_is_scored_as_a_whole(ran, scored, tmp_path):
-    """Whatever part of its own file the run was trained on; each source once, with all its targets."""
+    """Whatever part of its own file the run was trained on; each source counts once, with all its targets."""
     folder, _ = ran("translation", "data.limit=200")
     lines = [("i am", "je suis"), ("you are", "tu es"), ("you are", "vous êtes")] + [(f"w{n}", "x") for n in range(300)]
     (tmp_path / "mine, all.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in lines))
@@ -499,7 +499,7 @@ def printed(composed, capsys, monkeypatch) -> Callable[..., str]:
 
 
 def test_predict_writes_a_line_for_each_source(ran, said, printed, tmp_path):
-    """From a file, from standard input by a search, and from one text."""
+    """From a file, from standard input with beam search, and from one text."""
     folder, _ = ran("reverse")
     (tmp_path / "in.txt").write_text("ab\nF\n")
     for found, texts, beams in (

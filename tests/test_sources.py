@@ -1,4 +1,4 @@
-"""Reviews come in rightly from every source, are cut in blocks, never leak, and wrong files end in one clear line."""
+"""Reviews are read correctly from every source, cut in blocks, never leak, and wrong files give one clear line."""
 
 import csv
 import itertools
@@ -86,7 +86,7 @@ def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
 
 
 def test_unusual_file_names_are_read(data_settings, tmp_path):
-    """Digits that are no numbers, capitals, and bytes that are not UTF-8 in the name of a review's file."""
+    """Digits that are not numbers, capitals, and bytes that are not UTF-8 in the file name of a review."""
     names = ("5_²", "10_1", "٣", os.fsdecode(b"caf\xe9"))
     for label, name in itertools.product(("pos", "neg"), names):
         file = tmp_path / "train" / label / f"{name}.TXT"

@@ -23,7 +23,7 @@ def loaded(stderr: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lightning() -> set[str]:
-    """What Lightning loads of its own accord: matplotlib and scipy, for torchmetrics."""
+    """What Lightning itself loads: matplotlib and scipy, for torchmetrics."""
     words = [sys.executable, "-c", "import torch, lightning"]
     return set(loaded(subprocess.run(words, capture_output=True, text=True, env=os.environ | TIMED).stderr))
 

@@ -1,4 +1,4 @@
-"""The comparison's statistics: equal to other libraries and to hand-made cases, and honest in simulations."""
+"""The comparison's statistics equal other libraries and examples by hand, and are calibrated in simulations."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def compared(rungs, seed, resamples=400):
 
 
 def simulated(draws, reviews=1000, seeds=3, sd_seed=0.0, shift=0.0):
-    """Share of the draws that come out decided, and share of the intervals that hold the true difference."""
+    """The share of decided draws, and the share of intervals that contain the true difference."""
     z = np.random.default_rng(9).normal(1.8, np.hypot(1.5, sd_seed), 1_000_000)
     true = (expit(z + shift) - expit(z)).mean()
     found = []

@@ -1,4 +1,4 @@
-"""Promise 7 for sweeps: one job, one folder; none stops the others, none runs twice, none outlives its sweep."""
+"""Promise 7 for sweeps: one job, one folder; no job stops the others, runs twice, or outlives its sweep."""
 
 import csv
 import json
@@ -39,7 +39,7 @@ def jobs(small):
 
 
 def statuses(folder: Path) -> dict[str, str]:
-    """Rung and seed of each job -> how it went, as sweep.jsonl has it."""
+    """Rung and seed of each job -> its status in sweep.jsonl."""
     return {name.rsplit("-", 1)[0]: job["status"] for name, job in one_job.jobs_of(folder).items()}
 
 
@@ -81,7 +81,7 @@ def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(jobs, shell, 
 
 @pytest.mark.slow
 def test_a_broken_job_runs_again_and_changed_settings_are_another_job(jobs, shell, tmp_path):
-    """Which leaves what is there as it is."""
+    """The existing folders are not changed."""
     folder = tmp_path / "sweep"
     done = shell("train", "-m", *jobs, "seed=1,2", f"hydra.sweep.dir={folder}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -312,7 +312,7 @@ def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, tmp_path):
     (job,) = (path.parent for path in folder.glob("*/config.yaml"))
 
     def speeds() -> list[str]:
-        """Of each epoch: no two are alike."""
+        """Of each epoch: no two are equal."""
         rows = csv.DictReader((job / "metrics.csv").read_text().splitlines())
         return [speed for row in rows if (speed := row.get("train/tokens_per_s"))]
 
@@ -449,7 +449,7 @@ def test_the_name_of_a_job_follows_from_its_settings(composed):
 
 
 def test_the_job_folder_of_an_earlier_version_is_found(composed):
-    """Settings that version did not have are null, which changes neither the name nor the variant."""
+    """Settings that the version did not have are null, which changes neither the name nor the variant."""
     new = composed("model=base")
     old = {**new, "data": {key: value for key, value in new["data"].items() if f"data.{key}" not in ADDED}}
     assert len(old["data"]) == len(new["data"]) - len(ADDED)

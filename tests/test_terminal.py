@@ -1,4 +1,4 @@
-"""What a person sees of a training, in 80 columns: a bar, a line for each epoch, and what to do with the run."""
+"""The output of training in 80 columns: a bar, a line for each epoch, and the next commands."""
 
 import fcntl
 import os

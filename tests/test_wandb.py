@@ -1,4 +1,4 @@
-"""What a run, a comparison and a native sweep leave in W&B, read back from the offline .wandb file; never a secret."""
+"""What a run, a comparison and a W&B sweep log in W&B, read from the offline .wandb file; never a secret."""
 
 import json
 import os

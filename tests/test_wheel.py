@@ -1,4 +1,4 @@
-"""The installed wheel, outside the clone, finds its configs and trains a few steps."""
+"""The installed wheel, outside of the repository, finds its configs and trains a few steps."""
 
 import os
 import subprocess

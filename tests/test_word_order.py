@@ -1,4 +1,4 @@
-"""Promise 2: without positions or neighbours a rung is blind to word order; with them it is not."""
+"""Promise 2: without positions or neighbors a rung is blind to word order; with them it is not."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from imdbattn.settings.keys import BEYOND, RUNGS
 from .conftest import POSITIONAL
 from .nets import WORDS, batch, net
 
-# Rungs that read a word with those beside it
+# Rungs that read a word together with its neighbors
 NEIGHBOURS = ("tuned", "convolved", "bigrams", "log_counts", "log_counts_mean", "wide")
 NEIGHBOURS += ("pretrained", "regions", "distilled")
 SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
@@ -29,7 +29,7 @@ def score(model, review: list[int]) -> torch.Tensor:
     ("rung", "overrides"),
     [
         *((rung, ()) for rung in (*RUNGS, *BEYOND) if rung not in SEES_ORDER),
-        ("log_counts_mean", ("model.phrases.longest=1",)),  # its phrases alone tell the order, not its words
+        ("log_counts_mean", ("model.phrases.longest=1",)),  # only its phrases depend on the order, not its words
     ],
 )
 def test_without_positions_or_neighbors_shuffling_changes_nothing(settings, rung, overrides):
@@ -77,7 +77,7 @@ def test_sinusoids_of_very_large_positions_are_finite():
 
 
 def added(distances: Distances, positions: list[int]) -> torch.Tensor:
-    """What is added to the scores (H, T, T) of words that stand at these positions."""
+    """What is added to the scores (H, T, T) of words at these positions."""
     query_BHTW, key_B1TW = distances(torch.tensor([positions]))
     return (query_BHTW @ key_B1TW.transpose(-2, -1))[0].detach()
 
@@ -123,7 +123,7 @@ def test_heads_are_initialized_to_attend_to_their_places():
 
 
 def test_a_dropped_neighbor_is_not_replaced_by_the_next_word():
-    """Distances count the words of the review, also those that word dropout took out of the batch."""
+    """Distances count the words of the review, including those that word dropout removed from the batch."""
     scores_HTT = added(Distances(1, places=[-1]), [0, 1, 2, 5, 6])
     weights_TT = scores_HTT[0].softmax(-1)
     assert weights_TT[4, 3] > 0.9 > 0.5 > weights_TT[3, 2]
