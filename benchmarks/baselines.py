@@ -62,6 +62,7 @@ class Model(NamedTuple):
 
 
 Features = dict[str, Any]  # of each split
+Scored = tuple[Scores, np.ndarray, Path]  # scores, the reviews' rows in their source, and the file with their texts
 
 
 class Baseline(NamedTuple):
@@ -261,14 +262,13 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
 def write(
     folder: Path,
     cfg: DictConfig,
-    scored: Mapping[str, tuple[Scores, np.ndarray, Path]],
+    scored: Mapping[str, Scored],
     metrics: Mapping[str, Any],
     packages: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Writes a run folder, metrics.json last, and returns its content: `metrics` and the scores.
 
-    scored: split -> scores, the reviews' rows in their source, and the file with their texts.
-    packages: further packages whose versions are recorded.
+    scored: of each split. packages: further packages whose versions are recorded.
     """
     make_folder(folder, "choose another --folder")
     (folder / "metrics.json").unlink(missing_ok=True)  # of an earlier run into the same folder
@@ -296,13 +296,6 @@ def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]
             yield run(name, seed, task, folder / f"{name}-s{seed}")
 
 
-def row(metrics: Mapping[str, Any]) -> str:
-    chosen = ", ".join(f"{name} {value:g}" for name, value in metrics["chosen"].items())
-    accuracies = f"{100 * metrics['val_accuracy']:.1f} | {100 * metrics['test_accuracy']:.1f}"
-    costs = f"{metrics['parameters']:,} | {metrics['train_seconds']:.1f}"
-    return f"| `{metrics['model']}` | {metrics['seed']} | {chosen} | {accuracies} | {costs} |"
-
-
 @contextmanager
 def one_line_errors(*errors: type[Exception]) -> Iterator[None]:
     """Prints one line for UserError, `errors` and a missing package, and exits."""
@@ -325,7 +318,11 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|", flush=True)
     with one_line_errors():
         for metrics in run_all(options.only, options.seeds, options.overrides, options.folder):
-            print(row(metrics), flush=True)
+            ((setting, value),) = metrics["chosen"].items()
+            cells = [f"`{metrics['model']}`", str(metrics["seed"]), f"{setting} {value:g}"]
+            cells += [f"{100 * metrics[f'{split}_accuracy']:.1f}" for split in ("val", "test")]
+            cells += [f"{metrics['parameters']:,}", f"{metrics['train_seconds']:.1f}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

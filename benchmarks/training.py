@@ -106,14 +106,16 @@ def small_corpus(reviews: int) -> ReviewCorpus:
     return replace(whole, splits={"train": train, "validation": part(whole.splits["validation"], 16), "test": train})
 
 
-def theirs(task: str, reviews: int, limit: int | None, batch: int) -> float:
+def theirs(task: str, reviews: int, limit: int | None, batch: int, device: str = "cpu", **options: Any) -> float:
     """Seconds of the textbook. task: "train", "score", or "keras", which trains the vectors and pads to the limit."""
     corpus, tuned = small_corpus(reviews), task == "keras"
     items, vectors_VD = as_lists(corpus.splits["train"]), table_VD(corpus)
     longest = max(len(ids) for ids, _ in items)
-    net = textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, longest, vectors_VD if tuned else None)
+    net = textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, longest, vectors_VD if tuned else None).to(device)
     collate = textbook.collate(None if tuned else vectors_VD, limit, fixed=tuned)
-    return (textbook.score if task == "score" else textbook.train)(net, items, collate, batch)
+    if task == "score":
+        return textbook.score(net, items, collate, batch)
+    return textbook.train(net, items, collate, batch, device=device, **options)
 
 
 def rows() -> list[Row]:
