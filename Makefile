@@ -10,7 +10,7 @@ ARGS   ?= model=residual_pe
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
 
-# A stamp file marks a complete environment; it is installed again when a prerequisite is newer.
+# A stamp file marks a complete environment, which is updated if a prerequisite of the stamp is newer.
 $(VENV)/train.stamp: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("imdbattn needs Python 3.11 or newer: make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
@@ -23,7 +23,7 @@ $(VENV)/test.stamp: $(VENV)/train.stamp
 
 setup: $(VENV)/train.stamp ## create .venv with everything that training needs
 
-train: setup ## train residual_pe on real reviews (ARGS="model=base seed=2" for another)
+train: setup ## train residual_pe on real reviews (ARGS="model=base seed=2" trains another model)
 	$(RUN) -m imdbattn.train $(ARGS)
 
 test: $(VENV)/test.stamp ## run the tests and the linters
@@ -40,10 +40,10 @@ test-torchtext: ## check in a separate environment (torch 2.3) that results equa
 	$(VENV)-torchtext/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[offline,torchtext]' 'pytest>=8' 'hypothesis>=6.100'
 	$(VENV)-torchtext/bin/python -m pytest -m 'torchtext or not slow' tests/test_torchtext.py tests/test_tokenization.py
 
-notebooks: $(VENV)/test.stamp ## execute docs/notebooks and keep their outputs, in ten minutes
+notebooks: $(VENV)/test.stamp ## execute docs/notebooks and store their outputs (ten minutes)
 	OMP_NUM_THREADS=1 $(RUN) -m tests.notebooks
 
-bench: $(VENV)/test.stamp ## measure speed and memory against the textbook (ten minutes); writes benchmarks/results.*
+bench: $(VENV)/test.stamp ## compare speed and memory with the textbook (ten minutes); writes benchmarks/results.*
 	$(RUN) -m benchmarks.bench
 
 clean: ## remove environments and caches; runs/ is kept

@@ -1,10 +1,11 @@
-"""Bags of words on the same split and rows as the ladder, as ordinary run folders, with a Markdown table.
+"""Bag-of-words baselines on the same reviews as the ladder, written as ordinary run folders, with a Markdown table.
 
     python -m benchmarks.baselines --folder runs/baselines --only nb_svm mean_glove
     python -m imdbattn.compare runs=[runs/ladder,runs/baselines]
 
-Each baseline is fitted for every value of its one hyper-parameter; the best by validation accuracy is scored on test,
-once. All use whole reviews, as words of data.tokenizer; those that count words also use words without a vector.
+Each baseline is fitted with every value of its one hyperparameter, and the fit with the best validation accuracy is
+scored once on test. All read whole reviews, split by data.tokenizer; those that count words also count words without a
+vector.
 
 Shape suffixes: N reviews of a split, F features, C classes, D width of the vectors.
 """
@@ -15,14 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.common import settings
@@ -36,7 +36,6 @@ from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predi
 from imdbattn.runs.resume import pinned
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.runs.start import environment, version
-from imdbattn.settings.cli import quote
 from imdbattn.settings.schema import ReviewData, validate_as
 from imdbattn.tasks.review_scores import Scores
 
@@ -45,7 +44,7 @@ FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
 
 
 class Task(NamedTuple):
-    """The reviews, as ids and as words."""
+    """Reviews, as ids and as words."""
 
     data: ReviewData
     corpus: ReviewCorpus
@@ -63,6 +62,7 @@ class Model(NamedTuple):
 
 
 Features = dict[str, Any]  # of each split
+Scored = tuple[Scores, np.ndarray, Path]  # scores, the reviews' rows in their source, and the file with their texts
 
 
 class Baseline(NamedTuple):
@@ -70,11 +70,17 @@ class Baseline(NamedTuple):
 
     features: Callable[[Task], Features]
     fit: Callable[[Features, Task, float, int], Model]
-    setting: str  # name of the hyper-parameter
+    setting: str  # name of the hyperparameter
     grid: Sequence[float]
 
 
-# --- features --------------------------------------------------------------------------------------------------------
+class Fit(NamedTuple):
+    """A model fitted with one value of the hyperparameter. seconds: to compute the features and to fit it."""
+
+    value: float
+    model: Model
+    validation: Scores
+    seconds: float
 
 
 def mean_vectors(task: Task) -> Features:
@@ -99,9 +105,6 @@ def phrases(task: Task, vectorizer: str, longest: int = 2, **options: Any) -> Fe
     return {"train": counter.fit_transform(task.words["train"])} | {
         name: counter.transform(task.words[name]) for name in ("validation", "test")
     }
-
-
-# --- models ----------------------------------------------------------------------------------------------------------
 
 
 def logistic(features: Features, task: Task, c: float, seed: int) -> Model:
@@ -163,30 +166,22 @@ def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
     return max(float(fitted.coef_[0, 0]), 1e-6)
 
 
-@contextmanager
-def zeroed_memory() -> Iterator[None]:
-    """Makes glibc's malloc return zeros: fastText reads uninitialized memory, so a seed would not be reproducible."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
-    mallopt(M_PERTURB, 255)  # fills with the complement
-    try:
-        yield
-    finally:
-        mallopt(M_PERTURB, 0)
-
-
 def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
-    """fastText with bigrams (Joulin et al. 2017), with one thread, so that a seed is reproducible."""
+    """fastText with bigrams (Joulin et al. 2017). One thread makes a seed reproducible."""
     import fasttext as library
 
     pairs = zip(task.labels_N("train"), features["train"], strict=True)
-    lines = [f"__label__{label} {words}\n" for label, words in pairs]  # shuffled, because every epoch keeps their order
+    lines = [f"__label__{label} {words}\n" for label, words in pairs]  # shuffled, because each epoch keeps their order
     np.random.default_rng(seed).shuffle(lines)
-    with tempfile.TemporaryDirectory() as folder:
+    options = {"dim": 10, "wordNgrams": 2, "lr": 0.5, "epoch": epochs, "thread": 1, "seed": seed, "verbose": 0}
+    # It reads uninitialized memory. With 255, of which new memory is the complement, glibc's malloc returns zeros.
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         file = Path(folder) / "train.txt"
         file.write_text("".join(lines), encoding="utf-8")
-        options = {"dim": 10, "wordNgrams": 2, "lr": 0.5, "epoch": epochs, "thread": 1, "seed": seed, "verbose": 0}
-        with zeroed_memory():
-            fitted = library.train_supervised(str(file), **options)
+        stack.callback(mallopt, M_PERTURB, 0)
+        mallopt(M_PERTURB, 255)
+        fitted = library.train_supervised(str(file), **options)
     order = np.argsort([int(label.removeprefix("__label__")) for label in fitted.get_labels()])
     output_CD = fitted.get_output_matrix()[order]
 
@@ -208,19 +203,16 @@ BASELINES = {
 }
 
 
-# --- running ---------------------------------------------------------------------------------------------------------
-
-
 def read(overrides: Sequence[str]) -> Task:
-    """The corpus of a training run with these settings."""
-    paths = ("data.path", "data.glove.path", "data.cache_dir")
-    try:
-        cfg = settings("data.source=packaged", *(quote(override, paths) for override in overrides))
-    except HydraException as error:
-        raise UserError(str(error).splitlines()[0]) from error
-    corpus = prepare(cfg.data)
-    whole = pinned(cfg.model_dump(), corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
-    data = validate_as(ReviewData, whole)
+    """The reviews of a training run with these settings."""
+    return task_of(settings("data.source=packaged", *overrides).data)
+
+
+def task_of(data: ReviewData) -> Task:
+    """The reviews that the `data` settings describe."""
+    corpus = prepare(data)
+    whole = pinned({"data": data.model_dump()}, corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
+    data = validate_as(ReviewData, whole, extra="allow")
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
     reviews = cut_reviews(source.load(), source.name, shares, data.folds and (data.fold, data.folds), data.limit)
@@ -237,59 +229,60 @@ def scores_of(model: Model, features: Features, task: Task, split: str) -> Score
     return Scores(torch.arange(len(ids)), ids.labels, ids.lengths, torch.from_numpy(logits_NC))
 
 
-def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
-    """Fits a baseline, chooses by validation, scores test once, writes the run folder; returns its metrics."""
-    baseline = BASELINES[name]
-    described = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
-    cfg = OmegaConf.create({"seed": seed, "model": described, "data": task.data.model_dump()})
-    start = time.perf_counter()
+def fit_best(name: str, task: Task, seed: int) -> tuple[Fit, Features]:
+    """The fit with the best validation accuracy, and the features of all splits."""
+    baseline, start, fits = BASELINES[name], time.perf_counter(), []
     features = baseline.features(task)
     counting = time.perf_counter() - start
-    tried = []
     for value in baseline.grid:
         start = time.perf_counter()
         model = baseline.fit(features, task, value, seed)
         seconds = counting + time.perf_counter() - start
-        tried.append((value, model, scores_of(model, features, task, "validation"), seconds))
-    value, model, validation, seconds = max(tried, key=lambda one: one[2].accuracy)
-    scores = {"validation": validation, "test": scores_of(model, features, task, "test")}
+        fits.append(Fit(value, model, scores_of(model, features, task, "validation"), seconds))
+    return max(fits, key=lambda fit: fit.validation.accuracy), features
+
+
+def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
+    """Scores the best fit of a baseline on test, writes its run folder, and returns its metrics."""
+    baseline, (best, features) = BASELINES[name], fit_best(name, task, seed)
+    described = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
+    cfg = OmegaConf.create({"seed": seed, "model": described, "data": task.data.model_dump()})
     metrics = run_facts(cfg, task.corpus) | {
-        "parameters": model.parameters,
+        "parameters": best.model.parameters,
         "train_reviews": len(task.words["train"]),
-        "train_seconds": seconds,
-        "tokens_per_s": len(task.corpus.splits["train"].ids) / seconds,
-        "chosen": {baseline.setting: value},
-        **score_facts("val", scores["validation"]),
-        **score_facts("test", scores["test"]),
+        "train_seconds": best.seconds,
+        "tokens_per_s": len(task.corpus.splits["train"].ids) / best.seconds,
+        "chosen": {baseline.setting: best.value},
     }
+    scores = {"validation": best.validation, "test": scores_of(best.model, features, task, "test")}
     scored = {name: (scores[name], task.corpus.splits[name].rows, task.corpus.texts(name)) for name in scores}
-    write(folder, cfg, scored, metrics, ("scikit-learn", FASTTEXT))
-    return metrics
+    return write(folder, cfg, scored, metrics, ("scikit-learn", FASTTEXT))
 
 
 def write(
     folder: Path,
     cfg: DictConfig,
-    scored: Mapping[str, tuple[Scores, np.ndarray, Path]],
+    scored: Mapping[str, Scored],
     metrics: Mapping[str, Any],
     packages: Sequence[str] = (),
-) -> None:
-    """Writes a run folder, metrics.json last.
+) -> dict[str, Any]:
+    """Writes a run folder, metrics.json last, and returns its content: `metrics` and the scores.
 
-    scored: split -> scores, the reviews' rows in their source, and the file with their texts.
-    packages: further packages whose versions are recorded.
+    scored: of each split. packages: further packages whose versions are recorded.
     """
     make_folder(folder, "choose another --folder")
     (folder / "metrics.json").unlink(missing_ok=True)  # of an earlier run into the same folder
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(cfg))
-    facts = environment()
+    facts, metrics = environment(), dict(metrics)
     facts["versions"] |= {package: version(package) for package in packages}
     write_json(folder / "environment.json", facts)
     for split, (scores, rows_N, source) in scored.items():
         predictions, texts = SPLIT_FILES[split]
         write_predictions(folder / predictions, scores, rows_N)
         link_texts(source, folder / texts)
+        metrics |= score_facts("val" if split == "validation" else split, scores)
     write_json(folder / "metrics.json", metrics)
+    return metrics
 
 
 def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], folder: Path) -> Iterator[dict]:
@@ -301,13 +294,6 @@ def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]
     for name in names:
         for seed in seeds if name == "fasttext" else seeds[:1]:
             yield run(name, seed, task, folder / f"{name}-s{seed}")
-
-
-def row(metrics: Mapping[str, Any]) -> str:
-    chosen = ", ".join(f"{name} {value:g}" for name, value in metrics["chosen"].items())
-    accuracies = f"{100 * metrics['val_accuracy']:.1f} | {100 * metrics['test_accuracy']:.1f}"
-    costs = f"{metrics['parameters']:,} | {metrics['train_seconds']:.1f}"
-    return f"| `{metrics['model']}` | {metrics['seed']} | {chosen} | {accuracies} | {costs} |"
 
 
 @contextmanager
@@ -332,7 +318,11 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|", flush=True)
     with one_line_errors():
         for metrics in run_all(options.only, options.seeds, options.overrides, options.folder):
-            print(row(metrics), flush=True)
+            ((setting, value),) = metrics["chosen"].items()
+            cells = [f"`{metrics['model']}`", str(metrics["seed"]), f"{setting} {value:g}"]
+            cells += [f"{100 * metrics[f'{split}_accuracy']:.1f}" for split in ("val", "test")]
+            cells += [f"{metrics['parameters']:,}", f"{metrics['train_seconds']:.1f}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

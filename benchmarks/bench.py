@@ -1,4 +1,4 @@
-"""The table of speed and memory; both sides of each row are measured alternately on this machine.
+"""Measures the table of speed and memory; the two sides of each row are measured alternately on the same machine.
 
 python -m benchmarks.bench                      all parts, into benchmarks/results.json and benchmarks/results.md
 python -m benchmarks.bench training startup     these parts; their rows replace earlier ones in the files
@@ -6,26 +6,25 @@ python -m benchmarks.bench training startup     these parts; their rows replace 
 
 import argparse
 import json
-import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
-from benchmarks.common import Row, markdown, write
+from benchmarks.common import Row, markdown, own_process, write
 
 PARTS = {  # part -> function that returns its rows
-    **{name: f"{name}.rows" for name in ("training", "seq2seq", "preparation", "startup", "memory")},
+    "training": "training.rows",
+    "seq2seq": "training.string_rows",
+    **{name: f"commands.{name}_rows" for name in ("preparation", "startup", "memory")},
     "growth": "training.growth_rows",
 }
 
 
 def rows(part: str) -> list[Row]:
-    """The rows of one part, measured in its own process, so that no part warms the caches for the next."""
+    """The rows of one part."""
     module, _, function = PARTS[part].partition(".")
-    code = f"import json; from benchmarks.{module} import {function}; from dataclasses import asdict; "
-    code += f"result = json.dumps([asdict(r) for r in {function}()]); print('\\n' + result)"
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
-    return [Row(**values) for values in json.loads(done.stdout.splitlines()[-1])]
+    return getattr(import_module(f"benchmarks.{module}"), function)()
 
 
 def main() -> None:
@@ -37,7 +36,8 @@ def main() -> None:
     results = []
     for part in parts or PARTS:
         start = time.perf_counter()
-        results += rows(part)
+        with own_process() as apart:  # so that no part warms the caches for the next
+            results += apart(rows, part)
         print(f"{part}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     print(markdown(results), end="")
     folder = Path(__file__).parent

@@ -1,36 +1,32 @@
-"""Shared by the benchmarks: alternating measurements of two sides, and rows of the table with the results."""
+"""Shared by the benchmarks: measurements that alternate between two sides, and the table of the results."""
 
 import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from hydra import compose, initialize_config_dir
-
-from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.settings.cli import PATHS, composed, plain_dict
 from imdbattn.settings.schema import Settings, validate
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: medians of both sides and of their ratio, and the range of the ratio over the rounds."""
+class Row(NamedTuple):
+    """A row of the table: the medians of both sides and of their ratio, and the range of the ratio over the rounds."""
 
     name: str
     ours: float
     theirs: float
     ratio: float  # ours / theirs
     unit: str  # of ours and theirs
-    goal: str  # for the ratio (or ours), such as ">= 4"
+    goal: str  # of the ratio (or of ours), such as ">= 4"
     low: float
     high: float
 
@@ -42,23 +38,34 @@ def row(name: str, unit: str, goal: str, pairs: Sequence[tuple[float, float]]) -
     return Row(name, *medians, median(ratios), unit, goal, min(ratios), max(ratios))
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    lines = ["| what | ours | theirs | unit | ours / theirs | its rounds | goal |", "|---|---|---|---|---|---|---|"]
+def race(
+    name: str, unit: str, goal: str, count: int, ours: Callable[[], float], theirs: Callable[[], float], rounds: int
+) -> Row:
+    """The rates, `count` per second, of two sides that return seconds."""
+    return row(name, unit, goal, in_turn(lambda: count / ours(), lambda: count / theirs(), rounds))
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *lines))
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    lines = []
     for r in rows:
         ours, theirs = (f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in (r.ours, r.theirs))
-        spread = f"{r.low:.2f}–{r.high:.2f}"
-        lines.append(f"| {r.name} | {ours} | {theirs} | {r.unit} | **{r.ratio:.2f}** | {spread} | {r.goal} |")
-    return "\n".join(lines) + "\n"
+        lines.append((r.name, ours, theirs, r.unit, f"**{r.ratio:.2f}**", f"{r.low:.2f}–{r.high:.2f}", r.goal))
+    return table(("what", "ours", "theirs", "unit", "ours / theirs", "its rounds", "goal"), lines)
 
 
 def write(rows: Sequence[Row], folder: Path) -> None:
     """Writes results.json and results.md."""
-    (folder / "results.json").write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n")
+    (folder / "results.json").write_text(json.dumps([r._asdict() for r in rows], indent=1) + "\n")
     (folder / "results.md").write_text(markdown(rows))
 
 
 def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
-    """Calls both sides `rounds` times, alternating which is first, and returns what they measured."""
+    """Calls both sides `rounds` times, each of them first in every other round, and returns their results."""
     pairs = []
     for number in range(rounds):
         if number % 2:
@@ -96,12 +103,6 @@ def run(command: Sequence[str | Path], status: int = 0, timeout: float = 300) ->
     return done.stdout
 
 
-def composed(command: str, *overrides: str) -> dict[str, Any]:
-    """The settings of `python -m imdbattn.<command> <overrides>`."""
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return plain_dict(compose(command, overrides=list(overrides)))
-
-
 def settings(*overrides: str) -> Settings:
     """The validated settings of `python -m imdbattn.train <overrides>`."""
-    return validate(composed("train", *overrides))
+    return validate(plain_dict(composed("train", overrides, PATHS)))

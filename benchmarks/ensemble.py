@@ -1,8 +1,9 @@
-"""Several runs as one: the mean of their logits for each review, written as an ordinary run folder for comparisons.
+"""An ensemble of several runs: the mean of their logits for each review, written as an ordinary run folder.
 
     python -m benchmarks.ensemble --folder runs/ensemble-s1 --seed 1 runs/wide-s1 runs/baselines/nb_svm-s1
 
-Nothing is fitted: all members have the same weight, and logits are logarithms of probabilities (a geometric mean).
+Nothing is fitted: all members have the same weight. Logits are logarithms of probabilities, so this is their geometric
+mean.
 
 Shape suffixes: M members, N reviews of a split, C classes.
 """
@@ -17,10 +18,9 @@ import torch
 from omegaconf import OmegaConf
 
 from benchmarks import baselines
-from imdbattn.comparison.runs import REVIEWS, Run, display, read_run
+from imdbattn.comparison.runs import REVIEWS, Run, read_run
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
-from imdbattn.runs.score import score_facts
 from imdbattn.tasks.review_scores import Scores
 
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())  # keys of metrics.json, equal in all members
@@ -46,32 +46,29 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
         raise UserError(f"{out} is not empty: choose another --folder")
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UserError("a run is named twice: name each once")
-    runs = [read_run(folder) for folder in folders]
-    if other := [run for run in runs if run.items != REVIEWS]:
-        raise UserError(f"{display(other[0].folder)} is not a classifier: it has no probabilities to average")
-    metrics_of = [run.metrics for run in runs]
-    for run in runs[1:]:
+    first, *others = runs = [read_run(folder) for folder in folders]
+    for run in runs:
+        if run.items != REVIEWS:
+            raise UserError(f"{run.place} is not a classifier: it has no probabilities to average")
+    for run in others:
         for key in SAME:
-            if run.metrics.get(key) != metrics_of[0].get(key):
-                raise UserError(f"{display(run.folder)} has another {key} than {display(runs[0].folder)}")
-    results = {split: scores_of(runs, split) for split in ("validation", "test")}
+            if run.metrics.get(key) != first.metrics.get(key):
+                raise UserError(f"{run.place} has another {key} than {first.place}")
+    metrics_of = [run.metrics for run in runs]
     metrics = {
         "model": name,
         "seed": seed,
-        **{key: metrics_of[0].get(key) for key in SAME},
+        **{key: first.metrics.get(key) for key in SAME},
         "members": [f"{one['model']}-s{one['seed']}" for one in metrics_of],
         "parameters": sum(one.get("parameters", 0) for one in metrics_of),
-        "train_reviews": metrics_of[0].get("train_reviews"),
+        "train_reviews": first.metrics.get("train_reviews"),
         "train_seconds": sum(one.get("train_seconds", 0.0) for one in metrics_of),
-        **score_facts("val", results["validation"][0]),
-        **score_facts("test", results["test"][0]),
     }
     models = sorted({one["model"] for one in metrics_of})  # without seeds: ensembles of several seeds are one variant
     model = {"name": name, "after": None, "members": models}
-    cfg = OmegaConf.create({"seed": seed, "model": model, "data": runs[0].settings["data"]})
-    scored = {split: (*results[split], runs[0].folder / texts) for split, (_, texts) in SPLIT_FILES.items()}
-    baselines.write(out, cfg, scored, metrics)
-    return metrics
+    cfg = OmegaConf.create({"seed": seed, "model": model, "data": first.settings["data"]})
+    texts = {split: first.folder / SPLIT_FILES[split][1] for split in ("validation", "test")}
+    return baselines.write(out, cfg, {split: (*scores_of(runs, split), texts[split]) for split in texts}, metrics)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Training on a GPU, in one table of under ten minutes; or the operations that a training step starts, on a CPU.
+"""Training on a GPU, measured in less than ten minutes, and the operations that a training step starts.
 
 python -m benchmarks.gpu                        epochs of residual_pe, compiled, five seeds together, textbook, ladder
 python -m benchmarks.gpu --device cpu --reviews 200 --parts epochs seeds textbook    a trial without a GPU
@@ -13,12 +13,11 @@ import re
 import statistics
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import lightning as L
 import numpy as np
@@ -26,12 +25,11 @@ import torch
 from torch._inductor.utils import run_and_get_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks import textbook
-from benchmarks.common import run, seconds
-from benchmarks.training import as_lists, corpora, settings, table_VD
+from benchmarks import training
+from benchmarks.common import run, seconds, table
+from benchmarks.training import fit, settings, small_corpus
 from imdbattn.nn import fast
-from imdbattn.runs.callbacks import Throughput
-from imdbattn.runs.trainer import build_trainer, compile_net, quiet
+from imdbattn.runs.trainer import compile_net, quiet
 from imdbattn.seeds.fit import SeedData, StackedBatches
 from imdbattn.seeds.stack import SeedStack
 from imdbattn.settings.keys import RUNGS
@@ -40,16 +38,17 @@ from imdbattn.tasks.loaders import GPU_CHUNK
 from imdbattn.tasks.reviews import TASK
 
 EPOCHS, SEEDS = 4, 5
+ALL = 10**6  # more than the number of reviews
 COLUMNS = {"epoch": "epoch, s", "tokens_per_s": "tokens/s", "memory": "memory, MB", "start": "start, s"}
 PHASES = ("batch", "forward", "backward", "update")
+NO_KERNEL = "empty|detach|lift_fresh|_local_scalar|profiler"  # names of operations that start none
 
 
 class Table:
-    """Measured values by name, or why there are none."""
+    """Measured values by name, or the reasons why there are none."""
 
     def __init__(self, columns: dict[str, str]):
-        self.columns, self.rows = columns, dict[str, dict[str, float]]()
-        self.failures: list[str] = []
+        self.columns, self.rows, self.failures = columns, dict[str, dict[str, float]](), list[str]()
 
     def measure(self, name: str, work: Callable[[], dict[str, float]]) -> None:
         """Adds a row. work: returns the values of its columns."""
@@ -65,40 +64,27 @@ class Table:
         print(f"{name}: {self.rows[name] or self.failures[-1]}", file=sys.stderr)
 
     def times_as_fast(self, name: str, other: str) -> str:
-        """A line with the ratio of the seconds of two rows; without it unless both were measured."""
+        """A line with the ratio of the seconds of two rows, if both were measured."""
         epochs = [self.rows[one].get("epoch") for one in (name, other)]
         ratio = f"{epochs[1] / epochs[0]:.1f} times as fast as" if all(epochs) else "no ratio with"
         return f"{name}: {ratio} {other}"
 
     def markdown(self) -> str:
-        lines = [f"| | {' | '.join(self.columns.values())} |", "|---" * (len(self.columns) + 1) + "|"]
-        for name, values in self.rows.items():
-            cells = [f"{values[key]:,.4g}" if key in values else "–" for key in self.columns]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        return "\n".join(lines) + "\n"
+        lines = [[row.get(key) for key in self.columns] for row in self.rows.values()]
+        cells = ([f"{value:,.4g}" if value is not None else "–" for value in line] for line in lines)
+        return table(["", *self.columns.values()], [[name, *line] for name, line in zip(self.rows, cells, strict=True)])
+
+    def report(self, ratios: Sequence[tuple[str, str]] = ()) -> str:
+        """The table, followed by the ratios of these pairs of rows and the failures."""
+        lines = [self.times_as_fast(*pair) for pair in ratios if set(pair) <= self.rows.keys()]
+        return "\n".join([self.markdown(), *(f"- {line}" for line in (*lines, *self.failures))])
 
 
-# --- seconds ----------------------------------------------------------------------------------------------------------
-
-
-class EpochSeconds(L.Callback):
-    """The seconds of each epoch, without validation. It must follow `throughput`."""
-
-    def __init__(self, throughput: Throughput):
-        self.throughput, self.seconds = throughput, list[float]()
-
-    def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.seconds.append(self.throughput.epoch_seconds)
-
-
-def trained(module: L.LightningModule, data: L.LightningDataModule, cfg: Any) -> dict[str, float]:
+def trained(cfg: Any, module: L.LightningModule, data: L.LightningDataModule) -> dict[str, float]:
     """Trains EPOCHS epochs. epoch: the median of all but the first; start: what the first took in addition."""
-    throughput = Throughput()
-    times = EpochSeconds(throughput)
-    options = {"enable_checkpointing": False, "max_epochs": EPOCHS, "limit_val_batches": 0}
-    build_trainer(cfg.trainer, [throughput, times], **options).fit(module, data)
-    epoch = statistics.median(times.seconds[1:])
-    return {"epoch": epoch, "tokens_per_s": throughput.rate, "start": times.seconds[0] - epoch}
+    times, rate = fit(cfg, module, data, EPOCHS)
+    epoch = statistics.median(times[1:])
+    return {"epoch": epoch, "tokens_per_s": rate, "start": times[0] - epoch}
 
 
 def ours(corpus: Any, words: Sequence[str], backend: str | None = None) -> dict[str, float]:
@@ -107,24 +93,23 @@ def ours(corpus: Any, words: Sequence[str], backend: str | None = None) -> dict[
     module = TASK.new(cfg, corpus)
     if backend:
         compile_net(module.net, backend)
-    return trained(module, TASK.loaders(cfg, corpus), cfg)
+    return trained(cfg, module, TASK.loaders(cfg, corpus))
 
 
 def together(corpus: Any, words: Sequence[str]) -> dict[str, float]:
     """The same with SEEDS seeds in one process; seconds per seed."""
     cfg, seeds = settings(*words), range(1, SEEDS + 1)
     stack = SeedStack([TASK.new(cfg, corpus) for _ in seeds], seeds, "accuracy", None)
-    values = trained(stack, SeedData(TASK.loaders(cfg, corpus), seeds), cfg)
+    values = trained(cfg, stack, SeedData(TASK.loaders(cfg, corpus), seeds))
     return values | {"epoch": values["epoch"] / SEEDS}
 
 
-def theirs(corpus: Any, device: str, dtype: torch.dtype | None) -> dict[str, float]:
+def theirs(reviews: int, device: str, dtype: torch.dtype | None) -> dict[str, float]:
     """The textbook loop at batch 64, on the same reviews."""
-    pairs, vectors_VD = as_lists(corpus.splits["train"]), table_VD(corpus)
-    net, collate = textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, 512).to(device), textbook.collate(vectors_VD, 512)
-    for reviews in (pairs[:640], pairs):  # the first steps are not timed
-        epoch = textbook.train(net, reviews, collate, 64, device=device, dtype=dtype)
-    return {"epoch": epoch, "tokens_per_s": sum(min(len(ids), 512) for ids, _ in pairs) / epoch}
+    for count in (min(640, reviews), reviews):  # the first steps are not timed
+        epoch = training.theirs("train", count, 512, 64, device=device, dtype=dtype)
+    lengths = small_corpus(reviews).splits["train"].lengths
+    return {"epoch": epoch, "tokens_per_s": int(lengths.clamp(max=512).sum()) / epoch}
 
 
 def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
@@ -139,63 +124,45 @@ def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
 
 def times(device: str, reviews: int, parts: Sequence[str]) -> str:
     """The table of seconds."""
-    whole = corpora(reviews or 10**6)
-    table, ratios = Table(COLUMNS), list[tuple[str, str]]()
+    corpus, results, ratios = small_corpus(reviews or ALL), Table(COLUMNS), list[tuple[str, str]]()
     kind = "gpu" if device == "cuda" else "cpu"
-    dtypes = {"float32": ("32-true", None), "bfloat16": ("bf16-mixed", torch.bfloat16)}
-    for name, (precision, dtype) in dtypes.items():
+    for name, precision, dtype in (("float32", "32-true", None), ("bfloat16", "bf16-mixed", torch.bfloat16)):
         small = ["model=residual_pe", f"trainer={kind}", f"trainer.precision={precision}", "data.padded_lengths=6"]
         large = [*small, "data.batch_tokens=65536"]
-        best = f"{name}, 65,536 tokens"
+        best, five = f"{name}, 65,536 tokens", f"{name}, 65,536 tokens, {SEEDS} seeds at once, per seed"
         if "epochs" in parts:
-            table.measure(f"{name}, 8,192 tokens", partial(ours, whole, small))
-            table.measure(best, partial(ours, whole, large))
+            results.measure(f"{name}, 8,192 tokens", partial(ours, corpus, small))
+            results.measure(best, partial(ours, corpus, large))
         if "compile" in parts:
             for backend in ("inductor", "reduce-overhead"):
-                table.measure(f"{best}, compile={backend}", partial(ours, whole, large, backend))
+                results.measure(f"{best}, compile={backend}", partial(ours, corpus, large, backend))
         if "seeds" in parts:
-            table.measure(five := f"{best}, {SEEDS} seeds at once, per seed", partial(together, whole, large))
+            results.measure(five, partial(together, corpus, large))
             ratios.append((five, best))
         if "textbook" in parts:
-            table.measure(textbook_row := f"textbook, {name}, batch 64", partial(theirs, whole, device, dtype))
-            ratios += [(ours_row, textbook_row) for ours_row in table.rows if ours_row.startswith(name)]
+            loop = f"textbook, {name}, batch 64"
+            results.measure(loop, partial(theirs, reviews or ALL, device, dtype))
+            ratios += [(row, loop) for row in results.rows if row.startswith(name)]
     if "ladder" in parts:
-        table.measure(f"the ladder, {SEEDS} seeds, whole command", partial(ladder, [f"trainer={kind}"], reviews))
-    lines = [table.times_as_fast(*pair) for pair in ratios if set(pair) <= table.rows.keys()]
-    return "\n".join([table.markdown(), *(f"- {line}" for line in (*lines, *table.failures))]) + "\n"
-
-
-# --- operations per step ----------------------------------------------------------------------------------------------
+        results.measure(f"the ladder, {SEEDS} seeds, whole command", partial(ladder, [f"trainer={kind}"], reviews))
+    return results.report(ratios) + "\n"
 
 
 class Operations(TorchDispatchMode):
     """Counts the operations that start a kernel: all but views and allocations."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts = Counter[str]()
+    count = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-        if not is_view and not re.search("empty|detach|lift_fresh|_local_scalar|profiler", func._schema.name):
-            self.counts[func._schema.name] += 1
+        self.count += not is_view and not re.search(NO_KERNEL, func._schema.name)
         return func(*args, **(kwargs or {}))
 
 
 def counted(work: Callable[[], Any]) -> tuple[Any, int]:
     """The result of a call, and how many operations it started."""
     with Operations() as operations:
-        result = work()
-    return result, sum(operations.counts.values())
-
-
-@contextmanager
-def attention_as_on_a_gpu() -> Iterator[None]:
-    before, fast.use_blocks = fast.use_blocks, lambda *_: False  # type: ignore[assignment,return-value]
-    try:
-        yield
-    finally:
-        fast.use_blocks = before
+        return work(), operations.count
 
 
 def generated(work: Callable[[], Any]) -> list[int]:
@@ -220,7 +187,7 @@ def operations(corpus: Any, rung: str, precision: str, seeds: int = 1, compiled:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):  # casts each weight once
             return work(batch, *[0] * (work == module.training_step))
 
-    with attention_as_on_a_gpu():
+    with patch.object(fast, "use_blocks", lambda *_: False):  # attention as on a GPU
         if seeds > 1:
             batch, counts["batch"] = counted(lambda: StackedBatches(batches)[items[:seeds]])
         else:
@@ -237,26 +204,23 @@ def operations(corpus: Any, rung: str, precision: str, seeds: int = 1, compiled:
             counts["forward"] += inside[0] - forward
             counts["backward"] += inside[1] - backward
     optimizer = module.make_optimizer(parameter_groups(module.net, None), **module.fused())
-    optimizer.step()  # makes its state
-
-    def update() -> None:
-        module.configure_gradient_clipping(optimizer, 1.0, "norm")
-        optimizer.step()
-
-    _, counts["update"] = counted(update)
+    optimizer.step()  # creates its state
+    _, clipping = counted(lambda: module.configure_gradient_clipping(optimizer, 1.0, "norm"))
+    _, step = counted(optimizer.step)
+    counts["update"] = clipping + step
     return counts | {"sum": sum(counts.values())}
 
 
 def operation_table() -> str:
     """Operations per step of each rung, and of residual_pe compiled and with SEEDS seeds together."""
-    corpus, table = corpora(GPU_CHUNK), Table({name: name for name in (*PHASES, "sum")})
+    corpus, results = small_corpus(GPU_CHUNK), Table({name: name for name in (*PHASES, "sum")})
     for precision in ("32-true", "bf16-mixed"):
         for rung in RUNGS:
-            table.measure(f"{rung}, {precision}", partial(operations, corpus, rung, precision))
+            results.measure(f"{rung}, {precision}", partial(operations, corpus, rung, precision))
         more = partial(operations, corpus, "residual_pe", precision)
-        table.measure(f"residual_pe, {precision}, {SEEDS} seeds", partial(more, SEEDS))
-        table.measure(f"residual_pe, {precision}, compile=inductor", partial(more, compiled=True))
-    return "\n".join([table.markdown(), *(f"- {line}" for line in table.failures)])
+        results.measure(f"residual_pe, {precision}, {SEEDS} seeds", partial(more, SEEDS))
+        results.measure(f"residual_pe, {precision}, compile=inductor", partial(more, compiled=True))
+    return results.report()
 
 
 PARTS = ("epochs", "compile", "seeds", "textbook", "ladder", "operations")
@@ -273,12 +237,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("no GPU is available: give --device cpu --reviews 300, or --parts operations")
     quiet()
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
-    blocks = [f"{name}, Python {platform.python_version()}, torch {torch.__version__}, lightning {L.__version__}\n"]
+    text = f"{name}, Python {platform.python_version()}, torch {torch.__version__}, lightning {L.__version__}\n"
     if set(options.parts) - {"operations"}:
-        blocks.append(times(options.device, options.reviews, options.parts))
+        text += "\n" + times(options.device, options.reviews, options.parts)
     if "operations" in options.parts:
-        blocks.append(operation_table())
-    text = "\n".join(blocks)
+        text += "\n" + operation_table()
     print(text)
     if options.out:
         options.out.write_text(text)

@@ -1,16 +1,15 @@
-"""How much of a model's accuracy depends on ratings, digits, names, each word, and the order of words.
+"""How much of a model's accuracy depends on ratings, digits, names, single words, and the order of words.
 
     python -m benchmarks.robustness runs/residual_pe runs/log_counts --baseline nb_svm --out runs/robustness
 
 Each finished classifier labels the reviews of a split after each of CHANGES, and the pairs of benchmarks/contrast.tsv,
-in which a small edit turns a positive text into a negative one. Runs that differ in their seed only share a row.
+in which a small edit turns a positive text into a negative one. Runs that differ only in their seed share a row.
 
-Shape suffixes: N reviews, K pairs, S seeds, V changes, B resamples.
+Shape suffixes: N reviews, K pairs, S seeds, V changes, C classes.
 """
 
 import argparse
 import csv
-import json
 import random
 import re
 import sys
@@ -20,28 +19,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import imdbattn
 from benchmarks import baselines
-from benchmarks.common import composed
+from benchmarks.common import table
 from imdbattn.comparison import statistics
 from imdbattn.comparison.compare import by_set, read_predictions
 from imdbattn.comparison.figures import GREY, MARKERS, finish, percents, row_chart, signed, wrapped
-from imdbattn.comparison.runs import REVIEWS, Predictions, Run, Skipped, display, find_runs, variants
+from imdbattn.comparison.runs import REVIEWS, Predictions, Run, Skipped, find_runs, variants
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
 from imdbattn.pages import png
-from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
-from imdbattn.runs.score import load_predictor
-from imdbattn.settings.cli import quote
-from imdbattn.settings.keys import flat
-from imdbattn.settings.schema import Predict, validate_as
+from imdbattn.run_folder import SPLIT_FILES
+from imdbattn.settings.schema import ReviewData, validate_as
 
 CONTRAST = Path(__file__).with_name("contrast.tsv")
-BATCH = 64  # texts
 RESAMPLES = 10_000
 TOLERANCE = 0.02  # of a probability; a GPU's bfloat16 differs less than that from a CPU
-
-# --- changes ---------------------------------------------------------------------------------------------------------
 
 DIGIT = r"\d+(?:[.,]\d+)?(?:[ -]1/2|½)?"
 NUMBER = rf"(?:{DIGIT}|(?:zero|one|two|three|four|five|six|seven|eight|nine|ten)(?: and a half)?)"
@@ -77,7 +71,7 @@ LINE_BREAK = re.compile(r"<\s*/?\s*br\s*/?\s*>", re.IGNORECASE)
 def without_ratings(text: str) -> str:
     """Removes 10/10, 4 / 10, 8 out of 10, 7.5 stars, three stars, ** out of ****, A+, thumbs up, I give it a [9].
 
-    It keeps fractions of 4 before "of", and dates. It also removes "three stars" that are people.
+    Keeps fractions of 4 before "of", and dates. Also removes "three stars" if these are people.
     """
     return RATING.sub(lambda match: f"{match['before'] or ''} ", text)
 
@@ -88,12 +82,12 @@ def without_digits(text: str) -> str:
 
 
 def without_names(text: str) -> str:
-    """Replaces quoted titles and capitalized words by "it", adjacent ones by a single "it".
+    """Replaces each quoted title, and each sequence of capitalized words, by a single "it".
 
-    A title is a quotation of at most 60 letters that starts with a capital or a digit. A capitalized word is a capital
-    followed by a small letter, not at the start of a sentence: not after . ! ? : … or a line break. At the start of a
-    sentence a word is replaced if it is replaced elsewhere, or another capitalized word follows, unless the review has
-    it in small letters. This includes Hollywood, English, Monday, and Words Stressed Like This.
+    A title is a quotation of at most 60 characters that starts with a capital or a digit. A capitalized word has a
+    capital followed by a lower-case letter. At the start of a sentence (after . ! ? : … or a line break) it is replaced
+    only if it is also replaced elsewhere or another capitalized word follows, and if the review does not have it in
+    lower case. This includes Hollywood, English, Monday, and Words Stressed Like This.
     """
     text = QUOTED.sub("it", text)
     runs = [(run[0].split(), starts_sentence(text, run.start())) for run in NAMES.finditer(text)]
@@ -112,7 +106,7 @@ def without_names(text: str) -> str:
 
 
 def starts_sentence(text: str, place: int) -> bool:
-    """Whether a sentence starts there; one capital with a full stop is an initial, not the end of one."""
+    """Whether a sentence starts there. A single capital with a full stop is an initial and ends no sentence."""
     return STARTS_SENTENCE.search(text[max(0, place - 12) : place]) is not None if place else True
 
 
@@ -122,14 +116,14 @@ def pieces(text: str) -> list[str]:
 
 
 def dice(text: str) -> random.Random:
-    """Random numbers that depend on the text only; it may contain lone surrogates, which UTF-8 cannot encode."""
+    """A generator seeded by the text, which may contain lone surrogates, which UTF-8 cannot encode."""
     return random.Random(text.encode("utf-8", "surrogatepass"))
 
 
-def with_words_dropped(text: str, share: float = 0.1) -> str:
-    """Removes a random share of the words between spaces."""
+def with_words_dropped(text: str) -> str:
+    """Removes a random tenth of the words between spaces."""
     words = pieces(text)
-    kept = dice(text).sample(range(len(words)), len(words) - round(share * len(words)))
+    kept = dice(text).sample(range(len(words)), len(words) - round(0.1 * len(words)))
     return " ".join(words[place] for place in sorted(kept))
 
 
@@ -152,9 +146,6 @@ CHANGES: dict[str, Callable[[str], str]] = {
 AS_IT_IS = next(iter(CHANGES))
 
 
-# --- pairs -----------------------------------------------------------------------------------------------------------
-
-
 class Pair(NamedTuple):
     """Two texts that differ by a small edit, and the kind of the edit."""
 
@@ -163,18 +154,16 @@ class Pair(NamedTuple):
     negative: str
 
 
-def read_pairs(file: Path = CONTRAST) -> list[Pair]:
-    with file.open(encoding="utf-8", newline="") as lines:
+def read_pairs() -> list[Pair]:
+    with CONTRAST.open(encoding="utf-8", newline="") as lines:
         return [Pair(**line) for line in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)]
 
-
-# --- labelling -------------------------------------------------------------------------------------------------------
 
 Answers = dict[str, tuple[int, float]]  # text -> predicted class, and its probability
 
 
 class Judge(NamedTuple):
-    """The answers of each seed of a model, to the same texts. label: of the row."""
+    """The answers of each seed of a model to the same texts. label: of the row."""
 
     label: str
     answers: list[Answers]
@@ -184,13 +173,9 @@ class Judge(NamedTuple):
         return np.array([[answers[text][0] == label for answers in self.answers] for text, label in pairs], dtype=bool)
 
 
-def answers_of_run(run: Run, texts: Sequence[str]) -> Answers:
-    """The answers of a run's best checkpoint, in batches of similar length."""
-    predictor, _ = load_predictor(validate_as(Predict, composed("predict", quote(f"run={run.folder}", ["run"]))))
-    ordered = sorted(texts, key=len)
-    batches = (ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH))
-    results = (one for batch in batches for one in predictor.label(batch))
-    return {one.text: (run.labels.index(one.output), one.probability) for one in results}
+def answers_of(texts: Sequence[str], probabilities_NC: np.ndarray) -> Answers:
+    answers = zip(probabilities_NC.argmax(1).tolist(), probabilities_NC.max(1).tolist(), strict=True)
+    return dict(zip(texts, answers, strict=True))
 
 
 def check_unchanged(run: Run, answers: Answers, texts: Sequence[str], recorded: Predictions, split: str) -> None:
@@ -199,39 +184,30 @@ def check_unchanged(run: Run, answers: Answers, texts: Sequence[str], recorded: 
     recorded_N = np.where(label_N == recorded.predicted_N, recorded.confidence_N, 1 - recorded.confidence_N)
     if other := int((np.abs(recorded_N - probability_N) > TOLERANCE).sum()):
         raise UserError(
-            f"{display(run.folder)} labels {other} of {len(texts)} {split} reviews differently from its "
+            f"{run.place} labels {other} of {len(texts)} {split} reviews differently from its "
             f"{SPLIT_FILES[split][0]}: its checkpoint is not the one that was scored. Copy the run folder again"
         )
 
 
 def task_of(run: Run, split: str) -> baselines.Task:
     """The corpus of a run, for a baseline. Raises UserError if its data have changed."""
-    data = flat(run.settings["data"])
-    task = baselines.read([f"data.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in data.items()])
-    ours, theirs = task.corpus.fingerprints[split], run.metrics[FINGERPRINT[split]]
+    task = baselines.task_of(validate_as(ReviewData, run.settings["data"], extra="allow"))
+    ours, theirs = task.corpus.fingerprints[split], run.fingerprint(split)
     if ours != theirs:
-        raise UserError(f"{split} of {display(run.folder)} has fingerprint {theirs}, but its data now {ours}")
+        raise UserError(f"{split} of {run.place} has fingerprint {theirs}, but its data now {ours}")
     return task
 
 
 def answers_of_baseline(name: str, task: baselines.Task, texts: Sequence[str]) -> Answers:
     """The answers of the fitted baseline with the best validation accuracy. The texts replace its test split."""
-    baseline = baselines.BASELINES[name]
-    tokenizer = Tokenizer(task.data.tokenizer, task.corpus.glove.words)
-    features = baseline.features(task._replace(words=task.words | {"test": baselines.words_of(texts, tokenizer)}))
-    fitted = [baseline.fit(features, task, value, 1) for value in baseline.grid]
-    best = max(fitted, key=lambda model: baselines.scores_of(model, features, task, "validation").accuracy)
-    logits_NC = np.asarray(best.logits_NC(features["test"]))
-    probabilities_NC = np.exp(logits_NC - np.logaddexp.reduce(logits_NC, axis=1, keepdims=True))
-    answers = zip(probabilities_NC.argmax(1).tolist(), probabilities_NC.max(1).tolist(), strict=True)
-    return dict(zip(texts, answers, strict=True))
-
-
-# --- measuring -------------------------------------------------------------------------------------------------------
+    words = baselines.words_of(texts, Tokenizer(task.data.tokenizer, task.corpus.glove.words))
+    best, features = baselines.fit_best(name, task._replace(words=task.words | {"test": words}), 1)
+    logits_NC = np.asarray(best.model.logits_NC(features["test"]))
+    return answers_of(texts, np.exp(logits_NC - np.logaddexp.reduce(logits_NC, axis=1, keepdims=True)))
 
 
 class Results(NamedTuple):
-    """The answers of all judges to the changed texts and the pairs."""
+    """The answers of all judges to the changed reviews and the pairs."""
 
     test_set: str
     split: str
@@ -245,7 +221,7 @@ class Results(NamedTuple):
         return judge.right_NS(self.texts[change], self.labels_N)
 
     def pairs_K2S(self, judge: Judge) -> np.ndarray:
-        """Whether the positive and the negative text of each pair are labelled correctly."""
+        """Whether the positive and the negative text of each pair are labeled correctly."""
         sides = [([pair[side] for pair in self.pairs], [label] * len(self.pairs)) for side, label in ((1, 1), (2, 0))]
         return np.stack([judge.right_NS(*side) for side in sides], axis=1)
 
@@ -256,15 +232,15 @@ class Results(NamedTuple):
 
 
 def classifiers(folders: Iterable[str | Path], split: str) -> tuple[dict[Run, Predictions], list[Skipped]]:
-    """The predictions of the same reviews of the runs with a model, and skipped runs. Raises UserError without any."""
+    """Predictions of the same reviews by the runs with a checkpoint, and the skipped runs. Raises UserError."""
     runs, skipped = find_runs(folders)
     for run in runs:
         if run.items != REVIEWS or len(run.labels) != 2:
-            raise UserError(f"{display(run.folder)} has {len(run.labels)} labels: give runs with two")
+            raise UserError(f"{run.place} has {len(run.labels)} labels: give runs with two")
         if run.labels[0].lower().startswith("pos"):  # the pairs need the negative label first
-            raise UserError(f"{display(run.folder)} has {run.labels[0]} first: train with data.label_names=[neg,pos]")
+            raise UserError(f"{run.place} has {run.labels[0]} first: train with data.label_names=[neg,pos]")
     models = [run for run in runs if (run.folder / "checkpoints" / "best.ckpt").exists()]
-    skipped += [{"folder": display(r.folder), "reason": "no checkpoints/best.ckpt"} for r in runs if r not in models]
+    skipped += [{"folder": r.place, "reason": "no checkpoints/best.ckpt"} for r in runs if r not in models]
     if not models:
         raise UserError(f"no run has a model: {skipped[-1]['folder']}: {skipped[-1]['reason']}")
     if len(by_set(models, split)) > 1:
@@ -278,7 +254,7 @@ def classifiers(folders: Iterable[str | Path], split: str) -> tuple[dict[Run, Pr
 def measure(
     folders: Iterable[str | Path], split: str, limit: int | None = None, baseline: str | None = None
 ) -> Results:
-    """Labels the reviews of a split, or `limit` of them, evenly spaced, after each change; and the pairs."""
+    """Labels the reviews of a split, or `limit` evenly spaced ones, after each change, and the pairs."""
     if limit is not None and limit < 1:
         raise UserError(f"--limit {limit} must be at least 1")
     predictions, skipped = classifiers(folders, split)
@@ -286,7 +262,7 @@ def measure(
     recorded = predictions[runs[0]]
     everything = next((own for run in runs if (own := run.texts(split)) is not None), None)
     if everything is None or len(everything) != len(recorded.rows_N):
-        raise UserError(f"{display(runs[0].folder)} has no readable {SPLIT_FILES[split][1]}: copy it again")
+        raise UserError(f"{runs[0].place} has no readable {SPLIT_FILES[split][1]}: copy it again")
     count = len(everything)
     chosen_N = np.linspace(0, count - 1, min(limit or count, count)).round().astype(int)
     reviews = [everything[place] for place in chosen_N]
@@ -297,7 +273,7 @@ def measure(
     for variant in variants(runs):
         answers = []
         for run in variant.runs:
-            answers.append(answers_of_run(run, distinct))
+            answers.append(answers_of(distinct, imdbattn.load(run.folder).predictor.classify(distinct).numpy()))
             columns = {name: v[chosen_N] for name, v in vars(predictions[run]).items() if v is not None}
             check_unchanged(run, answers[-1], reviews, Predictions(**columns), split)
         judges.append(Judge(variant.label, answers))
@@ -307,16 +283,9 @@ def measure(
 
 
 def paired_intervals(gains_VNS: np.ndarray) -> list[tuple[float, float]]:
-    """95 % intervals of V mean gains, over resampled reviews and seeds."""
+    """Intervals of V mean gains, over resampled reviews and seeds."""
     bootstrap = statistics.Bootstrap(list(gains_VNS), RESAMPLES, 0)
     return [bootstrap.interval(v) for v in range(len(gains_VNS))]
-
-
-# --- tables and figure -----------------------------------------------------------------------------------------------
-
-
-def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *lines))
 
 
 def row_name(judge: Judge) -> str:
@@ -350,7 +319,7 @@ def of_lengths(results: Results) -> str:
 
 
 def of_pairs(results: Results) -> str:
-    """Share of right texts, and of pairs with both right."""
+    """Share of texts labeled correctly, and of pairs with both labeled correctly."""
     masks, lines = results.kinds(), []
     for judge in results.judges:
         parts = [results.pairs_K2S(judge)[mask] for mask in masks.values()]
@@ -380,12 +349,10 @@ def picture(results: Results) -> Any:
     figure, axes = row_chart(changes, extra=0.9 + 0.25 * count + 0.14 * count * len(changes))
     for number, judge in enumerate(results.judges):
         accuracies = percents(float(results.right_NS(judge, change).mean()) for change in changes)
-        offset = 0.7 * ((number + 0.5) / count - 0.5)
-        marker, color = MARKERS[number % len(MARKERS)], styles[number]
-        for place, accuracy in enumerate(accuracies):
-            axes.plot((accuracies[0], accuracy), [place + offset] * 2, color=color, lw=1.2, alpha=0.5)
-            axes.plot(accuracy, place + offset, marker, color=color, ms=4.5)
-        axes.plot([], [], marker, color=color, ms=4.5, label=wrapped(row_name(judge).replace("`", ""), 40))
+        rows, label = np.arange(len(changes)) + 0.7 * ((number + 0.5) / count - 0.5), row_name(judge).replace("`", "")
+        axes.hlines(rows, accuracies[0], accuracies, color=styles[number], lw=1.2, alpha=0.5)
+        marker = MARKERS[number % len(MARKERS)]
+        axes.plot(accuracies, rows, marker, color=styles[number], ms=4.5, label=wrapped(label, 40))
     axes.plot([], [], color=GREY, lw=1.2, alpha=0.5, label="from the unchanged reviews")
     axes.set_ylim(len(changes) - 0.5, -0.5)
     for place in range(1, len(changes)):

@@ -1,14 +1,17 @@
-"""Jobs that are killed at random for an hour: `python -m benchmarks.soak --minutes 60 --folder runs/soak`.
+"""Kills jobs at random moments for an hour: `python -m benchmarks.soak --minutes 60 --folder runs/soak`.
 
-Single runs, sweeps and runs on two processes, on real reviews, are stopped by SIGKILL, SIGTERM or Ctrl-C at random
-moments and resumed until they end. Each must end with the numbers of a run without interruption and leave no process,
-temporary file or broken folder. In parallel one process trains job after job, each stopped and resumed: its memory,
-open files and threads must not grow. Prints what is wrong, and then exits with status 1. Requires Linux (/proc).
+Single runs, sweeps and runs in two processes, on real reviews, are stopped by SIGKILL, SIGTERM or Ctrl-C at random
+moments and resumed until they finish. Each must give the results of an uninterrupted run and leave no process,
+temporary file or broken folder. Meanwhile, another process trains one job after another, each stopped once and resumed:
+its memory, open files and threads must not grow. Prints each failure; exits with status 1 if there is one. Requires
+Linux (/proc).
 """
 
 import argparse
+import gc
 import hashlib
 import json
+import logging
 import os
 import random
 import shutil
@@ -16,9 +19,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 
-from benchmarks.common import ROOT, environment, settings
+import torch
+
+from benchmarks.common import environment, settings
 
 SMALL = ["data.source=packaged", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1", "save_minutes=0.003"]
 SMALL += ["trainer.limit_train_batches=20", "trainer.max_epochs=8", "data.max_tokens=64", "model.dropout=0.1"]
@@ -28,9 +35,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 def results(folder: Path) -> str:
-    """A checksum of all numbers of a finished run: metrics, predictions and best weights."""
-    import torch
-
+    """A checksum of the results of a finished run: metrics, predictions and best weights."""
     metrics = json.loads((folder / "metrics.json").read_text())
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     checksum = hashlib.sha256(json.dumps({k: v for k, v in metrics.items() if k not in TIMES}).encode())
@@ -41,14 +46,12 @@ def results(folder: Path) -> str:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Processes that were started for the job in `folder`, directly or not."""
+    """Processes that were started for the job in `folder`, directly or indirectly."""
     numbers = []
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):  # it has ended, or belongs to another user
             if f"{MARK}={folder}\0".encode() in (entry / "environ").read_bytes():
                 numbers.append(int(entry.name))
-        except OSError:  # it has ended
-            continue
     return numbers
 
 
@@ -62,7 +65,7 @@ class Killer:
         self.wrong: list[str] = []
 
     def next(self) -> None:
-        """Runs a random job to its end; without kills if its results are not known yet."""
+        """Runs a random job until it finishes; without kills if its results are not known yet."""
         model = self.draw.choice(("mean", "learned_query", "residual_pe", "residual_learned", "residual_pe_cls"))
         kind = self.draw.choices(("single", "wandb", "ddp", "sweep"), (5, 2, 1, 2))[0]
         words = [*SMALL, f"model={model}", f"logger={'wandb' if kind == 'wandb' else 'csv'}"]
@@ -73,7 +76,7 @@ class Killer:
         self.jobs += 1
 
     def finish(self, name: str, words: list[str], sweep: bool, kills: int) -> None:
-        """Runs a job until it ends by itself, after `kills` kills, and checks what it has left."""
+        """Runs a job until it finishes, after `kills` kills, and checks its results and files."""
         folder = self.folder / f"{self.jobs}-{name}"
         where = f"hydra.{'sweep' if sweep else 'run'}.dir={folder}"
         for attempt in range(kills + 20):
@@ -82,7 +85,7 @@ class Killer:
             if self.run(own, folder, kill=attempt < kills) == 0:
                 break
         else:
-            self.wrong.append(f"{folder.name} does not end")
+            self.wrong.append(f"{folder.name} does not finish")
             return
         for number, run in enumerate(sorted(folder.glob("*-s*")) if sweep else [folder]):
             try:
@@ -91,9 +94,9 @@ class Killer:
                 self.wrong.append(f"{run} is broken: {error}")
                 continue
             if self.known.setdefault(f"{name} {number}", checksum) != checksum:
-                self.wrong.append(f"{run} has other numbers than without interruption")
+                self.wrong.append(f"{run} has other results than without interruption")
         if left := [str(file) for file in folder.rglob("*") if ".tmp" in file.name]:
-            self.wrong.append(f"left files: {', '.join(left)}")
+            self.wrong.append(f"temporary files are left: {', '.join(left)}")
         if not self.wrong:
             shutil.rmtree(folder)
 
@@ -121,11 +124,11 @@ class Killer:
         return -1
 
 
-def stay(folder: Path, minutes: float) -> None:
-    """Trains job after job in this process, each stopped once and resumed; prints open files, threads and memory."""
-    import gc
-    import logging
+def train_in_turn(folder: Path, minutes: float) -> None:
+    """Trains one job after another in this process, each stopped once and resumed.
 
+    Writes a line to stay.jsonl after each: the number of jobs, open files, threads, and MB of resident memory.
+    """
     from imdbattn.runs.fit import fit
     from imdbattn.tasks.reviews import ReviewClassifier
 
@@ -138,7 +141,7 @@ def stay(folder: Path, minutes: float) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         return train(self, batch, batch_idx)
 
-    ReviewClassifier.training_step = training_step  # type: ignore[method-assign]
+    ReviewClassifier.training_step = training_step
     while time.monotonic() < end:
         model, run = draw.choice(("mean", "residual_pe", "residual_cls")), folder / f"stay-{jobs}"
         cfg = settings(*SMALL, f"model={model}", "logger=csv", "pictures=true")
@@ -153,7 +156,8 @@ def stay(folder: Path, minutes: float) -> None:
         gc.collect()
         files, threads = (len(os.listdir(f"/proc/self/{name}")) for name in ("fd", "task"))
         megabytes = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") // 10**6
-        print(json.dumps([jobs, files, threads, megabytes]), flush=True)
+        with (folder / "stay.jsonl").open("a") as lines:
+            print(json.dumps([jobs, files, threads, megabytes]), file=lines)
 
 
 def main() -> None:
@@ -161,22 +165,20 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--folder", type=Path, default=Path("runs/soak"), help="is emptied first")
     parser.add_argument("--seed", type=int, default=0, help="of the random jobs and kills")
-    parser.add_argument("--stay", action="store_true", help="only the process that trains job after job")
     options = parser.parse_args()
     folder = options.folder.resolve()
-    if options.stay:
-        return stay(folder, options.minutes)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs of a shell ignore
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "benchmarks.soak", "--stay", "--minutes", str(options.minutes)]
-    with (folder / "stay.jsonl").open("w") as lines:
-        staying = subprocess.Popen([*command, "--folder", str(folder)], cwd=ROOT, stdout=lines)
+    (folder / "stay.jsonl").touch()
+    in_turn = get_context("spawn").Process(target=train_in_turn, args=(folder, options.minutes), daemon=True)
+    in_turn.start()
     killer, end = Killer(folder, options.seed), time.monotonic() + 60 * options.minutes
     while time.monotonic() < end:
         killer.next()
         print(f"{killer.jobs} jobs, {killer.kills} kills, {len(killer.wrong)} wrong", *killer.wrong[-1:], flush=True)
-    wrong = killer.wrong + ([] if staying.wait(600) == 0 else ["the process that trains job after job failed"])
+    in_turn.join(600)
+    wrong = killer.wrong + ([] if in_turn.exitcode == 0 else ["the process that trains one job after another failed"])
     print(f"{killer.jobs} jobs, {killer.kills} kills; wrong: {len(wrong)}", *wrong, sep="\n  ")
     print("jobs in one process, open files, threads, MB:")
     stayed = (folder / "stay.jsonl").read_text().splitlines()

@@ -1,10 +1,12 @@
-"""The usual solution of the exercise, correct but not optimized: the baseline of the benchmarks.
+"""The usual solutions of the exercises, correct but not optimized: the baselines of the benchmarks.
 
-A DataLoader over a list of reviews in random order, padded to the longest of the batch; words become vectors in
-`collate`; attention is matrix products and a softmax; three layers, float32, a training loop by hand. Reviews are lists
-of ids, so this side needs no tokenizer.
+Reviews: a DataLoader over a list of reviews in random order, padded to the longest of the batch; words become vectors
+in `collate`; attention is matrix products and a softmax; three layers. Reviews are lists of ids, so this side needs no
+tokenizer. Pairs: the encoder-decoder with attention of courses and blogs, which projects all encoder outputs again at
+each step of the decoder; its weights have the same shapes as ours. Both: float32, a training loop by hand.
 
-Shape suffixes: B reviews, T positions, D width, C classes, V words.
+Shape suffixes: B reviews or pairs, T positions of a review or target, S of a source, D width, H hidden width, L layers,
+E width of the target embedding and the context, C classes, V words.
 """
 
 import math
@@ -12,9 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn as nn
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from torch.utils.data import DataLoader
+
+BOS, PAD = 1, 0  # ids of symbols
 
 
 class SelfAttention(nn.Module):
@@ -82,31 +87,6 @@ def collate(vectors_VD: Tensor | None, limit: int | None, fixed: bool = False) -
     return pad
 
 
-def train(
-    net: nn.Module,
-    reviews: list,
-    collate_fn: Callable,
-    batch: int,
-    lr: float = 0.003,
-    device: str = "cpu",
-    dtype: torch.dtype | None = None,
-) -> float:
-    """One epoch; returns its seconds. dtype: for autocast; None is float32."""
-    loader = DataLoader(reviews, batch_size=batch, shuffle=True, collate_fn=collate_fn)
-    optimizer, criterion = torch.optim.Adam(net.parameters(), lr=lr), nn.CrossEntropyLoss()
-    net.train()
-    start = time.perf_counter()
-    for tensors in loader:
-        x, mask_BT, labels_B = (tensor.to(device) for tensor in tensors)
-        with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
-            loss = criterion(net(x, mask_BT), labels_B)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    loss.item()  # waits for a GPU
-    return time.perf_counter() - start
-
-
 @torch.no_grad()
 def score(net: nn.Module, reviews: list, collate_fn: Callable, batch: int) -> float:
     """Counts correct predictions; returns the seconds."""
@@ -115,4 +95,111 @@ def score(net: nn.Module, reviews: list, collate_fn: Callable, batch: int) -> fl
     right, start = 0, time.perf_counter()
     for x, mask_BT, labels_B in loader:
         right += (net(x, mask_BT).argmax(1) == labels_B).sum().item()
+    return time.perf_counter() - start
+
+
+class AdditiveAttention(nn.Module):
+    """v^T tanh(W_k k + W_q q), keys projected at each call."""
+
+    def __init__(self, hidden: int):
+        super().__init__()
+        self.query, self.key = nn.Linear(hidden, hidden, bias=False), nn.Linear(hidden, hidden, bias=False)
+        self.value = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, query_BH: Tensor, outputs_BSH: Tensor) -> Tensor:
+        features_BSH = torch.tanh(self.query(query_BH).unsqueeze(1) + self.key(outputs_BSH))
+        return self.value(features_BSH).squeeze(-1)
+
+
+class BilinearAttention(nn.Module):
+    """h^T W s, keys projected at each call."""
+
+    def __init__(self, hidden: int):
+        super().__init__()
+        self.key = nn.Linear(hidden, hidden, bias=False)
+
+    def forward(self, query_BH: Tensor, outputs_BSH: Tensor) -> Tensor:
+        return torch.bmm(self.key(outputs_BSH), query_BH.unsqueeze(2)).squeeze(2)
+
+
+class DotAttention(nn.Module):
+    """h . s, divided by sqrt(d) where `scaled`."""
+
+    def __init__(self, hidden: int, scaled: bool = False):
+        super().__init__()
+        self.scale = 1 / math.sqrt(hidden) if scaled else 1.0
+
+    def forward(self, query_BH: Tensor, outputs_BSH: Tensor) -> Tensor:
+        return torch.bmm(outputs_BSH, query_BH.unsqueeze(2)).squeeze(2) * self.scale
+
+
+class TextbookTranslator(nn.Module):
+    """GRU encoder, GRU decoder with attention; teacher forcing by a loop over the target."""
+
+    def __init__(self, vocabulary: int, width: int, hidden: int, layers: int, attention: nn.Module):
+        super().__init__()
+        self.source_embedding, self.target_embedding = nn.Embedding(vocabulary, width), nn.Embedding(vocabulary, width)
+        self.encoder = nn.GRU(width, hidden, layers, batch_first=True)
+        self.attention = attention
+        self.decoder = nn.GRU(width + hidden, hidden, layers, batch_first=True)
+        self.output = nn.Linear(hidden, vocabulary)
+
+    def forward(self, source_BS: Tensor, lengths_B: Tensor, before_BT: Tensor) -> Tensor:
+        """(B, S), (B,), (B, T) -> logits (B, T, V)."""
+        source_BSD = self.source_embedding(source_BS)
+        outputs, state_LBH = self.encoder(pack_padded_sequence(source_BSD, lengths_B, True, enforce_sorted=False))
+        outputs_BSH, _ = pad_packed_sequence(outputs, batch_first=True, total_length=source_BS.shape[1])
+        logits = []
+        for step in range(before_BT.shape[1]):
+            embedded_B1E = self.target_embedding(before_BT[:, step : step + 1])
+            scores_BS = self.attention(state_LBH[-1], outputs_BSH)
+            mask_BS = torch.arange(source_BS.shape[1])[None, :] < lengths_B[:, None]
+            weights_BS = torch.softmax(scores_BS.masked_fill(~mask_BS, -1e9), dim=-1)
+            context_B1H = torch.bmm(weights_BS.unsqueeze(1), outputs_BSH)
+            output_B1H, state_LBH = self.decoder(torch.cat([embedded_B1E, context_B1H], dim=2), state_LBH)
+            logits.append(self.output(output_B1H))
+        return torch.cat(logits, dim=1)
+
+
+def collate_pairs(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Sources (B, S), their lengths (B,), and targets (B, T), padded to the longest of the batch."""
+    sides = [[torch.tensor(side) for side in part] for part in zip(*pairs, strict=True)]
+    source_BS, target_BT = (pad_sequence(side, batch_first=True, padding_value=PAD) for side in sides)
+    return source_BS, torch.tensor([len(source) for source, _ in pairs]), target_BT
+
+
+def review_loss(net: nn.Module, x: Tensor, mask_BT: Tensor, labels_B: Tensor) -> Tensor:
+    return F.cross_entropy(net(x, mask_BT), labels_B)
+
+
+def pair_loss(net: nn.Module, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor) -> Tensor:
+    before_BT = torch.cat([torch.full_like(target_BT[:, :1], BOS), target_BT[:, :-1]], dim=1)
+    logits_BTV = net(source_BS, lengths_B, before_BT)
+    return F.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten(), ignore_index=PAD)
+
+
+def train(
+    net: nn.Module,
+    items: list,
+    collate_fn: Callable,
+    batch: int,
+    loss_of=review_loss,
+    clip=math.inf,
+    device="cpu",
+    dtype=None,
+) -> float:
+    """One epoch; returns its seconds. clip: largest norm of the gradient. dtype: for autocast; None is float32."""
+    loader = DataLoader(items, batch_size=batch, shuffle=True, collate_fn=collate_fn)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
+    net.train()
+    start = time.perf_counter()
+    for tensors in loader:
+        with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
+            loss = loss_of(net, *(tensor.to(device) for tensor in tensors))
+        optimizer.zero_grad()
+        loss.backward()
+        if clip < math.inf:
+            nn.utils.clip_grad_norm_(net.parameters(), clip)
+        optimizer.step()
+    loss.item()  # waits for a GPU
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""torchtext's side of preparation.py, run in the environment of `make test-torchtext`, without imdbattn.
+"""torchtext's side of commands.py, run in the environment of `make test-torchtext`, without imdbattn.
 
     python torchtext_side.py <csv of reviews> <folder with glove.6B.50d.txt>
 

@@ -1,138 +1,192 @@
-"""Training for an epoch and scoring, ours and a textbook loop, on the same reviews, ids and vectors.
+"""Training for an epoch, and scoring: ours and a textbook loop, on the same ids and vectors.
 
-Ours is what `python -m imdbattn.train` runs, Lightning included, on a random part of the packaged reviews.
+Ours is what `python -m imdbattn.train` runs, including Lightning, on a random part of the packaged reviews, or on
+generated strings to reverse. The textbook's batches of strings are padded to their longest; in the rows of one length,
+both sides have batches of 64 strings of 20 letters.
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
+import lightning as L
 import numpy as np
 import torch
-from lightning import Callback, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 
 from benchmarks import common, textbook
-from benchmarks.common import Row, in_turn, own_process, row, seconds
+from benchmarks.common import Row, in_turn, own_process, race, row, seconds
 from imdbattn.data.corpus import ReviewCorpus, prepare
-from imdbattn.data.ragged import Ragged, as_tensor
+from imdbattn.data.pairs import PairCorpus
+from imdbattn.data.pairs import prepare as prepare_pairs
+from imdbattn.data.ragged import Ragged, as_tensor, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.schema import Settings
-from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.reviews import TASK, ReviewClassifier
+from imdbattn.tasks.task import task_of
 
-REVIEWS = 1200
+REVIEWS, TIMES = 1200, 10
+BATCH, LETTERS, STRINGS = 64, 20, 1280  # strings of a batch, letters of the longest string, training strings
+HIDDEN = 256  # width of the encoder-decoder
+QUIET = ("logger=none", "trainer.enable_progress_bar=false")
+TEXTBOOKS = {  # model of ours -> the textbook's score, and its layers
+    "seq2seq_attention_additive": (textbook.AdditiveAttention, 1),
+    "seq2seq_bahdanau": (textbook.AdditiveAttention, 2),
+    "seq2seq_attention": (textbook.BilinearAttention, 1),
+    "seq2seq_attention_dot": (textbook.DotAttention, 1),
+}
+
+
+def start() -> None:
+    """Logs warnings only."""
+    quiet()
+    logging.getLogger("imdbattn").setLevel(logging.WARNING)
+
+
+def fit(
+    cfg: Settings, module: L.LightningModule, data: L.LightningDataModule, epochs: int
+) -> tuple[list[float], float]:
+    """Trains without validation. Returns the seconds of each epoch, including Lightning, and tokens per second."""
+    throughput, times = Throughput(), list[float]()
+    ended = LambdaCallback(on_train_epoch_end=lambda *_: times.append(throughput.epoch_seconds))
+    options = {"enable_checkpointing": False, "max_epochs": epochs, "limit_val_batches": 0}
+    build_trainer(cfg.trainer, [throughput, ended], **options).fit(module, data)
+    return times, throughput.rate
+
+
+def train(cfg: Settings, corpus: Any) -> float:
+    """Seconds of our first epoch."""
+    task = task_of(cfg)
+    return fit(cfg, task.new(cfg, corpus), task.loaders(cfg, corpus), 1)[0][0]
 
 
 def settings(*overrides: str) -> Settings:
     """The settings of `python -m imdbattn.train <overrides>`, without logger, progress bar and download."""
-    return common.settings("data.source=packaged", "logger=none", "trainer.enable_progress_bar=false", *overrides)
+    return common.settings("data.source=packaged", *QUIET, *overrides)
 
 
-def part(reviews: Ragged, count: int, seed: int = 0) -> Ragged:
+def id_lists(texts: Ragged) -> list[list[int]]:
+    """The ids of each text."""
+    places = zip(texts.offsets[:-1].tolist(), texts.offsets[1:].tolist(), strict=True)
+    return [texts.ids[start:end].tolist() for start, end in places]
+
+
+def part(reviews: Ragged, count: int) -> Ragged:
     """`count` randomly chosen reviews."""
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(reviews))[:count])
-    starts, ends = reviews.offsets[chosen].tolist(), reviews.offsets[chosen + 1].tolist()
-    ids = torch.cat([reviews.ids[start:end] for start, end in zip(starts, ends, strict=True)])
-    lengths = torch.tensor([0, *(end - start for start, end in zip(starts, ends, strict=True))])
-    return Ragged(ids, lengths.cumsum(0), reviews.labels[chosen], reviews.rows[chosen])
+    chosen, ids = np.sort(np.random.default_rng(0).permutation(len(reviews))[:count]), id_lists(reviews)
+    return ragged([ids[place] for place in chosen], reviews.labels.numpy()[chosen])
 
 
 def as_lists(reviews: Ragged) -> list[tuple[list[int], int]]:
     """(ids, label) of each review, the input of the textbook."""
-    pairs = zip(reviews.offsets[:-1].tolist(), reviews.offsets[1:].tolist(), strict=True)
-    texts = [reviews.ids[start:end].tolist() for start, end in pairs]
-    return list(zip(texts, reviews.labels.tolist(), strict=True))
+    return list(zip(id_lists(reviews), reviews.labels.tolist(), strict=True))
 
 
-class Ours:
-    """A model on a corpus, with the parts that the commands use."""
-
-    def __init__(self, corpus: ReviewCorpus, *overrides: str):
-        self.cfg, self.corpus = settings(*overrides), corpus
-
-    def build(self, *callbacks: Callback) -> tuple[Trainer, ReviewClassifier, BatchData]:
-        """A trainer of one epoch, an untrained module, and the data."""
-        trainer = build_trainer(self.cfg.trainer, callbacks, enable_checkpointing=False, max_epochs=1)
-        return trainer, TASK.new(self.cfg, self.corpus), TASK.loaders(self.cfg, self.corpus)
-
-    def train(self) -> float:
-        """Seconds of one epoch, Lightning's share included."""
-        throughput = Throughput()
-        trainer, module, data = self.build(throughput)
-        trainer.fit(module, data)
-        return throughput.seconds
-
-    def score(self) -> float:
-        """Seconds to score all test reviews, Lightning's start included."""
-        trainer, module, data = self.build()
-        return seconds(lambda: trainer.test(module, data, verbose=False))
+def score(cfg: Settings, corpus: Any) -> float:
+    """Seconds to score all test reviews with our model, including the start of Lightning."""
+    task = task_of(cfg)
+    module, data = task.new(cfg, corpus), task.loaders(cfg, corpus)
+    trainer = build_trainer(cfg.trainer, enable_checkpointing=False)
+    return seconds(lambda: trainer.test(module, data, verbose=False))
 
 
 def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
-    """The vectors as our net uses them: standardized, 0 for padding and unknown words."""
+    """The vectors as our model uses them: standardized, 0 for padding and unknown words."""
     table_VD = (as_tensor(corpus.glove.vectors) - torch.tensor(corpus.glove.mean_D)) / torch.tensor(corpus.glove.std_D)
     table_VD[:3] = 0
     return table_VD
 
 
-def corpora(reviews: int) -> ReviewCorpus:
-    """The packaged corpus with `reviews` training reviews, which are its test reviews, too."""
+@cache
+def small_corpus(reviews: int) -> ReviewCorpus:
+    """The packaged corpus with `reviews` training reviews, which are also its test reviews."""
     whole = prepare(settings().data)
     train = part(whole.splits["train"], reviews)
     return replace(whole, splits={"train": train, "validation": part(whole.splits["validation"], 16), "test": train})
 
 
-@cache
-def textbook_data(reviews: int) -> tuple[list[tuple[list[int], int]], torch.Tensor, int]:
-    """Reviews, vectors, and the length of the longest review."""
-    corpus = corpora(reviews)
-    pairs = as_lists(corpus.splits["train"])
-    return pairs, table_VD(corpus), max(len(ids) for ids, _ in pairs)
-
-
-def theirs(task: str, reviews: int, limit: int | None, batch: int) -> float:
+def theirs(task: str, reviews: int, limit: int | None, batch: int, device: str = "cpu", **options: Any) -> float:
     """Seconds of the textbook. task: "train", "score", or "keras", which trains the vectors and pads to the limit."""
-    pairs, vectors_VD, longest = textbook_data(reviews)
-    tuned = task == "keras"
-    net = textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, longest, vectors_VD if tuned else None)
+    corpus, tuned = small_corpus(reviews), task == "keras"
+    items, vectors_VD = as_lists(corpus.splits["train"]), table_VD(corpus)
+    longest = max(len(ids) for ids, _ in items)
+    net = textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, longest, vectors_VD if tuned else None).to(device)
     collate = textbook.collate(None if tuned else vectors_VD, limit, fixed=tuned)
-    return (textbook.score if task == "score" else textbook.train)(net, pairs, collate, batch)
+    if task == "score":
+        return textbook.score(net, items, collate, batch)
+    return textbook.train(net, items, collate, batch, device=device, **options)
 
 
-def rows(reviews: int = REVIEWS, rounds: int = 3) -> list[Row]:
-    quiet()
-    logging.getLogger("imdbattn").setLevel(logging.WARNING)
-    corpus = corpora(reviews)
+def rows() -> list[Row]:
+    start()
+    exact = settings("data.word_dropout=0")
+    tuned = settings("data.word_dropout=0", "data.max_tokens=200", "model.embedding.trainable=true")
+    uncut = settings("data.word_dropout=0", "data.max_tokens=null")
+    few, many = REVIEWS // 4, 3 * REVIEWS  # the textbook needs 30 MB of scores for each review of the longest batch
     with own_process() as apart:
 
-        def race(name: str, goal: str, ours: Callable[[], float], task, *more, count=reviews, rounds=rounds) -> Row:
-            pairs = in_turn(lambda: count / ours(), lambda: count / apart(theirs, task, count, *more), rounds)
-            return row(name, "reviews/s", goal, pairs)
+        def compare(name, goal, ours, cfg, task, limit, batch, count=REVIEWS, rounds=3) -> Row:
+            sides = partial(ours, cfg, small_corpus(count)), partial(apart, theirs, task, count, limit, batch)
+            return race(name, "reviews/s", goal, count, *sides, rounds)
 
-        exact = Ours(corpus, "data.word_dropout=0")
-        quarter = reviews // 4  # the textbook needs 30 MB of scores for each review of the longest batch
-        uncut = Ours(corpora(quarter), "data.word_dropout=0", "data.max_tokens=null")
-        many = Ours(corpora(3 * reviews), "data.word_dropout=0")
-        tuned = Ours(corpus, "data.word_dropout=0", "data.max_tokens=200", "model.embedding.trainable=true")
-        exact.train()  # both sides once: the first call is not timed
-        apart(theirs, "train", reviews, 512, 64)
+        train(exact, small_corpus(REVIEWS))  # both sides once: the first call is not timed
+        apart(theirs, "train", REVIEWS, 512, 64)
         epoch = "epoch of residual_pe, 512 tokens"
         return [
-            race(f"{epoch}; textbook at batch 16", ">= 4", exact.train, "train", 512, 16),
-            race(f"{epoch}; textbook at batch 64", ">= 3", exact.train, "train", 512, 64),
-            race(f"{epoch}, half dropped as we train; at 16", "", Ours(corpus).train, "train", 512, 16, rounds=1),
-            race("epoch, no truncation; textbook at batch 64", ">= 6", uncut.train, "train", None, 64, count=quarter),
-            race("200 tokens, tuned vectors; as Keras, batch 32", "", tuned.train, "keras", 200, 32, rounds=1),
-            race("scoring, 512 tokens; textbook at batch 64", ">= 5", many.score, "score", 512, 64, count=3 * reviews),
+            compare(f"{epoch}; textbook at batch 16", ">= 4", train, exact, "train", 512, 16),
+            compare(f"{epoch}; textbook at batch 64", ">= 3", train, exact, "train", 512, 64),
+            compare(f"{epoch}, half dropped as we train; at 16", "", train, settings(), "train", 512, 16, rounds=1),
+            compare("epoch, no truncation; textbook at batch 64", ">= 6", train, uncut, "train", None, 64, few),
+            compare("200 tokens, tuned vectors; as Keras, batch 32", "", train, tuned, "keras", 200, 32, rounds=1),
+            compare("scoring, 512 tokens; textbook at batch 64", ">= 5", score, exact, "score", 512, 64, many),
         ]
 
 
-def growth_rows(times: int = 10, rounds: int = 2) -> list[Row]:
+def growth_rows() -> list[Row]:
     """Microseconds per review of an epoch, on ten times as many reviews and on REVIEWS."""
     quiet()
-    few, many = (Ours(corpora(count), "data.word_dropout=0") for count in (REVIEWS, times * REVIEWS))
-    few.train()  # the first call is not timed
-    pairs = in_turn(lambda: 1e6 * many.train() / (times * REVIEWS), lambda: 1e6 * few.train() / REVIEWS, rounds)
-    return [row(f"training on {times}x: an epoch, for each review, beside 1x", "µs", "<= 1.1", pairs)]
+    cfg = settings("data.word_dropout=0")
+    few, many = (partial(train, cfg, small_corpus(count)) for count in (REVIEWS, TIMES * REVIEWS))
+    few()  # the first call is not timed
+    pairs = in_turn(lambda: 1e6 * many() / (TIMES * REVIEWS), lambda: 1e6 * few() / REVIEWS, 2)
+    return [row(f"training on {TIMES}x: an epoch, per review, against 1x", "µs", "<= 1.1", pairs)]
+
+
+def string_settings(model: str, strings: int, one_length: bool) -> Settings:
+    lengths, tokens = ([LETTERS, LETTERS], BATCH * (2 * LETTERS + 1)) if one_length else ([1, LETTERS], 4096)
+    overrides = [f"model={model}", f"model.hidden={HIDDEN}", f"model.width={HIDDEN}", f"data.lengths={lengths}"]
+    overrides += [f"data.train={strings}", "data.validation=10", "data.test=10", f"data.batch_tokens={tokens}"]
+    return common.settings("task=seq2seq", *QUIET, *overrides)
+
+
+@cache
+def strings_of(count: int, one_length: bool) -> PairCorpus:
+    return prepare_pairs(string_settings("seq2seq", count, one_length).data)
+
+
+def string_textbook(model: str, count: int, one_length: bool) -> float:
+    """Seconds of an epoch of the textbook."""
+    strings, (attention, layers) = strings_of(count, one_length).splits["train"], TEXTBOOKS[model]
+    net = textbook.TextbookTranslator(30, HIDDEN, HIDDEN, layers, attention(HIDDEN))
+    items = list(zip(id_lists(strings.source), id_lists(strings.target), strict=True))
+    return textbook.train(net, items, textbook.collate_pairs, BATCH, textbook.pair_loss, clip=1.0)
+
+
+def string_rows() -> list[Row]:
+    start()
+    results = []
+    with own_process() as apart:
+        for name, goal, model, one_length in (
+            ("", "", "seq2seq_attention", True),  # the first round is not counted
+            (f"{LETTERS} letters, additive score", ">= 2", "seq2seq_attention_additive", True),
+            (f"{LETTERS} letters, additive score, two layers", "", "seq2seq_bahdanau", True),
+            (f"{LETTERS} letters, bilinear score", ">= 2", "seq2seq_attention", True),
+            (f"{LETTERS} letters, dot score (no keys to project)", "", "seq2seq_attention_dot", True),
+            (f"1 to {LETTERS} letters, additive score", ">= 2", "seq2seq_attention_additive", False),
+            (f"1 to {LETTERS} letters, bilinear score", ">= 2", "seq2seq_attention", False),
+        ):
+            ours = partial(train, string_settings(model, STRINGS, one_length), strings_of(STRINGS, one_length))
+            theirs = partial(apart, string_textbook, model, STRINGS, one_length)
+            results.append(race(f"reversing {name}", "strings/s", goal, STRINGS, ours, theirs, 3 if name else 1))
+    return results[1:]

@@ -1,4 +1,4 @@
-"""Commands as functions, for tests that need no process, and settings with other values."""
+"""Commands as functions, for tests that need no process, and settings with changed values."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ def label_texts(cfg: Predict, texts: Sequence[str]) -> tuple[list[Any], Path]:
 
 
 def changed(cfg: Settings, values: Mapping[str, Any]) -> Settings:
-    """The settings of a training run with other values of these dotted keys."""
+    """The settings of a training run with these values of dotted keys."""
     settings = OmegaConf.create(cfg.model_dump())
     for key, value in values.items():
         OmegaConf.update(settings, key, value)

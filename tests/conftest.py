@@ -28,7 +28,7 @@ from tests.world import write_world
 
 # No test waits for the hub or uses a W&B account; commands import this checkout.
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
-# What commands get of the environment, not what libraries set while tests train in this process.
+# The environment of commands, without what libraries set while tests train in this process.
 ENVIRONMENT = dict(os.environ)
 
 # A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
@@ -47,9 +47,9 @@ COMMANDS = {
     "search": schema.Search,
 }
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
-# Rungs of which tests need a model that has learned the small world; of any other they need a run.
+# Rungs for which tests need a model that has learned the small data; for any other they only need a run.
 LEARNED = ("mean", "learned_query", "base", "residual", "residual_pe", "tuned_mean")
-# What needs a run of each rung takes these in the quick tests: one of each kind.
+# Quick tests that need a run of each rung use these: one of each kind.
 NEIGHBORS = ("task=neighbors", "model.subsample=0.01")  # of the small world, in which all words are frequent
 KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "bigrams", "wide", "distilled")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
@@ -64,7 +64,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def outside_of_a_sweep(monkeypatch):
-    """A sweep that was started in this process ends with its test."""
+    """A sweep that a test starts in this process does not affect the next test."""
     monkeypatch.setenv(SWEEP_PID, "")
 
 
@@ -90,7 +90,7 @@ def world(shared) -> Path:
 
 @pytest.fixture(scope="session")
 def data_cache(tmp_path_factory) -> Path:
-    """This worker's cache of what is made from the small world: tests check what is left in it."""
+    """This worker's cache of data made from the small world; tests check its content."""
     os.environ["IMDBATTN_CACHE"] = str(folder := tmp_path_factory.mktemp("cache"))
     return folder
 
@@ -206,7 +206,7 @@ def shell(warm_commands, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def needs(trained, world):
-    """needs("distilled"): overrides for what a rung cannot be trained without."""
+    """needs("distilled"): overrides without which a rung cannot be trained."""
 
     def get(rung: str) -> list[str]:
         if rung == "regions":

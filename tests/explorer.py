@@ -30,7 +30,7 @@ OFFLINE = "--disable-gpu --disable-background-networking --disable-component-upd
 
 
 class Page:
-    """What a browser does: requests, below the token, to a server of these runs."""
+    """Sends requests with the token to a server of these runs, as a browser does."""
 
     def __init__(self, cfg: Explore):
         self.runs = Runs(cfg.runs, cfg)

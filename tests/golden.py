@@ -1,4 +1,4 @@
-"""Numbers that no change of the code should change: `python -m tests.golden` writes them into tests/golden.json.
+"""Numbers that must not change with the code: `python -m tests.golden` writes them into tests/golden.json.
 
 `python -m tests.golden <folder> <file> [<model> ...]` measures them, or only those of some models, in an empty folder
 and writes them elsewhere. None depends on the processor by more than the tolerances of tests/test_golden.py.

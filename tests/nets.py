@@ -39,7 +39,7 @@ def phrases(chosen: Any, classes: int, data: Ragged | None = None, rows: int = 3
 
 
 def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -> torch.nn.Module:
-    """The rung in evaluation mode, with every parameter drawn anew, so that no zero hides a mistake."""
+    """The rung in evaluation mode, with random values in every parameter, because zeros could hide a mistake."""
     torch.manual_seed(seed)
     cfg = settings(f"model={rung}", *overrides)
     tuned = torch.arange(3, 3 + WORDS) if cfg.model.embedding.trainable else None

@@ -21,7 +21,7 @@ READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "SLURM_", "WANDB_")
 
 @contextmanager
 def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
-    """A process in a session of its own, killed at the end with all that it has started there.
+    """A process in a session of its own, killed at the end with all processes that it has started.
 
     Ctrl-C ends it even where this process ignores SIGINT, which children inherit: as in `make test &`.
     more: arguments of subprocess.Popen.

@@ -1,4 +1,4 @@
-"""The Python API gives what the commands give, takes what a notebook has, and refuses the rest in one line."""
+"""The Python API gives the results of the commands, accepts notebook objects, and refuses the rest in one line."""
 
 import json
 import logging
@@ -72,7 +72,7 @@ def test_import_and_comparison_load_no_torch():
     assert not {"torch", "lightning", "wandb", "datasets"} & second
 
 
-def test_train_and_compare_are_functions_also_beside_the_commands_of_these_names():
+def test_train_and_compare_are_functions_although_there_are_modules_of_the_same_name():
     import imdbattn.compare
     import imdbattn.train
     from imdbattn.train import main
@@ -132,7 +132,7 @@ def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path
     assert all(torch.equal(loaded[name], weight) for name, weight in last.items())
 
 
-def test_what_is_no_run_is_refused(trained, tmp_path):
+def test_a_folder_that_is_not_a_run_is_refused(trained, tmp_path):
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
     other = shutil.copytree(trained("residual_pe")[0], tmp_path / "other")
     best = "checkpoints/best.ckpt"
@@ -180,7 +180,7 @@ def test_a_checkpoint_becomes_a_lightning_module(trained):
 # --- predict ----------------------------------------------------------------------------------------------------------
 
 
-def test_predictions_are_those_of_the_command(model, settings):
+def test_predictions_equal_those_of_the_command(model, settings):
     expected, _ = label_texts(settings(f"run={model.folder}", config="predict"), TEXTS)
     found = model.predict(TEXTS)
     assert [*found] == expected
@@ -215,7 +215,7 @@ NO_TEXTS = [None, b"text", 5, {"a": "text"}, pd.DataFrame({"review": TEXTS}), Pa
 
 
 @pytest.mark.parametrize("texts", [*NO_TEXTS, [1, 2], ["text", None], [b"text"], ["text", float("nan")], [["text"]]])
-def test_predict_refuses_what_is_not_text(model, texts):
+def test_predict_refuses_anything_but_text(model, texts):
     with pytest.raises(UserError, match=r"^(give a text, or texts in a list|item . .counted from 0.) .* not ") as error:
         model.predict(texts)
     assert "\n" not in str(error.value)
@@ -240,7 +240,7 @@ def test_a_model_can_be_pickled(model):
     assert copied.explain(TEXTS[0]).weights == pytest.approx(model.explain(TEXTS[0]).weights)
 
 
-def test_texts_without_words_are_labelled_with_a_warning_that_counts_one_call(model, caplog):
+def test_texts_without_words_are_labeled_with_a_warning_for_each_call(model, caplog):
     for texts, warning in ((["", "good", " "], "2 of 3"), (["good"], ""), ([""], "1 of 1")):
         caplog.clear()
         assert set(model.predict(texts).labels) <= {"neg", "pos"}
@@ -258,7 +258,7 @@ def test_a_text_of_a_million_characters_is_read_or_refused(model, writer):
         raise RuntimeError("a bug")
 
 
-def test_an_encoder_decoder_writes(writer, settings):
+def test_an_encoder_decoder_generates_sequences(writer, settings):
     texts = ["ABC", "ZDKA"]
     expected, _ = label_texts(settings(f"run={writer.folder}", "beams=3", config="predict"), texts)
     found = writer.predict(texts, beams=3)
@@ -310,7 +310,7 @@ def test_text_never_becomes_html(model, tmp_path):
     assert not [tag for tag in ("<html", "<body", ":root", "http") if tag in fragment]
 
 
-def test_long_results_are_shown_in_part(model):
+def test_long_results_are_shortened_when_printed(model):
     predictions = model.predict(["good film"] * 1000)
     assert repr(predictions).splitlines()[-1] == "and 980 more"
     assert len(repr(predictions).splitlines()) == 21
@@ -330,7 +330,7 @@ def test_evaluate_gives_the_numbers_of_the_command_and_writes_nothing(trained, s
     half = model.evaluate(precision="bf16-true")
     file = model.evaluate(world / "reviews.csv")
     assert files_in(folder) == before
-    assert [*model.predict(TEXTS)] == predictions  # its weights are as before
+    assert [*model.predict(TEXTS)] == predictions  # its weights have not changed
     assert half.loss != metrics.loss
     assert dict(file) == score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", config="evaluate"))
     assert repr(metrics).startswith("accuracy ")
@@ -373,7 +373,7 @@ def test_evaluate_refuses_wrong_data(model, world):
 # --- train ------------------------------------------------------------------------------------------------------------
 
 
-def test_training_is_that_of_the_command_and_leaves_the_process_as_it_was(small, settings, tmp_path, monkeypatch):
+def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(small, settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     overrides = (*small, "model=mean", "trainer.max_epochs=2")
     fit(settings(*overrides), tmp_path / "expected")
@@ -513,7 +513,7 @@ def test_an_interrupt_before_training_leaves_no_folder(small, tmp_path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_layer_of_the_users_own_is_trained_and_loaded_with_trust(small, tmp_path, monkeypatch):
+def test_a_custom_layer_is_trained_and_loaded_with_trust(small, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     layer = "from imdbattn.nn.ladder import ResidualLayer\n\nclass Halved(ResidualLayer):\n    pass\n"
     (tmp_path / "apipkg.py").write_text(layer)
@@ -543,7 +543,7 @@ def ladder(trained, tmp_path) -> Path:
     return tmp_path / "ladder"
 
 
-def test_a_comparison_is_that_of_the_command(ladder, tmp_path, monkeypatch, capsys):
+def test_a_comparison_equals_that_of_the_command(ladder, tmp_path, monkeypatch, capsys):
     before = files_in(ladder)
     comparison = imdbattn.compare([ladder], against="mean", resamples=200)
     assert files_in(ladder) == before

@@ -1,4 +1,4 @@
-"""Promise 4: our attention equals torch's, and the exercise's worked values come out."""
+"""Promise 4: our attention equals torch's, and gives the worked values of the exercise."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_worked_values_of_the_exercise(score):
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7), st.integers(1, 9), st.sampled_from([4, 8]))
 @settings(max_examples=40, deadline=None)
-def test_scaled_dot_equals_torchs_kernel(seed, batch, queries, keys, width):
+def test_scaled_dot_equals_the_kernel_of_torch(seed, batch, queries, keys, width):
     torch.manual_seed(seed)
     q, k, v = torch.randn(batch, queries, width), torch.randn(batch, keys, width), torch.randn(batch, keys, 3)
     mask = padding_mask(torch.randint(1, keys + 1, (batch,)), keys)[:, None]
@@ -57,12 +57,12 @@ def test_fused_and_plain_path_agree(score):
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_products_of_more_columns_are_added_to_the_scores(score):
+def test_products_of_additional_columns_are_added_to_the_scores(score):
     torch.manual_seed(0)
     attention = Attention(score(6, 6))
     q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6)
     mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
-    more_query, more_key = torch.randn(2, 3, 4, 2), torch.randn(2, 1, 5, 2)  # keys that all heads share
+    more_query, more_key = torch.randn(2, 3, 4, 2), torch.randn(2, 1, 5, 2)  # keys shared by all heads
     expected = attention.score(q, k) + torch.einsum("bhqw,bkw->bhqk", more_query, more_key.squeeze(1))
     expected = expected.masked_fill(~mask, -torch.inf).softmax(-1)
     torch.testing.assert_close(attention(q, k, v, mask, (more_query, more_key)), expected @ v)
@@ -71,7 +71,7 @@ def test_products_of_more_columns_are_added_to_the_scores(score):
     torch.testing.assert_close(weights, expected)
 
 
-def test_scores_are_their_formulas():
+def test_scores_equal_their_formulas():
     torch.manual_seed(0)
     q, k = torch.randn(3, 4), torch.randn(5, 4)
     bilinear, additive = Bilinear(4, 4), Additive(4, 4, hidden=6)
@@ -118,7 +118,7 @@ def test_a_query_without_keys_gives_zeros_and_finite_gradients(score):
 
 @given(st.integers(0, 10_000), st.integers(1, 9), st.integers(0, 9))
 @settings(max_examples=40, deadline=None)
-def test_masked_softmax_is_the_softmax_of_what_the_mask_leaves(seed, keys, length):
+def test_masked_softmax_is_the_softmax_over_unmasked_scores(seed, keys, length):
     torch.manual_seed(seed)
     length = min(length, keys)
     scores = 30 * torch.randn(2, keys)
@@ -141,7 +141,7 @@ def test_heads_must_divide_the_width():
         SelfAttention(8, 3)
 
 
-def test_only_a_watched_network_records_and_an_error_ends_it():
+def test_only_a_watched_network_records_its_attention_and_an_error_ends_this():
     torch.manual_seed(0)
     f, words = SelfAttention(8, 2), Words(torch.ones(1, 3).bool(), torch.arange(3)[None])
     with watch(f) as weights:

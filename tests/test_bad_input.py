@@ -1,6 +1,6 @@
-"""Wrong input ends in one clear line that names the thing and a way out, exit status 2, and leaves nothing behind.
+"""Wrong input gives one clear line that names the cause and a remedy, and exit status 2, and leaves nothing behind.
 
-A table of cases, each through a command's own `main`, as a user would start it; a dozen in a process of their own, too.
+A table of cases, each through the `main` of a command, as a user would start it; a dozen also in separate processes.
 """
 
 import gzip
@@ -39,7 +39,7 @@ COUNTED = r"\(counted from 0\)"
 
 
 class Place:
-    """A user's folder, with what the session has trained and cached to make a wrong world of."""
+    """A user's folder, with trained runs and caches that the cases damage."""
 
     def __init__(self, folder: Path, trained, small: list[str], settings):
         self.folder, self.trained, self.small, self.settings = folder, trained, small, settings
@@ -96,7 +96,7 @@ def zipped(name: str, content: bytes) -> bytes:
 
 
 def locked(archive: bytes) -> bytes:
-    """A zip whose one member says that it has a password."""
+    """A zip whose only member is marked as encrypted."""
     data = bytearray(archive)
     data[6] |= 1
     data[data.rindex(b"PK\x01\x02") + 8] |= 1
@@ -120,7 +120,7 @@ def folder(**files: str | bytes) -> Arguments:
 
 
 def pipe(name: str, *settings: str) -> Arguments:
-    """A named pipe that nobody writes into: to read it would wait for ever."""
+    """A named pipe that nobody writes into: reading it would block forever."""
 
     def make(place: Place) -> list[str]:
         path = place.write(name, "")
@@ -148,7 +148,7 @@ PAIRS = "".join(f"i see {n} of {n % 9}\tje vois {n} de {n % 9}\n" for n in range
 
 
 def pairs(content: str | bytes | None, *more: str) -> Arguments:
-    """A file of pairs to be translated; None is a file that is not there."""
+    """A file of pairs to be translated; None is a missing file."""
 
     def make(place: Place) -> list[str]:
         path = "nowhere.tsv" if content is None else place.write("p.tsv", content)
@@ -749,7 +749,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
 
 
 def table(content: str | bytes, *more: str, name: str = "r.csv") -> Arguments:
-    """A table to be labelled, and an earlier table of results, o.csv."""
+    """A table to be labeled, and an earlier table of results, o.csv."""
 
     def make(place: Place) -> list[str]:
         place.write("o.csv", "row,label\n")
@@ -990,7 +990,7 @@ CASES = {f"train: {name}": ("train", *case) for name, case in TRAIN.items()}
 CASES |= {f"seq2seq: {name}": ("train", *case) for name, case in SEQ2SEQ.items()}
 CASES |= {f"{case[0]}: {name}": case for name, case in OTHERS.items()}
 CASES |= {f"predict: {name}": ("predict", *case) for name, case in TABLES.items()}
-APART = (  # in processes of their own as well
+APART = (  # also in separate processes
     "train: misspelt key",
     "train: unknown rung",
     "train: not closed",
@@ -1019,7 +1019,7 @@ def place(tmp_path, trained, small, settings, monkeypatch) -> Place:
 
 @pytest.fixture
 def start(monkeypatch, capfd):
-    """start("train", arguments): runs a command's main here; returns its exit status and what it said on stderr."""
+    """start("train", arguments): runs a command's main here; returns its exit status and its standard error."""
     handlers, level = logging.root.handlers[:], logging.root.level
 
     def run(command: str, arguments: list[str]) -> tuple[int, str]:
@@ -1063,7 +1063,7 @@ COMPOSED += [f"seq2seq: {name}" for name in SEQ2SEQ]
 
 
 @pytest.mark.parametrize("name", COMPOSED)
-def test_training_says_one_line_and_leaves_nothing_behind(name, place, settings, data_cache):
+def test_training_prints_one_line_and_leaves_nothing_behind(name, place, settings, data_cache):
     """What Hydra composes, without its half second."""
     arguments = arguments_of(name, place)
     (place.folder / "run").mkdir()
@@ -1075,7 +1075,7 @@ def test_training_says_one_line_and_leaves_nothing_behind(name, place, settings,
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in COMPOSED else ()) for n in CASES])
-def test_a_command_says_one_line_and_leaves_nothing_behind(name, place, start, data_cache):
+def test_a_command_prints_one_line_and_leaves_nothing_behind(name, place, start, data_cache):
     command, _, message = CASES[name]
     arguments = arguments_of(name, place)
     before = left_in(place.folder, data_cache)
@@ -1087,7 +1087,7 @@ def test_a_command_says_one_line_and_leaves_nothing_behind(name, place, start, d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", APART)
-def test_the_same_in_a_process_of_its_own(name, place, shell):
+def test_the_same_in_a_separate_process(name, place, shell):
     command, _, message = CASES[name]
     arguments = arguments_of(name, place)
     before = left_in(place.folder)
@@ -1148,7 +1148,7 @@ def test_a_review_of_ten_megabytes_trains_and_is_scored(place):
         ),
     }.values(),
 )
-def test_what_programs_write_is_read_as_it_is_meant(data_settings, tmp_path, name, content):
+def test_files_of_other_programs_are_read_as_intended(data_settings, tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     reviews = find_source(data_settings(f"data.path={tmp_path / name}")).load()
     assert reviews.label_names == ["neg", "pos"]
@@ -1157,7 +1157,7 @@ def test_what_programs_write_is_read_as_it_is_meant(data_settings, tmp_path, nam
 
 
 @pytest.mark.parametrize("kind", ["0{}.0", "2024-01-01 00:00:{:02}", "nan", "true", "1e{}"])
-def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_numbers(data_settings, tmp_path, kind):
+def test_labels_stored_as_floats_become_whole_numbers_and_texts_are_never_numbers(data_settings, tmp_path, kind):
     texts = [kind.format(n) for n in range(40)]
     (tmp_path / "r.csv").write_text(csv_text([f"{n % 2}.0" for n in range(40)], texts))
     reviews = find_source(data_settings(f"data.path={tmp_path}/r.csv")).load()
@@ -1167,13 +1167,13 @@ def test_labels_that_went_through_floats_are_whole_numbers_and_texts_are_never_n
 @pytest.mark.parametrize(
     "content", [csv_text().replace("word2,", "\0,").encode(), b"text,label\ncaf\xe9 \0,neg\n,pos\n"]
 )
-def test_broken_text_is_replaced_where_that_is_wanted(data_settings, tmp_path, content):
+def test_invalid_bytes_are_replaced_where_the_settings_allow_it(data_settings, tmp_path, content):
     (tmp_path / "r.csv").write_bytes(content)
     reviews = find_source(data_settings(f"data.path={tmp_path}/r.csv", "data.encoding_errors=replace")).load()
     assert sum("\ufffd" in text and "\0" not in text for text in reviews.splits[""].texts) == 1
 
 
-def test_a_zip_with_a_path_outside_is_read_and_nothing_written_there(tmp_path):
+def test_a_zip_with_a_path_outside_of_it_is_read_and_nothing_is_written_there(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "v.zip").write_bytes(zipped("../../x.txt", GLOVE))
     found = load_glove(dim=10, path=str(tmp_path / "in" / "v.zip"), cache_dir=str(tmp_path / "in" / "cache"))

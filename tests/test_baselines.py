@@ -1,4 +1,4 @@
-"""Baselines: the formulas of their papers, the rungs' rows, a choice that never sees test, ordinary run folders."""
+"""Baselines: the formulas of their papers, the same rows as rungs, choices without test, ordinary run folders."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def folders(small, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_folder_has_the_rows_labels_and_texts_of_a_rungs(folders, trained, name):
+def test_a_run_folder_has_the_same_rows_labels_and_texts_as_that_of_a_rung(folders, trained, name):
     rung, folder = trained("mean")[0], folders / f"{name}-s1"
     ours, theirs = (json.loads((place / "metrics.json").read_text()) for place in (folder, rung))
     for fact in ("test_set", "test_fingerprint", "val_fingerprint", "labels", "test_reviews", "val_reviews"):
@@ -90,7 +90,7 @@ def test_words_without_a_vector_are_counted(task):
     assert "r0" not in task.corpus.glove.words
 
 
-def test_the_log_count_ratio_is_the_papers():
+def test_the_log_count_ratio_is_that_of_the_paper():
     counts_NF = sparse.csr_matrix([[1, 0, 1], [1, 1, 0], [0, 1, 0]])
     # Class 1 counts (2, 1, 1) + 1, of 7; class 0 counts (0, 1, 0) + 1, of 4.
     expected_F = np.log([(3 / 7) / (1 / 4), (2 / 7) / (2 / 4), (2 / 7) / (1 / 4)])
@@ -124,7 +124,7 @@ def test_a_slope_makes_calibrated_probabilities_and_changes_no_label():
 
 
 @FASTTEXT
-def test_fasttexts_logits_are_its_own_probabilities(task, monkeypatch):
+def test_the_logits_of_fasttext_give_its_own_probabilities(task, monkeypatch):
     import fasttext
 
     fitted = []
@@ -138,7 +138,7 @@ def test_fasttexts_logits_are_its_own_probabilities(task, monkeypatch):
         assert np.allclose(ours_C, [theirs["__label__0"], theirs["__label__1"]], atol=1e-4)
 
 
-def test_fasttext_is_given_the_reviews_in_mixed_order(task, monkeypatch):
+def test_fasttext_gets_the_reviews_in_random_order(task, monkeypatch):
     """It reads them in the order of its file, and IMDB is sorted by label."""
 
     class Seen(Exception):
@@ -168,7 +168,7 @@ def test_without_fasttext_the_others_run(small, tmp_path, monkeypatch, capsys):
     assert "fasttext is omitted: it needs pip install no-such-package" in capsys.readouterr().err
 
 
-def test_wrong_settings_end_in_one_line(small):
+def test_wrong_settings_give_a_message_of_one_line(small):
     for override, message in (
         ("data.tokeniser=ptb", "data.tokeniser"),
         ("data.validation_share=2", "validation_share"),

@@ -32,14 +32,14 @@ def plan(lengths, epoch=0, **more):
 
 @given(LENGTHS, st.integers(0, 20), st.integers(1, 400))
 @examples(max_examples=100, deadline=None)
-def test_every_review_once_in_as_many_batches_as_announced(lengths, epoch, budget):
+def test_every_review_is_in_one_of_the_announced_number_of_batches(lengths, epoch, budget):
     sampler, batches = plan(lengths, epoch, budget=budget)
     assert sorted(np.concatenate([index for _, index in batches])) == list(range(len(lengths)))
     assert len(batches) == len(sampler)
     assert all(len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget for _, index in batches)
 
 
-def test_deterministic_in_seed_and_epoch_and_different_otherwise():
+def test_batches_depend_only_on_seed_and_epoch():
     lengths = np.random.default_rng(0).integers(1, 80, 500)
 
     def listed(**more):
@@ -50,8 +50,8 @@ def test_deterministic_in_seed_and_epoch_and_different_otherwise():
     assert listed(epoch=3, seed=2) != listed(epoch=3, seed=1)
 
 
-def test_chance_decides_which_reviews_share_a_batch_in_which_order_and_what_is_drawn_in_it():
-    """In each epoch anew; a net that gets batches in order of length learns one length after the other."""
+def test_composition_order_and_random_numbers_of_the_batches_are_random():
+    """Different in each epoch; with batches in order of length, a net would learn one length after the other."""
     lengths = np.random.default_rng(0).integers(1, 80, 2000)
     epochs = [plan(lengths, epoch, pool=256)[1] for epoch in range(3)]
     for batches in epochs:
@@ -113,7 +113,7 @@ def test_batches_of_few_lengths_are_padded_to_them_in_training_and_evaluation(se
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 300))
 @examples(max_examples=60, deadline=None)
-def test_evaluation_shows_each_review_to_exactly_one_process(lengths, ranks, budget):
+def test_evaluation_gives_each_review_to_exactly_one_process(lengths, ranks, budget):
     shown = [index for rank in range(ranks) for _, index in EvalBatches(lengths, budget, rank, ranks)]
     assert sorted(np.concatenate(shown)) == list(range(len(lengths)))
 
@@ -128,7 +128,7 @@ def head_and_tail(length: int, max_tokens: int | None, head_share: float) -> lis
 
 @given(st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8), st.integers(1, 40), st.floats(0, 1))
 @examples(max_examples=100, deadline=None)
-def test_a_batch_holds_the_head_and_the_tail_of_each_review(reviews, max_tokens, head_share):
+def test_a_batch_contains_the_head_and_the_tail_of_each_review(reviews, max_tokens, head_share):
     batch = ragged(reviews).batch(torch.arange(len(reviews)), max_tokens=max_tokens, head_share=head_share)
     for row, review in enumerate(reviews):
         places = head_and_tail(len(review), max_tokens, head_share)
@@ -139,14 +139,14 @@ def test_a_batch_holds_the_head_and_the_tail_of_each_review(reviews, max_tokens,
         assert batch.tokens_BT[row, len(expected) :].eq(0).all()
 
 
-def test_of_512_tokens_384_are_of_the_start_and_128_of_the_end():
+def test_of_512_tokens_384_are_from_the_start_and_128_from_the_end():
     expected = [*range(384), *range(1000 - 128, 1000)]
     assert read_places(1000, 512, 0.75) == expected
     batch = ragged([list(range(1000))]).batch(torch.tensor([0]), max_tokens=512, head_share=0.75)
     assert batch.tokens_BT[0].tolist() == expected
 
 
-def test_which_words_are_taken_out_is_drawn_for_each_word_review_and_seed():
+def test_dropped_words_are_drawn_for_each_word_review_and_seed():
     def kept(seed: int) -> torch.Tensor:
         batch = ragged([list(range(3, 103))] * 400).batch(torch.arange(400), word_dropout=0.3, seed=seed)
         return torch.zeros(400, 100).scatter(1, batch.positions_BT, 1.0)
@@ -163,7 +163,7 @@ def test_which_words_are_taken_out_is_drawn_for_each_word_review_and_seed():
     st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8), st.floats(0, 0.95), st.integers(0, 99)
 )
 @examples(max_examples=100, deadline=None)
-def test_word_dropout_takes_out_its_share_and_leaves_the_order(reviews, share, seed):
+def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed):
     batch = ragged(reviews).batch(torch.arange(len(reviews)), word_dropout=share, seed=seed)
     for row, review in enumerate(reviews):
         length = int(batch.lengths_B[row])
@@ -182,10 +182,10 @@ def test_word_dropout_takes_out_its_share_and_leaves_the_order(reviews, share, s
     st.integers(1, 16),
 )
 @examples(max_examples=150, deadline=None)
-def test_the_words_in_front_are_those_of_the_review_whatever_is_taken_out(
+def test_the_preceding_words_are_those_of_the_review_whatever_is_dropped(
     reviews, max_tokens, head_share, share, before, multiple
 ):
-    """Of a word behind the gap of a truncated review, too; where a review starts none is in front."""
+    """Also for a word after the gap of a truncated review; at the start of a review there are none."""
     order = torch.arange(len(reviews)).flip(0)
     options = {"max_tokens": max_tokens, "head_share": head_share, "word_dropout": share, "multiple": multiple}
     batch = ragged(reviews).batch(order, seed=7, before=before, **options)
@@ -207,7 +207,7 @@ def test_the_words_in_front_are_those_of_the_review_whatever_is_taken_out(
     st.integers(0, 2),
 )
 @examples(max_examples=100, deadline=None)
-def test_batches_made_together_are_those_made_alone(reviews, first, share, before):
+def test_batches_made_together_equal_those_made_alone(reviews, first, share, before):
     split, order = ragged(reviews), np.random.default_rng(0).permutation(len(reviews))
     items = [(seed, index) for seed, index in ((5, order[:first]), (9, order[first:])) if len(index)]
     for widths in ((), (16, 30)):
@@ -220,7 +220,7 @@ def test_batches_made_together_are_those_made_alone(reviews, first, share, befor
 
 @given(st.lists(st.lists(st.integers(3, 99), max_size=12), min_size=1, max_size=8), st.integers(0, 4))
 @examples(max_examples=60, deadline=None)
-def test_the_words_in_front_of_all_tokens_are_those_of_batches(reviews, before):
+def test_the_preceding_words_of_all_tokens_equal_those_of_batches(reviews, before):
     whole = ragged(reviews)
     batch = whole.batch(torch.arange(len(reviews)), before=before)
     word_BT = torch.arange(batch.tokens_BT.shape[1]) < batch.lengths_B[:, None]
@@ -240,7 +240,7 @@ def test_batches_are_planned_with_the_positions_that_reviews_take(max_tokens, wo
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_the_ranks_together_see_the_batch_of_one_process(ranks):
+def test_the_ranks_together_have_the_batch_of_one_process(ranks):
     reviews = ragged([[3] * length for length in range(1, 60)])
     item = (7, np.arange(10, 30))
     cut = {"max_tokens": 40, "head_share": 0.75, "word_dropout": 0.5, "before": 2}
@@ -270,7 +270,7 @@ def test_the_number_of_batches_never_changes():
         assert len(list(sampler)) == len(sampler)
 
 
-def test_an_unlucky_draw_still_shows_every_review_in_the_announced_number_of_batches():
+def test_an_unlucky_draw_still_has_every_review_in_the_announced_number_of_batches():
     lengths = np.random.default_rng(2).integers(1, 80, 400)
     sampler = TrainBatches(lengths, budget=200, seed=0, pool=16)
     sampler.count = len(sampler._by_length(np.arange(400)))  # no slack, so that pools need more batches than there are
@@ -288,7 +288,7 @@ def test_small_data_get_small_batches(tokens, budget):
     assert default_budget(100 * 400 * 8192) == 8192
 
 
-def test_the_size_of_a_batch_is_decided_once_and_written_down(settings, small, tmp_path):
+def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_path):
     cfg = settings(*small, "data.batch_tokens=null", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")
     metrics = fit(cfg, tmp_path)
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))

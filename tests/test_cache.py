@@ -30,7 +30,7 @@ def test_a_folder_is_built_once(tmp_path):
     assert not built[0].exists()
 
 
-def test_of_several_threads_one_builds_and_all_get_the_folder(tmp_path):
+def test_one_of_several_threads_builds_the_folder_and_all_get_it(tmp_path):
     built, seen, start = [], [], threading.Barrier(4)
 
     def build(folder: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_builder_that_fails_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["key.lock"]
 
 
-def test_what_a_killed_builder_left_is_cleared_away(tmp_path):
+def test_files_left_by_a_killed_builder_are_removed(tmp_path):
     (tmp_path / "key.tmp").mkdir()
     (tmp_path / "key.tmp" / "half").touch()
     assert sorted(os.listdir(build_once(tmp_path / "key", write_one))) == ["checksums.json", "file"]
@@ -95,7 +95,7 @@ def test_a_cache_below_a_file_is_named_with_its_setting(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_cache_is_named_but_what_it_holds_is_used(tmp_path):
+def test_a_read_only_cache_is_used_and_named_only_if_something_is_missing(tmp_path):
     build_once(tmp_path / "cache" / "old", write_one)
     (tmp_path / "cache").chmod(0o500)
     try:
@@ -115,17 +115,17 @@ def test_an_error_about_a_file_elsewhere_is_not_blamed_on_the_cache(tmp_path):
 
 
 @pytest.mark.parametrize("data", ["text é", b"bytes \x00"])
-def test_a_file_is_replaced_whole(tmp_path, data):
+def test_a_file_is_replaced_as_a_whole(tmp_path, data):
     path = tmp_path / "file"
     path.write_text("old and longer than the new one")
-    os.link(path, tmp_path / "reader")  # sees what a reader sees who opened the file before
+    os.link(path, tmp_path / "reader")  # sees the content for a reader that opened the file before
     write_atomically(path, data)
     assert path.read_bytes() == (data if isinstance(data, bytes) else data.encode())
     assert (tmp_path / "reader").read_text() == "old and longer than the new one"
     assert sorted(os.listdir(tmp_path)) == ["file", "reader"]
 
 
-def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""imdbattn.check finds each known mistake by its name, and nothing in right solutions of several styles."""
+"""imdbattn.check reports each known mistake by name, and nothing for correct solutions in several styles."""
 
 import ast
 import json
@@ -96,7 +96,7 @@ def changed(part: str, old: str, new: str) -> str:
 
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
-def test_right_solutions_hold_in_all_checks(file, linears):
+def test_correct_solutions_pass_all_checks(file, linears):
     found = linears if file.stem == "linears" else results(file, LOOPS if file.stem == "loops" else None)
     assert findings(found) == []
     assert all(result["sentence"].endswith(".") for result in found)
@@ -104,7 +104,7 @@ def test_right_solutions_hold_in_all_checks(file, linears):
         assert result["held"] or "no such argument" in result["sentence"] or result["check"] == "cls-read", result
 
 
-def test_a_right_solution_with_all_parts_is_checked_by_all_rules(linears):
+def test_a_correct_solution_with_all_parts_is_checked_by_all_rules(linears):
     assert [(r["part"], r["check"]) for r in linears] == [(part, rule.name) for part in RULES for rule in RULES[part]]
     assert list(RULES) == list(PARTS)
     assert all(result["held"] for result in linears)
@@ -139,7 +139,7 @@ def test_one_mistake_is_one_finding(expected, part, old, new, tmp_path):
     assert found[0]["example"]
 
 
-def test_a_mistake_blocks_the_checks_that_need_it():
+def test_a_mistake_blocks_the_checks_that_depend_on_it():
     found = results(FOLDER / "wrong" / "no_key_mask.py")
     blocked = {result["check"] for result in found if result["finding"] == "blocked"}
     assert blocked == {"batch", "finite-padding", "empty-review"}
@@ -201,8 +201,8 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
         pytest.param("    return torch.zeros(10**12)", "too-much-memory", ["--memory", "1"], marks=pytest.mark.slow),
     ],
 )
-def test_what_does_not_end_well_is_a_finding(command, tmp_path, code, finding, options):
-    """The part before it keeps its results, and nothing that the file prints or writes makes it hold."""
+def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding, options):
+    """Earlier parts keep their results, and nothing that the file prints or writes makes it pass."""
     text = f"{without(LINEARS, *set(PARTS) - {'masked_mean'})}\ndef positional_encoding(length, width):\n{code}\n"
     text += "print('{\"done\": true}', flush=True)\n"
     started = time.monotonic()
@@ -216,7 +216,7 @@ def test_what_does_not_end_well_is_a_finding(command, tmp_path, code, finding, o
 
 
 @pytest.mark.slow
-def test_what_the_file_started_ends_with_it(command, tmp_path):
+def test_processes_that_the_file_started_end_with_it(command, tmp_path):
     text = "import subprocess\nprint(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
     done = command(write(tmp_path, f"{text}while True: pass"), "--json", "--seconds", "1")
     page = json.loads(done.stdout)
@@ -226,7 +226,7 @@ def test_what_the_file_started_ends_with_it(command, tmp_path):
     assert not status.exists() or status.read_text().split()[2] == "Z"
 
 
-def test_the_stub_is_quick_and_not_written_yet(command, tmp_path):
+def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path):
     done = command("--stub", env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 0
     assert "torch" not in {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}

@@ -1,4 +1,4 @@
-"""Promise 9: a checkpoint holds tensors and plain values only, is small, and predicts the same elsewhere."""
+"""Promise 9: a checkpoint contains only tensors and plain values, is small, and predicts the same elsewhere."""
 
 import shutil
 
@@ -40,7 +40,7 @@ def test_it_predicts_the_same_on_another_machine(trained, settings, world, tmp_p
     assert there[0].output == here[0].output
 
 
-def test_tuned_vectors_come_back(trained, settings):
+def test_trained_vectors_are_restored(trained, settings):
     folder, metrics = trained("mean", "model.embedding.trainable=true")
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     assert weights["net.embedding.offset_RD"][1:].abs().sum() > 0
@@ -90,7 +90,7 @@ def test_a_broken_run_is_refused_in_one_line(trained, settings, tmp_path, damage
     assert "\n" not in str(error.value)
 
 
-def test_a_run_from_before_a_setting_existed_is_scored_as_it_was(trained, settings, tmp_path):
+def test_a_run_of_a_version_without_a_setting_is_scored_as_before(trained, settings, tmp_path):
     folder, metrics = trained("residual_pe")
     shutil.copytree(folder, tmp_path / "old")
     config = tmp_path / "old" / "config.yaml"

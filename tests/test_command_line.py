@@ -1,4 +1,4 @@
-"""Wrong settings end in one clear line and a non-zero exit; help is quick and says what there is to choose."""
+"""Wrong settings give one clear line and a non-zero exit status; help is quick and lists the choices."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import sys
 from imdbattn.settings.keys import RUNGS
 
 
-def test_a_wrong_value_ends_in_one_line_and_a_status(shell):
+def test_a_wrong_value_gives_one_line_and_an_exit_status(shell):
     done = shell("train", "seed=-1")
     assert done.returncode == 2
     assert done.stderr == "error: seed=-1 must be greater than or equal to 0\n"
@@ -24,7 +24,7 @@ def test_help_lists_the_choices(shell):
     assert "split=validation" in shell("evaluate", "--help").stdout
 
 
-def test_help_ends_quietly_when_its_reader_has_ended():
+def test_help_ends_without_a_message_when_its_reader_has_ended():
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer) as stdout:

@@ -1,4 +1,4 @@
-"""Finished runs become one comparison: found once, put together by seed, set against neighbours, of one test set."""
+"""Finished runs become a comparison: each is found once, grouped by seed, and compared on the same test set."""
 
 import csv
 import itertools
@@ -127,7 +127,7 @@ def quick(*folders, **options) -> dict:
 
 @pytest.fixture(scope="module")
 def ladder(tmp_path_factory) -> Path:
-    """Three rungs with three seeds, in the order in which nobody would list them."""
+    """Three rungs with three seeds, in an unusual order."""
     folder = tmp_path_factory.mktemp("runs")
     for model, accuracy in (("residual", 0.9), ("mean", 0.7), ("base", 0.8)):
         for seed in (3, 1, 2):
@@ -135,7 +135,7 @@ def ladder(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_ladder_is_compared_as_it_is_built(ladder):
+def test_each_rung_is_compared_with_the_one_that_it_extends(ladder):
     found = quick(ladder)
     assert labels_of(found) == ["mean", "base", "residual"]
     assert steps_of(found) == [("mean", "base"), ("base", "residual")]
@@ -145,7 +145,7 @@ def test_the_ladder_is_compared_as_it_is_built(ladder):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_numbers_are_those_of_the_predictions(ladder):
+def test_numbers_follow_from_the_predictions(ladder):
     found = quick(ladder)
     rungs = {rung["label"]: rung for rung in found["rungs"]}
     for label, rung in rungs.items():
@@ -175,7 +175,7 @@ def test_numbers_are_those_of_the_predictions(ladder):
     assert pair["words"] == f"base against mean: better {numbers}, p < 0.001"
 
 
-def test_a_pairs_interval_knows_how_few_seeds_it_rests_on(ladder):
+def test_the_interval_of_a_pair_depends_on_the_number_of_seeds(ladder):
     """Four degrees of freedom for three seeds against three; two for one rung's own interval."""
     right = {}
     for model in ("mean", "base", "residual"):
@@ -194,7 +194,7 @@ def test_a_pairs_interval_knows_how_few_seeds_it_rests_on(ladder):
     assert found["rungs"][0]["interval"] == pytest.approx(alone)
 
 
-def test_the_reviews_shown_are_those_that_rungs_differ_on_most(ladder):
+def test_the_listed_reviews_are_those_on_which_rungs_differ_most(ladder):
     found = quick(ladder, disagreements=5)["disagreements"]
     true = []
     for model in ("mean", "base", "residual"):
@@ -212,7 +212,7 @@ def test_the_same_seed_gives_the_same_comparison_and_another_one_does_not(ladder
     assert quick(ladder)["pairs"][0]["interval"] != quick(ladder, seed=1)["pairs"][0]["interval"]
 
 
-def test_a_run_counts_once_however_often_it_is_found(ladder, tmp_path):
+def test_a_run_that_is_found_several_times_counts_once(ladder, tmp_path):
     (tmp_path / "latest").symlink_to(ladder / "day" / "mean-1")
     (tmp_path / "round").symlink_to(tmp_path)
     runs, skipped = find_runs([ladder, tmp_path, ladder / "day", ladder / "day" / "mean-1", tmp_path / "latest"])
@@ -221,7 +221,7 @@ def test_a_run_counts_once_however_often_it_is_found(ladder, tmp_path):
     assert [run.folder.name for run in find_runs([tmp_path])[0]] == ["mean-1"]
 
 
-def test_of_a_run_that_was_repeated_the_newest_counts_and_the_other_is_named(tmp_path):
+def test_of_a_repeated_run_the_newest_counts_and_the_other_is_listed(tmp_path):
     new, old = write_run(tmp_path / "a", data__path="/elsewhere"), write_run(tmp_path / "b")
     os.utime(old / "metrics.json", (1, 1))
     runs, skipped = find_runs([tmp_path])
@@ -229,7 +229,7 @@ def test_of_a_run_that_was_repeated_the_newest_counts_and_the_other_is_named(tmp
     assert skipped == [{"folder": str(old), "reason": f"it was run again in {new}"}]
 
 
-def test_what_is_unfinished_or_broken_is_passed_over_with_its_reason(tmp_path):
+def test_unfinished_and_broken_runs_are_skipped_with_the_reason(tmp_path):
     write_run(tmp_path / "good")
     (write_run(tmp_path / "unfinished", seed=2) / "metrics.json").unlink()
     (write_run(tmp_path / "cut", seed=3) / "metrics.json").write_text('{"model": ')
@@ -417,13 +417,13 @@ MALFORMED_TEXTS = {
 
 
 @pytest.mark.parametrize("kind", MALFORMED_TEXTS)
-def test_malformed_texts_are_as_good_as_none(kind, tmp_path):
+def test_malformed_texts_are_treated_as_missing(kind, tmp_path):
     MALFORMED_TEXTS[kind](write_run(tmp_path / "run"))
     assert quick(tmp_path)["rungs"][0]["slices"].keys() == {"length"}
 
 
-def test_predictions_for_other_labels_are_passed_over(tmp_path):
-    """Of one fingerprint, which only an edited run can have; a third class would not fit into the confusion matrix."""
+def test_predictions_for_other_labels_are_skipped(tmp_path):
+    """With the same fingerprint, as in an edited run; a third class does not fit into the confusion matrix."""
     write_run(tmp_path / "a", "mean")
     file = write_run(tmp_path / "b", "base", metrics={"labels": ["neg", "pos", "so so"]}) / "predictions.parquet"
     table = pq.read_table(file).drop_columns(["predicted", "probabilities"])
@@ -450,7 +450,7 @@ def test_a_debug_run_is_not_a_result(debug, tmp_path):
     assert found["skipped"][0]["reason"] == "a debug run, not a result"
 
 
-def test_runs_of_different_test_sets_get_a_table_each(ladder, tmp_path):
+def test_runs_of_different_test_sets_get_separate_tables(ladder, tmp_path):
     write_run(tmp_path / "residual", "residual", fingerprint="f2")
     write_run(tmp_path / "mean", "mean", fingerprint="f2", metrics={"test_set": "large"}, right=np.ones(REVIEWS, bool))
     found = quick_sets(ladder, tmp_path)
@@ -463,7 +463,7 @@ def test_runs_of_different_test_sets_get_a_table_each(ladder, tmp_path):
     assert quick(ladder, tmp_path, split="validation")["reviews"] == REVIEWS
 
 
-def test_a_run_without_test_predictions_turns_its_own_set_alone_to_validation(ladder, tmp_path):
+def test_a_run_without_test_predictions_makes_only_its_own_set_use_validation(ladder, tmp_path):
     write_run(tmp_path / "tuning", "base", fingerprint="f2", test=False)
     assert [(one["split"], len(one["untested"])) for one in quick_sets(ladder, tmp_path)] == [
         ("test", 0),
@@ -471,8 +471,8 @@ def test_a_run_without_test_predictions_turns_its_own_set_alone_to_validation(la
     ]
 
 
-def test_where_validation_is_compared_each_validation_set_gets_a_table(tmp_path):
-    """As encoder-decoders have it that are trained on other ranges of lengths and tested on one set."""
+def test_if_validation_is_compared_each_validation_set_gets_a_table(tmp_path):
+    """As for encoder-decoders that are trained on different ranges of lengths and tested on one set."""
     write_run(tmp_path / "a", "mean", test=False)
     write_run(tmp_path / "b", "base", metrics={"val_fingerprint": "v2"})
     found = quick_sets(tmp_path)
@@ -490,7 +490,7 @@ def test_a_set_that_cannot_be_read_does_not_stop_the_others(ladder, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_shows_and_writes_each_set_with_an_index(ladder, tmp_path, capsys, monkeypatch):
+def test_the_command_prints_and_writes_each_set_with_an_index(ladder, tmp_path, capsys, monkeypatch):
     write_run(tmp_path / "other" / "residual", "residual", fingerprint="f2", metrics={"test_set": "<large>"})
     write_run(tmp_path / "other" / "debug", trainer__fast_dev_run=True)
     out = tmp_path / "out"
@@ -533,7 +533,7 @@ def test_a_sweep_over_two_test_sets_publishes_both(tmp_path, monkeypatch):
     assert all((out / "comparison.html").exists() for _, out in published)
 
 
-def test_all_sets_with_a_variant_of_that_label_are_set_against_it(ladder, tmp_path):
+def test_all_sets_with_a_variant_of_that_label_are_compared_with_it(ladder, tmp_path):
     for model in ("mean", "base", "residual_pe"):
         write_run(tmp_path / "both" / model, model, fingerprint="f2")
     for model in ("mean", "base"):
@@ -550,7 +550,7 @@ def test_all_sets_with_a_variant_of_that_label_are_set_against_it(ladder, tmp_pa
         quick_sets(ladder, tmp_path / "both", against="bass")
 
 
-def test_validation_is_compared_where_a_run_has_no_test(ladder, tmp_path):
+def test_validation_is_compared_if_a_run_has_no_test_predictions(ladder, tmp_path):
     write_run(tmp_path / "tuning", "residual_pe", test=False)
     found = quick(ladder, tmp_path)
     assert (found["split"], found["fingerprint"], found["rungs"][-1]["test"]) == ("validation", "v1", None)
@@ -561,7 +561,7 @@ def test_validation_is_compared_where_a_run_has_no_test(ladder, tmp_path):
         quick(tmp_path, split="test")
 
 
-def test_variants_of_a_rung_are_labelled_sorted_and_compared_by_the_setting_in_which_they_differ(tmp_path):
+def test_variants_of_a_rung_are_labeled_sorted_and_compared_by_the_setting_in_which_they_differ(tmp_path):
     for model in ("residual", "base", "mean"):
         for layers in (1, 3, 12) if model != "mean" else (0,):
             write_run(tmp_path / f"{model}{layers}", model, model__layers=layers)
@@ -579,7 +579,7 @@ def test_variants_of_a_rung_are_labelled_sorted_and_compared_by_the_setting_in_w
     assert found["rungs"][1]["varied"] == {"model.layers": 1}
 
 
-def test_classes_are_labelled_by_name_and_a_grid_is_compared_along_both_of_its_sides(tmp_path):
+def test_classes_are_labeled_by_name_and_a_grid_is_compared_along_both_of_its_axes(tmp_path):
     for place, score in enumerate((SCALED, DOT)):
         for width in (None, 16, 64):
             write_run(tmp_path / f"{place}{width}", "base", model__score=score, model__width=width)
@@ -603,7 +603,7 @@ def test_a_setting_that_another_takes_its_value_from_counts_once(tmp_path):
     assert steps_of(found) == [(labels_of(found)[0], labels_of(found)[1]), (labels_of(found)[1], labels_of(found)[2])]
 
 
-def test_settings_of_one_short_name_keep_labels_apart(tmp_path):
+def test_settings_with_the_same_short_name_give_different_labels(tmp_path):
     write_run(tmp_path / "a", model__dropout=0.1, data__dropout=0.2)
     write_run(tmp_path / "b", model__dropout=0.2, data__dropout=0.1, seed=2)
     write_run(tmp_path / "c", model__dropout=0.1, data__dropout=0.1)
@@ -612,7 +612,7 @@ def test_settings_of_one_short_name_keep_labels_apart(tmp_path):
     assert len(set(labels_of(quick(tmp_path)))) == 5
 
 
-def test_where_the_parent_is_absent_the_nearest_rung_takes_its_place(tmp_path):
+def test_without_the_parent_the_nearest_rung_replaces_it(tmp_path):
     for model in ("mean", "base_pe", "nb_svm", "residual_pe"):
         write_run(tmp_path / model, model, metrics={"parameters": 5} if model == "mean" else None)
     found = quick(tmp_path)
@@ -625,7 +625,7 @@ def test_where_the_parent_is_absent_the_nearest_rung_takes_its_place(tmp_path):
     assert found["rungs"][0]["curves"] == {}
 
 
-def test_the_parents_variant_that_agrees_best_stands_in_for_an_equal_one(tmp_path):
+def test_without_an_equal_variant_of_the_parent_the_most_similar_one_is_used(tmp_path):
     write_run(tmp_path / "a", "base", model__layers=6)
     write_run(tmp_path / "b", "base", model__layers=6, model__width=8)
     write_run(tmp_path / "c", "residual", model__layers=1, model__width=8)
@@ -634,14 +634,14 @@ def test_the_parents_variant_that_agrees_best_stands_in_for_an_equal_one(tmp_pat
     assert [(found[a].label, found[b].label) for a, b in neighbours(found)][-1] == ("base width=8", "residual")
 
 
-def test_all_can_be_set_against_one(ladder):
+def test_all_variants_can_be_compared_with_one(ladder):
     assert steps_of(quick(ladder, against="base")) == [("base", "mean"), ("base", "residual")]
     with pytest.raises(UserError, match=r"against=bass is not among the runs; choose one of mean, base, residual"):
         quick(ladder, against="bass")
 
 
 def right_but(*wrong: tuple[int, int]) -> np.ndarray:
-    """All reviews right but those of the ranges."""
+    """All reviews are classified correctly except those in the ranges."""
     right_N = np.ones(REVIEWS, dtype=bool)
     for first, behind in wrong:
         right_N[first:behind] = False
@@ -672,7 +672,7 @@ def numbers_of(pair: dict) -> str:
         (right_but((0, 10)), right_but((10, 22)), "undecided", r"no difference shown, −0\.5 points \(.*\), p = 0\.\d+"),
     ],
 )
-def test_of_one_seed_each_two_trained_models_are_compared(mean, base, verdict, said, tmp_path):
+def test_with_one_seed_each_two_trained_models_are_compared(mean, base, verdict, said, tmp_path):
     found = set_against(tmp_path, [mean], base=[base])
     ((decided, about, words),) = words_of(found)
     assert (decided, about) == (verdict, "two trained models")
@@ -684,7 +684,7 @@ def test_of_one_seed_each_two_trained_models_are_compared(mean, base, verdict, s
     )
 
 
-def test_one_seed_against_several_is_about_that_trained_model(tmp_path):
+def test_with_one_seed_against_several_the_result_is_about_that_trained_model(tmp_path):
     found = set_against(
         tmp_path,
         [right_but((0, 60))],
@@ -701,12 +701,12 @@ def test_one_seed_against_several_is_about_that_trained_model(tmp_path):
     assert verdicts(found) == "Of 2 comparisons: 1 better, 1 undecided."
 
 
-def test_several_seeds_each_compare_two_architectures(ladder):
+def test_with_several_seeds_each_two_architectures_are_compared(ladder):
     assert {about for _, about, _ in words_of(quick(ladder))} == {"architectures"}
 
 
-def test_a_difference_of_these_seeds_alone_is_undecided(tmp_path):
-    """Four points on these reviews, which a test of these models finds; another pair of seeds may turn them round."""
+def test_a_difference_that_depends_on_the_seeds_is_undecided(tmp_path):
+    """Four points on these reviews, which are significant for these models; another pair of seeds may reverse them."""
     mean = [right_but((0, 20)), right_but((0, 20))]
     found = set_against(tmp_path, mean, base=[right_but((0, 20), (100, 104)), right_but((0, 20), (100, 140))])
     ((verdict, _, words),) = words_of(found)
@@ -725,7 +725,7 @@ def test_an_interval_of_reviews_that_includes_0_leaves_two_trained_models_undeci
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_the_verdict_is_made_from_the_corrected_p_value(seeds, tmp_path):
+def test_the_verdict_uses_the_corrected_p_value(seeds, tmp_path):
     """30 against 14 has p = 0.016, and 0.079 as one of five."""
     same = [right_but((0, 30))] * seeds
     others = dict.fromkeys(("base_pe", "residual", "residual_pe", "tuned"), same)
@@ -739,7 +739,7 @@ def test_the_verdict_is_made_from_the_corrected_p_value(seeds, tmp_path):
     assert (alone["verdict"], alone["holm_p"]) == ("better", alone["mcnemar_p"])
 
 
-def test_curves_of_seeds_lie_on_common_epochs(tmp_path):
+def test_the_curves_of_the_seeds_have_common_epochs(tmp_path):
     for seed, epochs in ((1, 3), (2, 2)):
         lines = [["epoch", "step", "val/accuracy"], *([epoch, epoch, 0.5 + epoch / 10] for epoch in range(epochs))]
         with (write_run(tmp_path / str(seed), seed=seed) / "metrics.csv").open("w", newline="") as file:
@@ -760,7 +760,7 @@ def test_without_texts_there_are_no_word_slices(ladder, tmp_path):
     assert found["disagreements"][0]["text"] is None
 
 
-def test_the_command_writes_what_training_left(trained, shell, tmp_path):
+def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_path):
     runs = tmp_path / "my runs, a=b"
     for rung in ("mean", "residual"):
         shutil.copytree(trained(rung)[0], runs / rung, ignore=shutil.ignore_patterns("checkpoints"))
@@ -784,7 +784,7 @@ def test_without_texts_slices_are_of_the_tokens_read(tmp_path):
     assert slices["length"][0]["name"] == "up to 80 tokens read"
 
 
-def test_a_run_without_test_predictions_is_named_where_it_turns_all_to_validation(tmp_path):
+def test_a_run_without_test_predictions_is_named_if_validation_is_used_because_of_it(tmp_path):
     write_run(tmp_path / "tested")
     write_run(tmp_path / "untested", "base", test=False)
     found = quick(tmp_path)
@@ -825,7 +825,7 @@ def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_variants_by_the_range_of_their_training_are_named_ordered_and_compared_by_it(by_range):
+def test_variants_trained_on_different_ranges_are_named_ordered_and_compared_by_range(by_range):
     found = quick(by_range)
     ranges = ("lengths=[1, 5]", "lengths=[1, 10]", "lengths=[1, 20]")
     assert labels_of(found) == [f"{model} {one}" for model in ("seq2seq", "seq2seq_attention") for one in ranges]
@@ -840,13 +840,13 @@ def test_variants_by_the_range_of_their_training_are_named_ordered_and_compared_
     assert {one["fingerprint"]: len(one["rungs"]) for one in apart} == {"v5": 2, "v10": 2, "v20": 2}
 
 
-def test_where_no_setting_tells_data_apart_their_fingerprints_do(tmp_path):
+def test_without_a_differing_setting_fingerprints_distinguish_the_data(tmp_path):
     write_run(tmp_path / "a")
     write_run(tmp_path / "b", metrics={"val_fingerprint": "v2"})
     assert labels_of(quick(tmp_path)) == ["mean validation=v1", "mean validation=v2"]
 
 
-def test_accuracy_by_length_is_that_of_the_predictions(by_range):
+def test_accuracy_by_length_equals_that_of_the_predictions(by_range):
     for rung in quick(by_range)["rungs"]:
         points = rung["lengths"]
         assert [(one["shortest"], one["longest"], one["mean"]) for one in points] == [(n, n, n) for n in range(1, 21)]
@@ -856,7 +856,7 @@ def test_accuracy_by_length_is_that_of_the_predictions(by_range):
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=2000))
-def test_points_over_lengths_hold_every_item_once_and_are_never_few_nor_many(lengths):
+def test_points_over_lengths_contain_every_item_once_and_have_a_limited_number(lengths):
     lengths_N = np.array(lengths)
     points = length_groups(lengths_N)
     items = [int(((lengths_N >= low) & (lengths_N <= high)).sum()) for low, high in points]
@@ -873,12 +873,12 @@ def test_bleu_is_averaged_over_seeds(tmp_path):
     assert [rung["bleu"][split]["mean"] for split in ("validation", "test")] == [37.0, 32.0]
 
 
-def test_words_that_no_review_or_every_one_has_make_no_slices(ladder):
+def test_words_in_no_review_or_in_every_review_make_no_slices(ladder):
     slices = quick(ladder, words={"but": ["but"], "never": ["whale"], "always": ["like"]})["rungs"][0]["slices"]
     assert slices.keys() == {"length", "but"}
 
 
-def test_a_decoder_that_diverged_or_lacks_a_column_is_passed_over(tmp_path):
+def test_a_decoder_that_diverged_or_lacks_a_column_is_skipped(tmp_path):
     write_decoded(tmp_path / "good")
     for name, change in (
         ("nan", lambda table: table.set_column(6, "label_probability", pa.array([np.nan] * REVIEWS))),
@@ -895,7 +895,7 @@ def test_a_decoder_that_diverged_or_lacks_a_column_is_passed_over(tmp_path):
     assert "Casting field 'label' with null values" in reasons["nameless"]
 
 
-def test_the_two_families_do_not_share_a_table(ladder, by_range):
+def test_classifiers_and_encoder_decoders_do_not_share_a_table(ladder, by_range):
     assert [(one["items"], len(one["rungs"])) for one in quick_sets(ladder, by_range)] == [
         ("reviews", 3),
         ("strings", 6),

@@ -1,4 +1,4 @@
-"""Promise 8: every file in conf/ composes and builds what it names, and every key is explained."""
+"""Promise 8: every file in conf/ composes and builds what it names, and every key has a comment."""
 
 import functools
 import itertools
@@ -58,7 +58,7 @@ def test_the_fixture_composes_as_hydra_does(composed, words):
     assert composed(*words.split()) == expected
 
 
-def test_slurm_says_how_many_devices_and_machines(settings, monkeypatch):
+def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")
     monkeypatch.setenv("SLURM_NNODES", "2")
     trainer = settings("trainer=slurm").trainer
@@ -119,13 +119,13 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
     assert len(jobs) > 1
 
 
-def test_the_ladders_experiment_has_every_rung_in_its_order():
+def test_the_ladder_experiment_has_every_rung_in_order():
     params = OmegaConf.load(conf_dir() / "experiment" / "ladder.yaml").hydra.sweeper.params
     assert tuple(params.model.split(",")) == RUNGS
 
 
-def test_every_rung_follows_the_one_it_adds_a_line_to(settings):
-    """model.after, by which comparisons find neighbours, is the file that the rung inherits from."""
+def test_every_rung_extends_the_one_that_it_inherits_from(settings):
+    """model.after, which comparisons use, is the file that the rung inherits from."""
     for rung in (*RUNGS, *CONTROLS, *BEYOND, *WRITERS):
         parents = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [None])
         task = ["task=seq2seq"] * (rung in WRITERS)
@@ -180,7 +180,7 @@ def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, 
     assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", "MeanPooling"]
 
 
-def test_every_rung_beyond_the_ladder_is_looked_at():
+def test_every_rung_beyond_the_ladder_is_tested():
     (marked,) = test_every_rung_beyond_the_ladder_builds_the_model_it_names.pytestmark
     assert {row[0] for row in marked.args[1]} == set(BEYOND)
 
@@ -198,7 +198,7 @@ def test_every_encoder_decoder_builds_the_model_it_names(settings, writer):
 
 
 @pytest.mark.parametrize("data", PAIRS)
-def test_the_task_brings_what_an_encoder_decoder_trains_well_with(settings, data):
+def test_the_task_sets_the_defaults_of_an_encoder_decoder(settings, data):
     cfg = settings("task=seq2seq", f"data={data}")
     assert cfg.model.name == "seq2seq_attention"
     assert cfg.choose_by == {"reverse": "accuracy", "translation": "bleu"}[data]
@@ -260,12 +260,12 @@ STATED = {  # words of a command line -> what README says it trains with
 
 
 @pytest.mark.parametrize("words", STATED)
-def test_it_trains_with_what_readme_states(settings, words):
+def test_training_uses_the_values_that_readme_states(settings, words):
     cfg = flat(settings(*words.split()).model_dump())
     assert {key: cfg[key] for key in STATED[words]} == STATED[words]
 
 
-def test_optimisers_and_trainers_build(settings):
+def test_optimizers_and_trainers_build(settings):
     cfg = settings("trainer=cpu")
     optimizer = make(cfg.optim.model_dump(), "optim", torch.optim.Optimizer)([torch.nn.Parameter(torch.zeros(1))])
     assert isinstance(optimizer, torch.optim.AdamW)
@@ -321,7 +321,7 @@ def test_every_field_of_the_schema_is_a_setting_that_exists(settings):
     assert fields <= known
 
 
-def test_validated_settings_are_given_back_as_they_were_composed(composed):
+def test_validated_settings_equal_the_composed_ones(composed):
     given = composed("model=wide", "optim.lr=1", "+optim.betas=[0.9,0.99]")
     validated = validate(given)
     assert json.dumps(validated.model_dump()) == json.dumps(given)  # with the order of its keys, and 1 is not 1.0

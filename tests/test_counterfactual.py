@@ -26,7 +26,7 @@ def test_permuting_equal_weights_changes_nothing(settings):
     torch.testing.assert_close(largest_B, torch.tensor([1 / 4, 1 / 2, 1, 1 / 6]))
 
 
-def test_two_words_have_their_weights_or_each_others(settings):
+def test_two_words_keep_or_exchange_their_weights(settings):
     model = net(settings, "learned_query")
     reviews = batch(model, [[3 + number, 40 + number] for number in range(20)])
     with watch(model) as weights, torch.no_grad():
@@ -106,7 +106,7 @@ def test_the_adversary_finds_what_an_exhaustive_search_finds_on_three_words(sett
 
 
 class Recording(ResidualLayer):
-    """A layer of a user: the mean of the words, whose weights it records itself."""
+    """A custom layer: the mean of the words, whose weights it records itself."""
 
     record = None
 
@@ -118,7 +118,7 @@ class Recording(ResidualLayer):
 
 
 class Keywords(ResidualLayer):
-    """A layer of a user, which calls its attention with keywords."""
+    """A custom layer that calls its attention with keywords."""
 
     def __init__(self, width: int):
         super().__init__(width)
@@ -129,7 +129,7 @@ class Keywords(ResidualLayer):
         return x_BTD + self.f(query=x_B1TD, key=x_B1TD, value=x_B1TD, mask=words.mask_BT[:, None, None])[:, 0]
 
 
-def test_layers_of_a_user_are_permuted_if_they_use_our_attention(settings):
+def test_custom_layers_are_permuted_if_they_use_our_attention(settings):
     model = net(settings, "residual_cls")
     width = model.head.in_features
     model.layers = torch.nn.ModuleList([Recording(width), Keywords(width)]).eval()

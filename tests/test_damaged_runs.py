@@ -1,4 +1,4 @@
-"""A run folder that is damaged, or made by somebody else, ends in one line: it deletes nothing and is never scored.
+"""A run folder that is damaged or untrusted gives one line: nothing is deleted, and it is never scored.
 
 Each value that is read from a checkpoint is checked for its type, shape, range and finiteness.
 """
@@ -96,7 +96,7 @@ def directory(file: Path) -> None:
 NAN, INF = float("nan"), float("inf")
 WEIGHT = "net.layers.0.f.query.weight"
 LOOP = ("loops", "fit_loop")
-STATES = {  # what a stranger, or a fault, may have put into last.ckpt
+STATES = {  # what an attacker or a fault may have written into last.ckpt
     "another model": set_at("state_dict", "net.other", value=torch.zeros(2)),
     "a weight less": set_at("state_dict", WEIGHT),
     "another shape": set_at("state_dict", WEIGHT, value=torch.zeros(3, 3)),
@@ -159,7 +159,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("case", [*STATES, *FILES])
-def test_a_state_that_no_run_saves_is_refused_and_nothing_is_deleted(half, tmp_path, case):
+def test_an_invalid_state_is_refused_and_nothing_is_deleted(half, tmp_path, case):
     cfg, folder = half
     run = shutil.copytree(folder, tmp_path / "run")
     (run / "notes.txt").write_text("mine")
@@ -173,8 +173,8 @@ def test_a_state_that_no_run_saves_is_refused_and_nothing_is_deleted(half, tmp_p
     assert contents(tmp_path) == before
 
 
-def test_a_checkpoint_stored_anew_is_resumed(half, tmp_path):
-    """What the cases above change is what they are refused for."""
+def test_a_checkpoint_that_was_stored_again_is_resumed(half, tmp_path):
+    """So the cases above are refused because of their changes."""
     cfg, folder = half
     runs = [shutil.copytree(folder, tmp_path / name) for name in ("one", "other")]
     repacked(runs[1] / "checkpoints" / "last.ckpt", lambda content: None)
@@ -219,7 +219,7 @@ def test_a_flipped_bit_in_a_weight_of_last_ckpt_is_found(half, tmp_path):
         fit(cfg, run, resume=True)
 
 
-SCORED = {  # what best.ckpt may hold
+SCORED = {  # what best.ckpt may contain
     "weights that are nan": (set_at("state_dict", WEIGHT, value=torch.full((10, 10), NAN)), "are not finite"),
     "weights that are infinite": (set_at("state_dict", "net.head.bias", value=torch.full((2,), INF)), "are not finite"),
     "two labels alike": (set_at("hyper_parameters", "labels", value=["pos", "pos"]), "at least two different"),
@@ -230,7 +230,7 @@ SCORED = {  # what best.ckpt may hold
 
 
 @pytest.mark.parametrize("case", SCORED)
-def test_what_is_not_a_result_of_training_is_never_scored(trained, settings, tmp_path, case):
+def test_a_checkpoint_that_no_training_wrote_is_never_scored(trained, settings, tmp_path, case):
     change, words = SCORED[case]
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     repacked(run / "checkpoints" / "best.ckpt", change)
@@ -244,7 +244,7 @@ def test_what_is_not_a_result_of_training_is_never_scored(trained, settings, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slot", [10**6, -1])
-def test_a_word_that_points_beyond_the_tuned_vectors_is_refused(trained, settings, tmp_path, slot):
+def test_a_word_with_an_index_beyond_the_trained_vectors_is_refused(trained, settings, tmp_path, slot):
     run = shutil.copytree(trained("tuned_mean")[0], tmp_path / "run")
 
     def change(content: dict) -> None:
@@ -285,7 +285,7 @@ def test_a_damaged_best_checkpoint_is_named(trained, settings, tmp_path, case):
         label_texts(settings(f"run={run}", config="predict"), ["good"])
 
 
-def test_messages_do_not_advise_to_load_code(trained, settings, tmp_path, capsys):
+def test_messages_do_not_suggest_loading_code(trained, settings, tmp_path, capsys):
     class Harm:
         def __reduce__(self):
             return (print, ("code ran",))
@@ -309,7 +309,7 @@ METRICS = {
 
 
 @pytest.mark.parametrize("case", [*METRICS, "a folder", "a named pipe"])
-def test_broken_metrics_end_in_one_line(trained, settings, tmp_path, case):
+def test_broken_metrics_give_a_message_of_one_line(trained, settings, tmp_path, case):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     file = run / "metrics.json"
     if case in METRICS:
@@ -343,7 +343,7 @@ CONFIGS = {
         for quick in [command == "evaluate" or case == "aliases of aliases"]
     ],
 )
-def test_broken_settings_of_a_run_end_in_one_line(trained, shell, tmp_path, case, command):
+def test_broken_settings_of_a_run_give_a_message_of_one_line(trained, shell, tmp_path, case, command):
     change, words = CONFIGS[case]
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     file = run / "config.yaml"
@@ -371,7 +371,7 @@ def test_a_finished_run_cannot_write_to_the_terminal(trained, shell, tmp_path):
     assert "\x07" not in done.stdout + done.stderr
 
 
-def test_the_cache_of_a_foreign_run_is_not_used(trained, settings, tmp_path):
+def test_the_cache_that_an_untrusted_run_names_is_not_used(trained, settings, tmp_path):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     file = run / "config.yaml"
     lines = file.read_text().splitlines(True)

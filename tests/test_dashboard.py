@@ -1,4 +1,4 @@
-"""The dashboard shows what runs really log; it needs no account to be written, and says what is missing otherwise."""
+"""The dashboard shows what runs log; writing it needs no account, and a message says what is missing otherwise."""
 
 import csv
 import json
@@ -54,7 +54,7 @@ def keys_of(panel: dict) -> list[str]:
     raise AssertionError(panel["viewType"])
 
 
-def test_every_panel_shows_something_that_runs_log(written, trained, settings, tmp_path, monkeypatch):
+def test_every_panel_shows_a_quantity_that_runs_log(written, trained, settings, tmp_path, monkeypatch):
     import wandb
 
     folder, metrics = trained("residual_pe")
@@ -80,7 +80,7 @@ def test_every_panel_shows_something_that_runs_log(written, trained, settings, t
     assert {"val/accuracy", "test/accuracy", "train_seconds", "pictures/attention", "test/predictions"} <= asked
 
 
-def test_spread_over_seeds_and_curves_are_put_together_as_asked(written):
+def test_the_spread_over_seeds_and_the_curves_are_grouped_as_configured(written):
     grouped = [p["config"] for p in panels(written) if p["viewType"] in ("Bar Chart", "Run History Line Plot")]
     assert len(grouped) > 4
     asked = ("model.value.layers", "mean", "stddev")
@@ -100,7 +100,7 @@ def test_the_default_grouping_is_a_key_of_every_runs_config(trained, settings, t
         finish_loggers(False)
 
 
-def test_one_sweep_can_be_shown_alone(written):
+def test_a_single_sweep_can_be_shown(written):
     (filters,) = written["spec"]["section"]["runSets"][0]["filters"]["filters"]
     assert (filters["key"]["name"], filters["value"]) == ("group", "Ann's sweep, 2nd")
 
@@ -114,7 +114,7 @@ def test_one_sweep_can_be_shown_alone(written):
         (["entity=me"], NO_SERVER, "127.0.0.1 does not answer"),
     ],
 )
-def test_what_is_missing_is_said_in_one_line(shell, tmp_path, arguments, env, message):
+def test_a_missing_setting_is_named_in_one_line(shell, tmp_path, arguments, env, message):
     done = shell("dashboard", *arguments, env=NOBODY | env, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
@@ -123,7 +123,7 @@ def test_what_is_missing_is_said_in_one_line(shell, tmp_path, arguments, env, me
     assert not os.listdir(tmp_path)
 
 
-def test_without_the_extra_it_says_what_to_install(settings, monkeypatch):
+def test_without_the_extra_the_message_says_what_to_install(settings, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
     monkeypatch.delitem(sys.modules, "wandb_workspaces.workspaces", raising=False)
     monkeypatch.delitem(sys.modules, "wandb_workspaces.reports.v2", raising=False)
@@ -131,7 +131,7 @@ def test_without_the_extra_it_says_what_to_install(settings, monkeypatch):
         dashboard.workspace(settings("dry_run=true", config="dashboard"))
 
 
-def test_what_wandb_refuses_is_passed_on_in_one_line(settings, monkeypatch):
+def test_an_error_from_wandb_is_printed_in_one_line(settings, monkeypatch):
     class Refused:
         def save(self):
             raise ValueError("permission\ndenied")

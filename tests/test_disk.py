@@ -1,4 +1,4 @@
-"""A full disk, a read-only folder or a killed writer leaves the old file whole, nothing half, and one clear line."""
+"""A full disk, a read-only folder or a killed writer leaves the old file, no partial file, and one clear line."""
 
 import os
 import re
@@ -62,7 +62,7 @@ WRITERS = {  # each writes `file` into a folder where an old one stands
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize(("options", "reason"), [("size=64k", "No space left"), ("ro", "Read-only")])
-def test_an_old_file_stays_whole(disk, tmp_path, writer, options, reason):
+def test_an_old_file_stays_intact(disk, tmp_path, writer, options, reason):
     (tmp_path / "big").write_bytes(BIG)
     place = disk("size=64k")
     (place / "file").write_text("old")
@@ -76,7 +76,7 @@ def test_an_old_file_stays_whole(disk, tmp_path, writer, options, reason):
     assert files(place) == {"file": b"old"}
 
 
-def test_a_comparison_that_does_not_fit_leaves_the_old_one_readable(disk, monkeypatch):
+def test_a_comparison_that_does_not_fit_on_the_disk_leaves_the_old_one_readable(disk, monkeypatch):
     monkeypatch.setattr(report, "svg", lambda _: b"<svg/>")
     monkeypatch.setattr(report, "png", lambda _: b"PNG")
     place = disk("size=200k")
@@ -91,7 +91,7 @@ def test_a_comparison_that_does_not_fit_leaves_the_old_one_readable(disk, monkey
 
 
 @pytest.mark.parametrize("size", ["4k", "28k", "48k"])  # the vectors do not fit, the tokens, the texts
-def test_a_cache_that_does_not_fit_is_absent_and_its_setting_named(disk, settings, small, tmp_path, size):
+def test_a_cache_that_does_not_fit_is_absent_and_its_setting_is_named(disk, settings, small, tmp_path, size):
     place = disk(f"size={size}")
     with pytest.raises(
         UserError, match=r"cannot be written \(No space left.*free some space, or set data\.cache_dir to"
@@ -102,7 +102,7 @@ def test_a_cache_that_does_not_fit_is_absent_and_its_setting_named(disk, setting
 
 
 @pytest.mark.parametrize("size", ["4k", "12k", "24k", "40k"])  # from the first file to the last results
-def test_a_run_that_does_not_fit_ends_in_one_line_and_does_not_look_finished(disk, settings, small, size):
+def test_a_run_that_does_not_fit_on_the_disk_prints_one_line_and_is_not_finished(disk, settings, small, size):
     place = disk(f"size={size}")
     with pytest.raises(
         UserError, match=rf"{place}/run.* cannot be written \(No space left.*\): free some space, or"
@@ -143,7 +143,7 @@ def test_a_folder_that_hydra_cannot_make_or_fill_ends_in_one_line(shell, small, 
 
 @pytest.mark.parametrize("failing", ["open", "fsync", "replace"])
 @pytest.mark.parametrize("number", sorted(cache.NOT_WRITABLE))
-def test_whatever_step_fails_the_old_file_stays(tmp_path, monkeypatch, failing, number):
+def test_the_old_file_stays_whichever_step_fails(tmp_path, monkeypatch, failing, number):
     def fails(*_, **__):
         raise OSError(number, os.strerror(number))
 
@@ -155,7 +155,7 @@ def test_whatever_step_fails_the_old_file_stays(tmp_path, monkeypatch, failing, 
     assert files(tmp_path) == {"file": b"old"}
 
 
-def test_a_folder_in_the_place_of_a_file_and_a_name_too_long_are_named(tmp_path):
+def test_a_folder_in_place_of_a_file_and_a_name_that_is_too_long_are_named(tmp_path):
     (tmp_path / "folder").mkdir()
     for name in ("folder", "x" * 300):
         with pytest.raises(UserError, match=f"{tmp_path} cannot be written"):
@@ -181,7 +181,7 @@ cache.write_atomically(folder / "file", "new")
 
 
 @pytest.mark.parametrize("moment", ["fsync", "replace", "build"])
-def test_a_killed_writer_leaves_the_old_file_and_is_no_hindrance(tmp_path, moment):
+def test_a_killed_writer_leaves_the_old_file_and_does_not_block_later_ones(tmp_path, moment):
     write_atomically(tmp_path / "file", "old")
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path), moment], cwd=Path(__file__).parents[1], check=False
@@ -197,8 +197,8 @@ def test_a_killed_writer_leaves_the_old_file_and_is_no_hindrance(tmp_path, momen
     assert sorted(os.listdir(key)) == ["checksums.json", "whole"]
 
 
-def test_what_a_killed_writer_left_in_a_run_folder_is_not_read(trained, settings, tmp_path):
-    """Neither a half metrics.json makes a run finished, nor is a half checkpoint loaded."""
+def test_files_left_by_a_killed_writer_in_a_run_folder_are_not_read(trained, settings, tmp_path):
+    """A partial metrics.json does not make a run finished, and a partial checkpoint is not loaded."""
     from imdbattn.comparison.runs import find_runs
 
     folder, _ = trained("mean")

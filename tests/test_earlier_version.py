@@ -1,6 +1,6 @@
-"""Run folders of version 0.1.0, before the package was restructured, are evaluated, used and compared as then.
+"""Run folders of version 0.1.0, before the package was restructured, are evaluated, used and compared as before.
 
-tests/earlier_version holds them, without last.ckpt; recorded.json has what that version said of them.
+tests/earlier_version holds them, without last.ckpt; recorded.json has the results of that version.
 """
 
 import json
@@ -29,7 +29,7 @@ def runs(world, data_cache, tmp_path) -> Path:
 
 
 def differences(found: Any, expected: Any, where: str = "") -> list[str]:
-    """Where a value that was recorded is another now, or is missing. What was added is no difference."""
+    """The recorded values that are now different or missing. Added values are no differences."""
     if isinstance(expected, dict) and isinstance(found, dict):
         return [line for key in expected for line in differences(found.get(key), expected[key], f"{where}.{key}")]
     if isinstance(expected, list) and isinstance(found, list) and len(found) == len(expected):

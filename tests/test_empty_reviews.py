@@ -24,7 +24,7 @@ def test_finite_logits_and_gradients(settings, rung, score):
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None), name
 
 
-def test_an_empty_corner_does_not_change_its_neighbours_gradients(settings):
+def test_an_empty_review_does_not_change_the_gradients_of_the_others(settings):
     def gradients(reviews):
         model = net(settings, "residual_pe").train()
         model(batch(model, reviews))[0].sum().backward()

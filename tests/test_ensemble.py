@@ -1,4 +1,4 @@
-"""An ensemble is the mean of its members' logits, and a run folder as any other."""
+"""An ensemble is the mean of its members' logits, and an ordinary run folder."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_comparisons_read_it_with_its_reviews(trained, tmp_path):
         assert pq.read_table(tmp_path / "both" / texts) == pq.read_table(members[0] / texts)
 
 
-def test_runs_that_do_not_fit_together_are_refused_and_nothing_is_written(trained, tmp_path):
+def test_runs_that_cannot_be_combined_are_refused_and_nothing_is_written(trained, tmp_path):
     mean, residual = (trained(rung)[0] for rung in ("mean", "residual"))
     other = trained("mean", "data.test_share=0.3")[0]
     cases = [([mean, mean], "is named twice"), ([mean, other], "has another test_set than")]

@@ -88,7 +88,7 @@ def evaluate(warm_commands, tmp_path) -> Callable[..., list[tuple[list, list, fl
     [(3, "ddp_fork"), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, "auto"), (2, "ddp"), (3, "ddp")))],
 )
 def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, processes, strategy):
-    """Of two reviews, the third process has none, and must not make the others wait."""
+    """With two reviews, the third process has none, and must not make the others wait."""
     (rows, lengths, accuracy), (few, _, _) = evaluate(processes, 7, 2, strategy=strategy)
     assert rows == list(range(7))
     assert lengths == [1 + row % 5 for row in range(7)]
@@ -130,7 +130,7 @@ def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
 
 
 def test_other_reviews_are_scored_by_a_run_on_imdb(trained, settings, world, tmp_path):
-    """Whatever source the run was trained on, data.path is what is scored."""
+    """Whatever source the run was trained on, data.path is scored."""
     from imdbattn.runs.score import score_run
 
     shutil.copytree(trained("residual_pe")[0], tmp_path / "run")
@@ -143,7 +143,7 @@ def test_other_reviews_are_scored_by_a_run_on_imdb(trained, settings, world, tmp
     assert found["reviews"] == 240
 
 
-def test_changed_data_are_not_scored_as_if_they_were_the_runs_own(small, settings, world, tmp_path):
+def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, world, tmp_path):
     from imdbattn.errors import UserError
     from imdbattn.runs.fit import fit
     from imdbattn.runs.score import score_run
@@ -167,7 +167,7 @@ def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings)
     assert any(found["changed"] == {"max_tokens": 3} for found in written)
 
 
-def test_evaluate_gives_the_number_that_training_gave(trained, settings):
+def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
     from imdbattn.runs.score import score_run
 
     folder, metrics = trained("residual_pe")
@@ -186,8 +186,8 @@ TAKEN_OUT = ["data.word_dropout", "model.dropout", "model.layer.dropout", "model
 TAKEN_OUT += ["model.channels.bigrams.dropout"]
 
 
-def test_evaluation_and_prediction_read_whole_reviews_whatever_training_takes_out(trained, settings, tmp_path):
-    """To the last bit, by weights that have learned, with and without an explanation."""
+def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(trained, settings, tmp_path):
+    """Bit for bit, with trained weights, with and without an explanation."""
     from imdbattn.runs.score import score_run
     from tests.commands import label_texts
 
@@ -210,7 +210,7 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_takes_ou
     assert found[0] == found[1]
 
 
-def test_training_validates_and_tests_on_whole_reviews_whatever_it_takes_out(small, settings, tmp_path):
+def test_training_validates_and_tests_on_whole_reviews_whatever_it_drops(small, settings, tmp_path):
     """With learning rates of 0 the weights stay those of the seed."""
     from imdbattn.runs.fit import fit
 

@@ -1,4 +1,4 @@
-"""The server of the interactive page: its numbers are the models', changes are what they say and are undone, and it
+"""The server of the interactive page: its numbers are the models', changes have their effect and can be undone, and it
 answers only its own page.
 
 Shape suffixes: B reviews, T positions, H heads, D width, C classes, S source symbols.
@@ -56,7 +56,7 @@ def labels(page) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("rung", CLASSIFIERS)
-def test_numbers_are_those_of_explain(page, labels, folder_of, rung):
+def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
     found, expected = page.read(labels[rung]), imdbattn.load(folder_of(rung)).explain(TEXT)
     assert found.label == expected.label
     assert found.probability == expected.probability
@@ -288,7 +288,7 @@ def test_a_deleted_run_is_named_and_a_retrained_one_is_loaded_again(trained, pag
 
 
 @pytest.mark.slow
-def test_only_the_last_used_models_stay_in_memory(trained, page_of, monkeypatch):
+def test_only_the_most_recently_used_models_stay_in_memory(trained, page_of, monkeypatch):
     monkeypatch.setattr("imdbattn.explore.runs.LOADED", 2)
     rungs = ("mean", "base", "residual_cls")
     page = page_of(*(trained(rung)[0] for rung in rungs))
@@ -301,7 +301,7 @@ def test_only_the_last_used_models_stay_in_memory(trained, page_of, monkeypatch)
 # --- test reviews and the order probe ---------------------------------------------------------------------------------
 
 
-def test_the_next_review_fulfills_the_filters(page, labels):
+def test_the_next_review_matches_the_filters(page, labels):
     run, other = page.run(labels["mean"]), page.run(labels["base"])
     tables = {}
     for name in (run, other):
@@ -379,7 +379,7 @@ def test_positions_are_the_products_of_the_position_vectors(page, labels):
     assert error == "base has no positions: residual_pe, residual_learned and tuned have"
 
 
-def test_the_encoder_decoder_writes_what_predict_writes(page, labels):
+def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
     run = page.run(labels[WRITER[0]])
     model = page.runs.model(run)
     for beams, source in itertools.product((1, 4), ("ABC", "FEDC", "A")):
@@ -400,7 +400,7 @@ def test_the_encoder_decoder_writes_what_predict_writes(page, labels):
     assert len(page.ask("write", run=run, text="ABC", beams=4)["beams"]) == 4
 
 
-def test_sources_and_kinds_of_runs_that_do_not_fit_are_refused(page, labels):
+def test_unsuitable_sources_and_kinds_of_runs_are_refused(page, labels):
     writer = page.run(labels[WRITER[0]])
     assert page.ask("write", 400, run=writer, text=" ") == "the source is empty: type one"
     assert page.ask("write", 400, run=writer, text="A" * 201).startswith("the source is too long")
@@ -466,7 +466,7 @@ def test_every_answer_forbids_foreign_scripts_and_frames(page):
     assert "style=" not in answers[0].text
 
 
-def test_requests_that_are_not_the_pages_are_refused(page, monkeypatch):
+def test_requests_that_the_page_would_not_send_are_refused(page, monkeypatch):
     client = page.client
     plain = client.post("api/read", content=b"{}", headers={"Content-Type": "text/plain"})  # what a form could send
     assert (plain.status_code, plain.json()["error"]) == (415, "requests are JSON")
@@ -494,7 +494,7 @@ def test_ten_clients_at_once_get_their_own_answers(page, labels):
         assert [*threads.map(ask, cases * 3)] == expected * 3
 
 
-def test_nothing_stays_of_a_request(page, labels):
+def test_a_request_leaves_nothing_behind(page, labels):
     def ask(count: int) -> int:
         for number in range(count):
             rung = ("base", "residual_pe", "residual_cls", "tuned")[number % 4]
@@ -507,7 +507,7 @@ def test_nothing_stays_of_a_request(page, labels):
 
 
 @pytest.mark.slow
-def test_memory_stays_flat_over_a_thousand_requests(page, labels):
+def test_memory_does_not_grow_over_a_thousand_requests(page, labels):
     rungs = ("base", "residual_pe", "residual_cls", "tuned")
 
     def ask(count: int) -> int:
@@ -552,7 +552,7 @@ def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
-def test_wrong_input_ends_in_one_line(shell, folder_of, tmp_path):
+def test_wrong_input_gives_a_message_of_one_line(shell, folder_of, tmp_path):
     run = f"runs={folder_of('residual_pe')}"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

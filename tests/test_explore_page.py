@@ -1,5 +1,5 @@
 """The interactive page in a real browser: its numbers are `explain`'s, changes can be undone and shared, it can be used
-with the keyboard alone, and bad luck (a deleted run, a stopped server, HTML in the text) is shown, not executed.
+with the keyboard alone, and problems (a deleted run, a stopped server, HTML in the text) are displayed.
 """
 
 import json
@@ -105,7 +105,7 @@ def visit(tab: Any, address: str) -> None:
 
 
 def set_text(tab: Any, text: str) -> None:
-    """As a paste does."""
+    """As pasting does."""
     tab.evaluate(
         """(text) => {
           const area = document.getElementById("text");
@@ -209,7 +209,7 @@ def test_pointing_at_a_word_shades_the_others_by_its_attention(open_tab, run):
 
 
 @pytest.mark.slow
-def test_the_color_scale_is_one_for_all_maps_or_each_its_own(open_tab, run):
+def test_the_color_scale_is_common_to_all_maps_or_separate_for_each(open_tab, run):
     tab = open_tab("base", "residual_pe")
     most = [max(values) for one in numbers(tab).values() for values in one["maps"]]
     assert tab.locator("#full").inner_text().endswith(f"full color: {100 * max(most):.1f} %")
@@ -266,7 +266,7 @@ def test_each_control_changes_the_numbers_and_can_be_undone(open_tab, server, ru
 
 
 @pytest.mark.slow
-def test_the_address_holds_the_state(open_tab, run, browser):
+def test_the_address_contains_the_state(open_tab, run, browser):
     tab = open_tab("residual_pe", "mean", text="the great film , and a dull plot & 100 % \U0001f3ac")
     for selector in ("[data-part='2']", "[data-part='1.1']", ".word[data-place='1']", "#positions", "#shuffle"):
         tab.locator(selector).first.click()
@@ -290,7 +290,7 @@ def test_the_address_holds_the_state(open_tab, run, browser):
 
 
 @pytest.mark.slow
-def test_an_address_with_changes_that_are_not_possible_says_so(open_tab, run):
+def test_an_address_with_impossible_changes_gives_a_message(open_tab, run):
     tab = open_tab("residual_pe", fragment=f"&off={run['residual_pe']}:9&words=500")
     assert "there is no layer 9" in tab.locator(".panel .error").inner_text()
     tab.click("#reset")
@@ -365,7 +365,7 @@ def test_a_long_review_has_an_overview_that_moves_the_legible_part(open_tab, run
 
 
 @pytest.mark.slow
-def test_a_run_deleted_while_shown_is_named_and_the_others_are_read(open_tab, serve, page_of, folder_of, tmp_path, run):
+def test_a_run_deleted_while_shown_is_named_and_the_others_work(open_tab, serve, page_of, folder_of, tmp_path, run):
     for rung in ("mean", "base"):
         shutil.copytree(folder_of(rung), tmp_path / rung)
     other = serve(page_of(tmp_path))
@@ -378,7 +378,7 @@ def test_a_run_deleted_while_shown_is_named_and_the_others_are_read(open_tab, se
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_answer_is_reported_until_it_does(open_tab):
+def test_a_server_that_does_not_answer_is_reported_until_it_answers(open_tab):
     tab = open_tab("base")
     tab.route("**/api/*", lambda route: route.abort())
     tab.fill("#text", "a fine film")
@@ -393,7 +393,7 @@ def test_a_server_that_does_not_answer_is_reported_until_it_does(open_tab):
 
 
 @pytest.mark.slow
-def test_ten_tabs_and_tabs_that_are_closed_early(open_tab, run, server):
+def test_ten_tabs_work_and_tabs_may_be_closed_early(open_tab, run, server):
     tabs = [open_tab("residual_pe", text=f"{TEXT} word{number}") for number in range(10)]
     for number, tab in enumerate(tabs):
         tab.fill("#text", f"the film was great word{number} .")

@@ -71,7 +71,7 @@ def edited(folder: Path, change) -> None:
 
 
 @pytest.mark.parametrize("rung", ["mean", "residual_pe", "tuned", "wide"])
-def test_with_all_words_in_float32_predictions_are_the_runs_own_bit_for_bit(model, tmp_path, rung):
+def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bit(model, tmp_path, rung):
     predictor, run = model(rung)
     facts = write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
     assert (facts["words"], facts["of_words"], facts["changed_labels"]) == (100, 100, 0)
@@ -82,7 +82,7 @@ def test_with_all_words_in_float32_predictions_are_the_runs_own_bit_for_bit(mode
 
 
 @pytest.mark.parametrize("rung", ["residual_pe", "tuned", "wide", "regions"])
-def test_the_words_of_training_are_kept_and_a_review_of_them_scores_the_same(model, tmp_path, rung):
+def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(model, tmp_path, rung):
     """Frozen and trained vectors, and phrases, whose keys are made of ids."""
     predictor, run = model(rung)
     train = corpus.prepare(predictor.cfg.data).splits["train"]
@@ -100,7 +100,7 @@ def test_the_words_of_training_are_kept_and_a_review_of_them_scores_the_same(mod
 
 
 def test_it_states_how_many_labels_change(model, tmp_path):
-    """Without the words that decide, most of them do."""
+    """Without the decisive words, most labels change."""
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
     assert "none gets a different label" in (tmp_path / "none" / "README.md").read_text()
@@ -118,7 +118,7 @@ def test_it_states_how_many_labels_change(model, tmp_path):
     )
 
 
-def test_vectors_are_float16_only_where_no_label_changes(model, tmp_path):
+def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "half", run)["precision"] == "float16"
     stored = safetensors.torch.load_file(tmp_path / "half" / "model.safetensors")
@@ -143,7 +143,7 @@ def test_vectors_beyond_float16_stay_float32(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_all_words_are_kept_where_the_training_reviews_are_gone_or_have_changed(model, tmp_path, caplog):
+def test_all_words_are_kept_if_the_training_reviews_are_missing_or_have_changed(model, tmp_path, caplog):
     predictor, run = model("residual_pe")
     reviews = shutil.copyfile(predictor.cfg.data.path, tmp_path / "reviews.csv")
     reviews.write_text(reviews.read_text().replace("great", "fine"))
@@ -158,7 +158,7 @@ def test_all_words_are_kept_where_the_training_reviews_are_gone_or_have_changed(
     assert write_export(trained_vectors, tmp_path / "m", run)["vectors"] == "training", "its checkpoint has their ids"
 
 
-def test_without_stored_reviews_nothing_is_rounded_and_the_card_says_so(model, tmp_path):
+def test_without_stored_reviews_nothing_is_rounded_as_the_card_states(model, tmp_path):
     predictor, run = model("mean")
     for name in ("reviews.parquet", "validation_reviews.parquet"):
         (run / name).rename(run / f"{name}.away")
@@ -171,7 +171,7 @@ def test_without_stored_reviews_nothing_is_rounded_and_the_card_says_so(model, t
     assert "The run stored no reviews" in (tmp_path / "m" / "README.md").read_text()
 
 
-def test_the_card_has_the_test_set_and_the_runs_figures(model, trained, tmp_path):
+def test_the_card_has_the_test_set_and_the_results_of_the_run(model, trained, tmp_path):
     from huggingface_hub import ModelCard
 
     predictor, run = model("residual_pe")
@@ -216,7 +216,7 @@ def tokens_of(name, words, text):
 
 
 @given(st.lists(st.lists(st.integers(0, 29), min_size=3, max_size=3), max_size=50), st.sets(st.integers(3, 29)))
-def test_keys_of_phrases_are_renumbered_as_their_words_are(triples, kept):
+def test_the_keys_of_phrases_are_renumbered_like_their_words(triples, kept):
     rows_K = torch.tensor([0, 1, 2, *sorted(kept)])
     place_V = torch.zeros(30, dtype=torch.int64)
     place_V[rows_K] = torch.arange(len(rows_K))
@@ -365,7 +365,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_of_a_damaged_export_one_line_says_what_is_wrong(exported, settings, damage):
+def test_the_error_in_a_damaged_export_is_described_in_one_line(exported, settings, damage):
     hurt, message = DAMAGE[damage]
     hurt(exported)
     assert is_export(exported)
@@ -456,7 +456,7 @@ def raising_at(call: int, exception: BaseException):
     return count
 
 
-def test_the_command_exports_and_says_what_changed(trained, shell, tmp_path):
+def test_the_command_exports_and_prints_what_changed(trained, shell, tmp_path):
     run, _ = trained("residual_pe")
     done = shell("export", f"run={run}", "out=my_model", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -493,7 +493,7 @@ def api_model(trained, settings):
     return lambda rung: imdbattn.load(trained(rung)[0])
 
 
-def test_a_model_is_saved_and_loaded_as_hugging_faces_libraries_do(api_model, tmp_path, monkeypatch):
+def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(api_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = api_model("residual_pe")
     assert model.save_pretrained("m") is None
@@ -526,8 +526,8 @@ def test_a_model_is_saved_and_loaded_as_hugging_faces_libraries_do(api_model, tm
         ("save_pretrained('s', vectors='all', push_to_hub=True, repo_id='me/films', token='hf_none')", "all"),
     ],
 )
-def test_a_model_that_is_pushed_to_the_hub_is_loaded_from_there(api_model, tmp_path, push, vectors):
-    """Through the real client, against a server that knows what it calls. In a process of its own: it is online."""
+def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path, push, vectors):
+    """Through the real client, against a server that knows its requests. In a separate process, which is online."""
     model = api_model("residual_pe")
     model.export(tmp_path / "m", vectors)
     program = (
@@ -705,7 +705,7 @@ def test_a_graph_that_differs_is_not_written(settings, tmp_path, monkeypatch):
         to_program(predictor)
 
 
-def test_a_graph_is_written_beside_the_weights(model, tmp_path):
+def test_a_graph_is_written_in_addition_to_the_weights(model, tmp_path):
     predictor, run = model("mean")
     write_export(predictor, tmp_path / "m", run, graph=True)
     again = read_export(tmp_path / "m")

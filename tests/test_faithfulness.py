@@ -47,7 +47,7 @@ def score(name: str, net: torch.nn.Module, batch, steps: int = 32) -> torch.Tens
 
 @given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.8]), st.integers(0, 2))
 @hypothesis_settings(max_examples=25, deadline=None)
-def test_removed_words_are_removed_as_by_word_dropout(seed, dropped, before):
+def test_words_are_removed_as_by_word_dropout(seed, dropped, before):
     reviews = nets.reviews(seed, count=6, longest=9)
     rows_B = torch.arange(len(reviews))
     whole = reviews.batch(rows_B, before=before)
@@ -74,7 +74,7 @@ def test_scores_do_not_depend_on_other_reviews_or_padding(settings, rung):
                 torch.testing.assert_close(scores_BT[number, : len(review)], alone_T, rtol=1e-4, atol=1e-5)
 
 
-def test_attention_scores_are_those_of_explain(settings, trained):
+def test_attention_scores_equal_those_of_explain(settings, trained):
     import imdbattn
 
     for rung in ("learned_query", "residual_cls"):
@@ -214,7 +214,7 @@ def test_the_true_words_of_the_order_probe_are_not_and_its_verb(number):
 
 @given(st.integers(0, 10_000))
 @hypothesis_settings(max_examples=50, deadline=None)
-def test_average_precision_is_that_of_scikit_learn(seed):
+def test_average_precision_equals_that_of_scikit_learn(seed):
     draw = np.random.default_rng(seed)
     true = draw.random((1, 12)) < 0.3
     true[0, 0] = True
@@ -227,7 +227,7 @@ def test_average_precision_is_that_of_scikit_learn(seed):
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=8), st.randoms(use_true_random=False))
 @hypothesis_settings(max_examples=50, deadline=None)
-def test_rank_correlations_are_those_of_scipy(first, random):
+def test_rank_correlations_equal_those_of_scipy(first, random):
     second = [random.randint(0, 5) for _ in first]
     if len(set(first)) > 1 and len(set(second)) > 1:
         assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic)

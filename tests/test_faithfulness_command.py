@@ -146,7 +146,7 @@ def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell
 
 
 @pytest.mark.slow
-def test_another_option_repeats_only_what_depends_on_it(measured, shell, tmp_path):
+def test_a_changed_option_repeats_only_what_depends_on_it(measured, shell, tmp_path):
     out = shutil.copytree(measured[0], tmp_path / "out")
     files = set(out.rglob("*.parquet"))
     done = shell("faithfulness", f"runs={measured[0].parent}", f"out={out}", *SMALL, "permutations=2")
@@ -155,7 +155,7 @@ def test_another_option_repeats_only_what_depends_on_it(measured, shell, tmp_pat
 
 
 @pytest.mark.slow
-def test_another_end_of_training_repeats_only_what_depends_on_it(measured, shell, tmp_path):
+def test_a_different_end_of_training_repeats_only_what_depends_on_it(measured, shell, tmp_path):
     folder = shutil.copytree(measured[0].parent, tmp_path / "runs")
     shutil.copy(*(folder / f"{n}-residual" / "checkpoints" / "last.ckpt" for n in (1, 0)))
     files = set(folder.rglob("*.parquet"))
@@ -210,7 +210,7 @@ def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_
         (("scores=rollout",), "scores=rollout must be a valid list"),
     ],
 )
-def test_wrong_input_is_one_line_and_nothing_is_written(runs, shell, tmp_path, words, message):
+def test_wrong_input_gives_one_line_and_nothing_is_written(runs, shell, tmp_path, words, message):
     given = [] if message.startswith("runs=") else [f"runs={runs}", f"out={tmp_path}/out"]
     done = shell("faithfulness", *given, *words, cwd=tmp_path)
     assert done.returncode == 2

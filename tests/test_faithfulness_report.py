@@ -1,6 +1,6 @@
-"""The tests of faithfulness become files and a page that say what the numbers say, whatever was not measured.
+"""The tests of faithfulness become files and a page with the same numbers, whatever was not measured.
 
-The numbers here are made up, and are those of no model.
+The numbers are invented.
 """
 
 import copy
@@ -241,7 +241,7 @@ def test_the_sentences_have_the_numbers_with_their_intervals():
     assert "The highest comprehensiveness is that of leave one out." in found["Erasure"]
 
 
-def test_of_several_rungs_the_lowest_and_the_highest_are_named():
+def test_the_lowest_and_the_highest_of_several_rungs_are_named():
     summary = made_up(("a", "b", "c"))
     for rung, mean in zip(summary["rungs"], (0.2, 0.3, 0.1), strict=True):
         rung["adversary"] |= {"mean": mean, "interval": [mean, mean]}
@@ -249,7 +249,7 @@ def test_of_several_rungs_the_lowest_and_the_highest_are_named():
     assert "of 0.100 (0.100 to 0.100) in c up to 0.300 (0.300 to 0.300) in b." in text
 
 
-def test_layers_and_heads_are_counted_apart_and_few_are_named():
+def test_layers_and_heads_are_counted_separately_and_few_are_named():
     summary = made_up(("a",))
     units = [f"layer 1, head {head}" for head in range(1, 6)] + ["layer 2", "all but layer 2"]
     summary["claims"] = [claim("a", 0.0, "ablation", unit=unit) | {"verdict": "removable"} for unit in units]
@@ -343,7 +343,7 @@ def with_little(summary):
 
 @pytest.mark.parametrize("change", [without_attention, without_tests, with_nan, with_little, lambda summary: None])
 @pytest.mark.parametrize("names", [("base",), ("base", "residual")])
-def test_what_was_not_measured_is_left_out(change, names, undrawn, tmp_path, capsys):
+def test_what_was_not_measured_is_omitted(change, names, undrawn, tmp_path, capsys):
     summary = made_up(names, seeds=(1,), known=True)
     change(summary)
     source = words(report.write_all(summary, tmp_path).read_text())
@@ -355,7 +355,7 @@ def test_what_was_not_measured_is_left_out(change, names, undrawn, tmp_path, cap
     assert "about that trained model, not about its architecture" in source
 
 
-def test_without_tests_there_are_no_sections_of_them():
+def test_tests_that_were_not_made_have_no_sections():
     summary = made_up()
     without_tests(summary)
     assert not figures(report.cleaned(summary))
@@ -365,7 +365,7 @@ def test_without_tests_there_are_no_sections_of_them():
 
 
 @pytest.mark.slow
-def test_a_figure_of_earlier_results_does_not_stay_and_nothing_is_half_written(undrawn, tmp_path, monkeypatch):
+def test_figures_of_earlier_results_are_removed_and_nothing_is_half_written(undrawn, tmp_path, monkeypatch):
     report.write_all(made_up(), tmp_path)
     summary = made_up()
     for rung in summary["rungs"]:
@@ -383,7 +383,7 @@ def test_a_figure_of_earlier_results_does_not_stay_and_nothing_is_half_written(u
 
 
 @pytest.mark.slow
-def test_several_sets_have_a_folder_each_and_an_index(undrawn, tmp_path, capsys):
+def test_several_sets_have_separate_folders_and_an_index(undrawn, tmp_path, capsys):
     report.write_sets([made_up()], tmp_path)
     summaries = [made_up(known=known, fingerprint=name) for known, name in ((False, "f1"), (True, "f2"))]
     summaries[1]["test_set"] = "<large>"

@@ -81,7 +81,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_blocked_attention_has_the_values_and_gradients_of_torchs_kernel(monkeypatch, heads):
+def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(monkeypatch, heads):
     monkeypatch.setattr(fast, "CACHE_SCORES", 7 * 9 * 2)  # two of ten reviews fit, times heads
     torch.manual_seed(0)
     q, k, v = (torch.randn(5, heads, n, 4, dtype=torch.float64, requires_grad=True) for n in (7, 9, 9))
@@ -96,7 +96,7 @@ def test_blocked_attention_has_the_values_and_gradients_of_torchs_kernel(monkeyp
         torch.testing.assert_close(one, other)
 
 
-def test_long_reviews_take_the_kernel_that_holds_no_scores(monkeypatch):
+def test_long_reviews_use_the_kernel_that_stores_no_scores(monkeypatch):
     called = []
     monkeypatch.setattr(fast, "blocked_attention", lambda q, k, v, *rest: called.append(k) or v)
     for keys in (int(CACHE_SCORES**0.5), int(CACHE_SCORES**0.5) + 1):
@@ -105,10 +105,10 @@ def test_long_reviews_take_the_kernel_that_holds_no_scores(monkeypatch):
     assert [len(k[0]) for k in called] == [int(CACHE_SCORES**0.5)]
 
 
-def test_onednn_stays_off_where_its_products_are_not_those_of_float32(monkeypatch, onednn):
+def test_onednn_is_not_used_where_its_products_are_not_as_exact_as_float32(monkeypatch, onednn):
     matmul = torch.backends.mkldnn.matmul
     matmul.fp32_precision = "none"
-    monkeypatch.setattr(trainer_module, "product_error", lambda: 1e-3)  # what bfloat16 would have
+    monkeypatch.setattr(trainer_module, "product_error", lambda: 1e-3)  # the error of bfloat16
     assert not trainer_module.use_onednn()
     assert matmul.fp32_precision == "none"
     assert trainer_module.float32_products() == "torch's default"
@@ -116,7 +116,7 @@ def test_onednn_stays_off_where_its_products_are_not_those_of_float32(monkeypatc
     assert trainer_module.float32_products() == "oneDNN"
 
 
-def test_the_check_tells_bfloat16_from_float32(onednn):
+def test_the_check_distinguishes_bfloat16_from_float32(onednn):
     assert trainer_module.product_error() < trainer_module.MAX_ERROR / 10
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert trainer_module.product_error() > 10 * trainer_module.MAX_ERROR
@@ -146,7 +146,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     module.training_step(batch, 0).backward()
     torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
     optimizer = module.make_optimizer(parameter_groups(module.net, None))
-    for _ in range(2):  # the first makes the optimiser's state
+    for _ in range(2):  # the first step creates the optimizer's state
         optimizer.step()
 
 
@@ -185,7 +185,7 @@ def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
         for rung in (*RUNGS, *BEYOND)
     ],
 )
-def test_every_rung_trains_in_the_gpus_precision(settings, small, needs, rung, tmp_path):
+def test_every_rung_trains_in_the_precision_of_trainer_gpu(settings, small, needs, rung, tmp_path):
     short = ("trainer.precision=bf16-mixed", "trainer.max_steps=2", "test=false", "init=null")
     cfg = settings(*small, f"model={rung}", *short, *needs(rung))
     assert fit(cfg, tmp_path)["steps"] == 2
@@ -204,17 +204,17 @@ def test_the_norm_of_the_gradient_is_clipped_in_each_precision(settings, small, 
 
 
 @pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)])
-def test_one_kernel_updates_all_weights_where_it_can(settings, precision, fused):
+def test_one_kernel_updates_all_weights_where_possible(settings, precision, fused):
     assert fused_in(settings, precision) == fused
 
 
-def test_other_optimisers_and_choices_stay_as_they_are(settings):
+def test_other_optimizers_and_explicit_choices_are_not_changed(settings):
     assert not fused_in(settings, "32-true", "optim._target_=torch.optim.RMSprop")
     assert not fused_in(settings, "32-true", "+optim.fused=false")
 
 
 def fused_in(settings, precision: str, *overrides: str) -> bool:
-    """Whether the optimiser that these settings make is fused."""
+    """Whether the optimizer of these settings is fused."""
     cfg = settings("model=mean", *overrides)
     module = learner(cfg, net(settings, "mean"))
     trainer = {"precision": precision, "estimated_stepping_batches": 10, "world_size": 1}
@@ -222,7 +222,7 @@ def fused_in(settings, precision: str, *overrides: str) -> bool:
     return bool(module.configure_optimizers()["optimizer"].defaults.get("fused"))
 
 
-def test_torch_still_says_its_precision_where_a_gpu_trains(monkeypatch, settings, onednn):
+def test_torch_can_still_be_asked_for_its_precision(monkeypatch, settings, onednn):
     torch.backends.mkldnn.matmul.fp32_precision = "none"
     monkeypatch.setattr("imdbattn.runs.trainer.CPUAccelerator", type(None))
     build_trainer(settings("trainer=cpu").trainer)
@@ -230,14 +230,14 @@ def test_torch_still_says_its_precision_where_a_gpu_trains(monkeypatch, settings
 
 
 @pytest.mark.parametrize("shapes", [((3, 4), (5, 4)), ((2, 3, 4), (1, 5, 4)), ((2, 0, 4), (2, 5, 4))])
-def test_shapes_that_do_not_fit_in_pieces_take_torchs_kernel(shapes):
+def test_shapes_that_cannot_be_split_into_blocks_use_the_kernel_of_torch(shapes):
     torch.manual_seed(0)
     query, key = (torch.randn(shape) for shape in shapes)
     found = fast.attention(query, key, key, torch.ones(key.shape[-2]).bool(), 0.5)
     torch.testing.assert_close(found, F.scaled_dot_product_attention(query, key, key))
 
 
-def test_scoring_keeps_no_weights():
+def test_scoring_stores_no_weights():
     with torch.no_grad():
         x = torch.randn(2, 3, 4)
         assert blocked_attention(x, x, x, torch.ones(1, 3).bool(), 1.0).grad_fn is None

@@ -96,7 +96,7 @@ def test_the_last_fold_is_the_cut_of_a_run_without_folds():
         assert last.splits[name].rows.tolist() == split.rows.tolist()
 
 
-def test_folds_have_a_fingerprint_of_all_reviews_in_their_order_and_of_their_number():
+def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_folds():
     def print_of(texts: Texts, folds=3, fold=1) -> str:
         return cut_reviews(texts, "s", {"validation": 0.1, "test": 0.2}, (fold, folds)).facts["cross_validation"][
             "fingerprint"
@@ -126,7 +126,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_wrong_folds_end_in_one_line(words, small, shell, world, tmp_path):
+def test_wrong_folds_give_a_message_of_one_line(words, small, shell, world, tmp_path):
     (tmp_path / "given").mkdir()
     for name in ("train", "test"):
         (tmp_path / "given" / f"{name}.csv").write_text((world / "reviews.csv").read_text())
@@ -195,7 +195,7 @@ def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell
 
 
 @pytest.mark.slow
-def test_folds_that_start_from_their_own_pretraining_are_one_cross_validation(trained, tmp_path):
+def test_folds_that_start_from_separate_pretrainings_are_one_cross_validation(trained, tmp_path):
     for fold in (1, 2):
         words = "data.folds=2", f"data.fold={fold}", "trainer.max_epochs=1"
         start, _ = trained("pretrained", "task=masked_words", *words)
@@ -259,7 +259,7 @@ def test_folds_are_compared_as_one_run_that_has_scored_every_review(folded, tmp_
     assert len(found["folders"]) == 16
 
 
-def test_the_spread_over_folds_and_the_means_of_folds_are_known(folded):
+def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(folded):
     found = quick(folded)
     rung = found["rungs"][1]
     tables = [
@@ -280,14 +280,14 @@ def test_the_spread_over_folds_and_the_means_of_folds_are_known(folded):
     assert "small: 4 folds in blocks" in page
 
 
-def test_a_comparison_without_folds_says_nothing_of_them(tmp_path):
+def test_a_comparison_without_folds_does_not_mention_them(tmp_path):
     write_run(tmp_path / "a")
     found = quick(tmp_path)
     assert found["rungs"][0]["folds"] is None
     assert "fold" not in markdown(found, ())
 
 
-def test_a_missing_fold_is_named_and_its_others_are_left_out(folded, tmp_path):
+def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(folded, tmp_path):
     write_folds(tmp_path / "few", "residual", only=(1, 3))
     (one,) = write_folds(tmp_path / "untested", "residual_pe", only=(1,))
     (one / "predictions.parquet").unlink()
@@ -307,7 +307,7 @@ def test_a_missing_fold_is_named_and_its_others_are_left_out(folded, tmp_path):
         quick(folded, split="validation")
 
 
-def test_folds_of_other_numbers_or_data_are_not_mixed(folded, tmp_path):
+def test_folds_of_different_numbers_or_data_are_not_mixed(folded, tmp_path):
     write_folds(tmp_path / "five", "mean", folds=5)
     write_folds(tmp_path / "five", "base", folds=5)
     write_folds(tmp_path / "other", "mean", data="e")
@@ -326,8 +326,8 @@ def test_folds_of_other_numbers_or_data_are_not_mixed(folded, tmp_path):
     assert ["fold 3, 4 of 4" in reasons[0], "fold 1, 2 of 4" in reasons[1]] == [True, True]
 
 
-def test_a_default_batch_size_that_differs_between_folds_is_no_other_setting(tmp_path):
-    """It is computed from the training reviews. A sweep over batch sizes has every fold with each of them."""
+def test_a_default_batch_size_that_differs_between_folds_does_not_separate_them(tmp_path):
+    """It is computed from the training reviews. A sweep over batch sizes has every fold for each size."""
     for fold, size in enumerate((512, 1024, 512, 512), start=1):
         write_folds(tmp_path / "default", only=(fold,), data__batch_tokens=size)
     assert len(quick(tmp_path / "default")["rungs"]) == 1

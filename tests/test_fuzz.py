@@ -1,6 +1,6 @@
-"""Whatever bytes a reader gets, it gives a result that keeps its law, or one line that says what is wrong.
+"""For any bytes, a reader gives a result with its invariants, or one line that describes the error.
 
-Quickly in `make test`; for ten minutes, each time from another seed, in `make test-slow`.
+Briefly in `make test`; for ten minutes, each time with a different seed, in `make test-slow`.
 """
 
 import json
@@ -89,7 +89,7 @@ LABEL = st.one_of(st.sampled_from(["neg", "pos", "1", "0.0", " pos", "", "nan"])
 
 @st.composite
 def spoilt(draw, whole: st.SearchStrategy[bytes]) -> bytes:
-    """A file as it should be, in which something is cut out, put in or turned round."""
+    """A valid file in which something is removed, inserted or reversed."""
     content = draw(whole)
     for _ in range(draw(st.integers(0, 3))):
         start = draw(st.integers(0, len(content)))
@@ -260,7 +260,7 @@ def test_a_reader_gives_a_result_or_one_line(reader, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", FUZZED)
-def test_a_reader_gives_a_result_or_one_line_for_long(reader, tmp_path):
+def test_a_reader_gives_a_result_or_one_line_for_ten_minutes(reader, tmp_path):
     """Rounds of examples, each from a new seed, until the time is over; hypothesis prints what fails."""
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:

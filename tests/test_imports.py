@@ -1,4 +1,4 @@
-"""Promise 11: imports go downwards only, no module imports itself through others, and a newcomer's path is short."""
+"""Promise 11: imports go downwards only, there are no import cycles, and the main path is short."""
 
 import ast
 from collections import defaultdict
@@ -72,7 +72,7 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def test_every_module_has_a_place():
+def test_every_module_has_a_level():
     assert {part_of(module) for module in FILES} == {"", *MAY_IMPORT, *COMMANDS}
 
 
@@ -87,14 +87,14 @@ def test_imports_go_downwards_only(part):
     assert not upwards
 
 
-def test_no_module_imports_itself_through_others():
+def test_there_are_no_import_cycles():
     try:
         TopologicalSorter(GRAPH).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-def test_networks_need_torch_only():
+def test_networks_need_only_torch():
     standard = {"math", "collections", "contextlib", "dataclasses", "functools", "itertools", "typing"}
     for module in FILES:
         if part_of(module) == "nn":
@@ -102,7 +102,7 @@ def test_networks_need_torch_only():
             assert others <= {"torch", "imdbattn", *standard}, module
 
 
-def test_a_newcomer_reads_little():
+def test_the_main_path_is_short():
     lines = {name: len(FILES[f"imdbattn.{name}"].read_text().splitlines()) for name in PATH}
     assert lines["nn.ladder"] <= 300
     assert sum(lines.values()) <= 1600, lines

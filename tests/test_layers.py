@@ -45,8 +45,8 @@ def test_self_attention_is_the_softmax_over_keys_of_scaled_products():
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5])
-def test_a_convolution_adds_what_each_word_and_its_neighbours_say(kernel):
-    """x + ReLU(bias + the sum over neighbours of weight times x); where none is, nothing is added."""
+def test_a_convolution_adds_a_linear_function_of_each_word_and_its_neighbors(kernel):
+    """x + ReLU(bias + the sum over neighbors of weight times x); missing neighbors add nothing."""
     torch.manual_seed(0)
     layer, x = Convolution(4, kernel), torch.randn(2, 5, 4)
     weight, bias = layer.conv.weight, layer.conv.bias
@@ -69,7 +69,7 @@ def test_a_convolution_does_not_read_the_padding():
 
 
 @pytest.mark.parametrize("kernel", [2, 4, 0])
-def test_a_kernel_without_a_middle_is_refused(settings, kernel):
+def test_a_kernel_of_even_width_is_refused(settings, kernel):
     with pytest.raises(UserError, match=rf"model\.convolution\.kernel={kernel} must be"):
         net(settings, "convolved", f"model.convolution.kernel={kernel}")
 

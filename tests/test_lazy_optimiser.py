@@ -1,4 +1,4 @@
-"""Vectors of words that a batch does not use stay where they are; others move as torch's SparseAdam moves them."""
+"""Vectors of words that a batch does not use do not change; others are updated as by torch's SparseAdam."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def test_rows_that_no_batch_uses_stay_bit_for_bit():
     assert not still.all()
     assert torch.equal(table[still], before[still])
     between = table.detach().clone()
-    trained(optimizer, table, steps[1:])  # averages of the first step move nothing in the second
+    trained(optimizer, table, steps[1:])  # the averages of the first step change nothing in the second
     still = steps[1].eq(0).all(1)
     assert torch.equal(table[still], between[still])
 
@@ -79,7 +79,7 @@ def test_other_groups_move_as_adamw_moves_them():
     assert torch.equal(found, trained(torch.optim.AdamW([theirs], **settings), theirs, steps))
 
 
-def test_a_closure_is_run_first_and_the_gradient_is_left_in_its_place():
+def test_a_closure_is_called_first_and_the_gradient_is_kept():
     table = torch.nn.Parameter(torch.ones(ROWS, WIDTH))
     optimizer = LazyAdamW([{"params": [table], "lazy": True}], lr=0.1, weight_decay=0.0)
 
@@ -95,7 +95,7 @@ def test_a_closure_is_run_first_and_the_gradient_is_left_in_its_place():
     assert table[2:].eq(1).all()
 
 
-def test_its_state_goes_through_a_checkpoint(tmp_path):
+def test_its_state_is_restored_from_a_checkpoint(tmp_path):
     def new():
         table = torch.nn.Parameter(torch.ones(ROWS, WIDTH))
         return table, LazyAdamW([{"params": [table], "lazy": True}], lr=0.1, fused=True)
@@ -125,7 +125,7 @@ def test_a_step_after_loading_reads_nothing_from_the_device():
     assert after.state[there]["step"] == 2
 
 
-def test_tables_of_words_and_phrases_are_the_lazy_ones(settings):
+def test_only_tables_of_words_and_phrases_are_updated_lazily(settings):
     for rung, tables in (("bigrams", 2), ("tuned_mean", 1), ("residual", 0)):
         model = net(settings, rung)
         groups = parameter_groups(model, 0.5)
@@ -136,6 +136,6 @@ def test_tables_of_words_and_phrases_are_the_lazy_ones(settings):
 
 
 @pytest.mark.parametrize("name", ["amsgrad", "maximize", "differentiable"])
-def test_what_rows_are_not_moved_by_is_refused(name):
+def test_unsupported_arguments_are_refused(name):
     with pytest.raises(ValueError, match=f"LazyAdamW does not support {name}"):
         LazyAdamW([{"params": [torch.nn.Parameter(torch.ones(2, 2))], "lazy": True}], **{name: True})

@@ -1,4 +1,4 @@
-"""W&B never stops a run: no key, no network, no terminal; the results lie in the run folder either way."""
+"""W&B never stops a run, without key, network or terminal; the results are always in the run folder."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_with_a_key_and_a_server_it_is_online(nobody, tmp_path):
     assert wandb_run.wandb_mode(None, 10) == "disabled"
 
 
-def test_a_key_in_netrc_counts(nobody, tmp_path):
+def test_a_key_in_netrc_is_used(nobody, tmp_path):
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
     nobody.setenv("NETRC", str(tmp_path / "netrc"))
     nobody.setattr(wandb_run, "http_status", lambda *_: 404)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = str(Path(__file__).parent.parent)
-# The real command, which also writes down the mean loss over the answers of each step, of all processes together.
+# The real command, which also records the mean loss of each step over the reviews of all processes.
 TOLD = """
 import json, torch
 from imdbattn.train import main
@@ -66,7 +66,7 @@ def ran(job, warm_commands, tmp_path_factory):
 
 
 def start(command: list[str], cwd: Path, **env: str) -> str:
-    """What a command that succeeds prints."""
+    """The output of a command, which must succeed."""
     done = subprocess.run(
         command, cwd=cwd, env={**os.environ, "PYTHONPATH": ROOT, **env}, capture_output=True, text=True, timeout=240
     )
@@ -89,7 +89,7 @@ def one_run(folder: Path) -> dict:
 
 
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_in_one_run(ran, processes):
+def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_process_in_one_run(ran, processes):
     losses, metrics, folder = ran(processes)
     alone, expected, _ = ran(1)
     assert len(alone) > 20
@@ -111,7 +111,7 @@ def test_torchrun_makes_one_run(job, ran, tmp_path):
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"x", "latest"}
 
 
-def test_torchrun_without_a_folder_ends_in_one_line(job, shell, tmp_path):
+def test_torchrun_without_a_folder_gives_a_message_of_one_line(job, shell, tmp_path):
     rank = {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "LOCAL_RANK": "0"}
     done = shell("train", *job, "trainer=ddp_cpu", cwd=tmp_path, env=rank, real=True)
     assert done.returncode == 2
@@ -120,13 +120,13 @@ def test_torchrun_without_a_folder_ends_in_one_line(job, shell, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_process_whose_first_has_ended_already_does_not_wait_for_it(shell):
-    """As when the first is killed while the others still load what they need."""
+def test_a_process_does_not_wait_for_a_first_process_that_has_ended(shell):
+    """As if the first is killed while the others are still loading."""
     done = shell("train", env={"LOCAL_RANK": "1", "IMDBATTN_PARENT_PID": "1"}, real=True)
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_port_in_use_ends_in_one_line(shell, job, tmp_path):
+def test_a_port_in_use_gives_a_message_of_one_line(shell, job, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = shell("train", *job, "trainer=ddp_cpu", "hydra.run.dir=run", cwd=tmp_path, env={"MASTER_PORT": port})
@@ -138,7 +138,7 @@ def test_a_port_in_use_ends_in_one_line(shell, job, tmp_path):
 
 @pytest.mark.slow
 def test_srun_makes_one_run(job, ran, tmp_path):
-    """Two tasks of a SLURM job, told by their environment what srun tells them."""
+    """Two tasks of a SLURM job, with the environment variables that srun sets."""
     names = {"JOB_ID": free_port(), "JOB_NAME": "ladder", "NTASKS": "2", "NTASKS_PER_NODE": "2", "NNODES": "1"}
     names |= {"NODEID": "0", "NODELIST": "localhost"}
     env = {f"SLURM_{name}": value for name, value in names.items()} | {"MASTER_PORT": free_port()}

@@ -1,4 +1,4 @@
-"""Pretraining by masked words: what is guessed, from what, and what goes on into a classifier."""
+"""Pretraining on masked words: what is predicted, from what, and what a classifier takes over."""
 
 import shutil
 
@@ -40,8 +40,8 @@ def batch_of(reviews):
 REVIEWS = st.lists(st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=9), min_size=1, max_size=5)
 
 
-def test_a_masked_word_cannot_be_seen_but_its_neighbours_can(settings):
-    """Another word in its place changes nothing but which word is to be guessed; another neighbour does."""
+def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
+    """A different word in its place changes only the target; a different neighbor changes the prediction."""
     model = guesser(settings)
 
     @given(REVIEWS, st.data())
@@ -73,7 +73,7 @@ def test_only_frequent_words_are_masked(settings):
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4, unique=True), st.integers(1, 40))
 @examples(max_examples=50, deadline=None)
-def test_a_reviews_masks_in_evaluation_are_its_own(rows, length):
+def test_the_masks_of_a_review_in_evaluation_depend_only_on_the_review(rows, length):
     """Whatever batch it is in, at whatever padding: the loss is the same at each evaluation."""
     positions = torch.arange(length).expand(len(rows), -1)
     together = evaluation_mask(torch.tensor(rows), positions, 0.15)
@@ -81,10 +81,10 @@ def test_a_reviews_masks_in_evaluation_are_its_own(rows, length):
         assert together[place].tolist() == evaluation_mask(torch.tensor([row]), positions[:1], 0.15)[0].tolist()
 
 
-def test_the_share_of_masked_words_is_the_one_asked_for():
+def test_the_share_of_masked_words_is_that_of_the_settings():
     masked = evaluation_mask(torch.arange(2000), torch.arange(200).expand(2000, -1), 0.15)
     assert abs(masked.float().mean().item() - 0.15) < 0.002
-    assert masked.float().mean(0).std() < 0.02  # no place is masked oftener than others
+    assert masked.float().mean(0).std() < 0.02  # no place is masked more often than others
     assert masked.float().mean(1).std() < 0.05  # and no review
 
 
@@ -102,8 +102,8 @@ def test_only_validation_is_scored(pretrained):
     assert np.isclose(sum(said["losses"]) / sum(said["masked"]), metrics["val_loss"], rtol=1e-5)
 
 
-def test_it_learns_to_guess_words_from_their_neighbours(settings, small, world, tmp_path):
-    """Reviews that repeat one word: its neighbours tell which."""
+def test_it_learns_to_predict_words_from_their_neighbors(settings, small, world, tmp_path):
+    """Reviews that repeat one word, which the neighbors show."""
     words = [line.split()[0] for line in (world / "glove.txt").read_text().splitlines()[:8]]
     rows = [f"{' '.join(words[row % 8 : row % 8 + 1] * 12)} {row},{('neg', 'pos')[row % 2]}" for row in range(240)]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
@@ -111,7 +111,7 @@ def test_it_learns_to_guess_words_from_their_neighbours(settings, small, world, 
     assert fit(cfg, tmp_path / "run")["val_accuracy"] > 0.5
 
 
-def test_its_encoder_is_where_the_classifier_starts(pretrained, settings, small):
+def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
@@ -125,13 +125,13 @@ def test_its_encoder_is_where_the_classifier_starts(pretrained, settings, small)
     assert any(not torch.equal(own[name], fresh[name]) for name in shared)
 
 
-def test_what_drops_in_training_need_not_be_alike(pretrained, settings, small):
+def test_dropout_may_differ_between_pretraining_and_classifier(pretrained, settings, small):
     cfg = settings(*small, "model=pretrained", f"init={pretrained[0]}", "model.layer.dropout=0.2")
     assert settings("task=masked_words").model.embedding.mixout == 0 < cfg.model.embedding.mixout
     TASK.new(cfg, prepare(cfg.data))
 
 
-def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_path):
+def test_a_finished_classifier_does_not_need_its_pretraining(trained, settings, tmp_path):
     folder, metrics = trained("pretrained")
     shutil.copytree(folder, tmp_path / "run")
     config = tmp_path / "run" / "config.yaml"
@@ -168,7 +168,7 @@ def test_a_finished_classifier_needs_its_start_no_more(trained, settings, tmp_pa
         (["init={pretrained}", "data.glove.path={other}"], "was trained on vectors with fingerprint"),
     ],
 )
-def test_a_start_that_does_not_fit_is_refused_in_one_line(
+def test_an_unsuitable_pretraining_is_refused_in_one_line(
     overrides, words, pretrained, trained, settings, small, world, tmp_path
 ):
     lines = (world / "glove.txt").read_text().splitlines()
@@ -184,7 +184,7 @@ def test_a_start_that_does_not_fit_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_pretraining_is_no_classifier(pretrained, settings):
+def test_a_pretraining_is_not_a_classifier(pretrained, settings):
     folder, _ = pretrained
     for config, call in (("predict", lambda cfg: label_texts(cfg, ["good"])), ("evaluate", score_run)):
         with pytest.raises(UserError, match=f"{folder} is a run of task=masked_words, which labels no reviews"):
@@ -200,7 +200,7 @@ def test_pretraining_is_no_classifier(pretrained, settings):
         (["task=masked_words", "masked.words=1"], "masked.words=1 must be greater than or equal to 2"),
     ],
 )
-def test_settings_without_meaning_are_refused(settings, overrides, words):
+def test_settings_without_effect_are_refused(settings, overrides, words):
     with pytest.raises(UserError) as error:
         settings(*overrides)
     assert words in str(error.value)
@@ -217,7 +217,7 @@ def write_unlabelled(folder):
     return texts
 
 
-def test_reviews_without_labels_join_training_and_no_held_out_text_does(data_settings, small, world, tmp_path):
+def test_unlabeled_reviews_are_added_to_training_without_held_out_texts(data_settings, small, world, tmp_path):
     texts = write_unlabelled(tmp_path)
     cfg = data_settings(*small, "task=masked_words")
     plain = masked_words.TASK.prepare(cfg)
@@ -247,7 +247,7 @@ def test_reviews_without_labels_join_training_and_no_held_out_text_does(data_set
         ("nulls.txt", "has a null byte"),
     ],
 )
-def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(data_settings, small, tmp_path, where, words):
+def test_unlabeled_reviews_that_cannot_be_read_give_a_message_of_one_line(data_settings, small, tmp_path, where, words):
     for folder in ("empty", "halves/test/pos", "links"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "links" / "gone.txt").symlink_to(tmp_path / "gone")
@@ -261,7 +261,7 @@ def test_unlabelled_reviews_that_cannot_be_read_end_in_one_line(data_settings, s
     assert "\n" not in str(error.value)
 
 
-def test_label_smoothing_is_of_the_training_loss_alone(settings, small, tmp_path):
+def test_label_smoothing_applies_only_to_the_training_loss(settings, small, tmp_path):
     same = ("trainer.max_epochs=1", "optim.lr=0", "embedding_lr=0")
     losses = [
         fit(settings(*small, "task=masked_words", *same, f"label_smoothing={share}"), tmp_path / str(share))["val_loss"]
@@ -275,7 +275,7 @@ def test_masks_that_hide_nothing_are_refused(settings, small, tmp_path):
         fit(settings(*small, "task=masked_words", "masked.share=0.000000001"), tmp_path)
 
 
-def test_a_stopped_classifier_goes_on_without_its_start(settings, small, pretrained, tmp_path):
+def test_a_stopped_classifier_resumes_without_its_pretraining(settings, small, pretrained, tmp_path):
     """Its weights are its own by then."""
     start = shutil.copytree(pretrained[0], tmp_path / "start")
     cfg = settings(*small, "model=pretrained", f"init={start}", "trainer.max_epochs=2")
@@ -289,7 +289,7 @@ def test_a_stopped_classifier_goes_on_without_its_start(settings, small, pretrai
     }
 
 
-def test_seeds_of_one_pretraining_are_one_row_wherever_it_lies(settings, small, pretrained, tmp_path):
+def test_seeds_of_one_pretraining_are_one_row_whatever_its_folder(settings, small, pretrained, tmp_path):
     for seed in (1, 2):
         start = shutil.copytree(pretrained[0], tmp_path / f"start{seed}")
         cfg = settings(*small, "model=pretrained", f"init={start}", f"seed={seed}", "trainer.max_epochs=1")

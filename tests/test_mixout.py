@@ -1,4 +1,4 @@
-"""Mixout: in training some words are read with GloVe's own vectors, all their occurrences in a review alike."""
+"""Mixout: in training, some words use GloVe's vectors, the same for all their occurrences in a review."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ GLOVE[:3] = 0
 
 
 def embedding(mixout: float, seed: int = 0) -> Embedding:
-    """Of words that are all tuned but for the last."""
+    """For words of which all but the last are trained."""
     torch.manual_seed(seed)
     made = Embedding(GLOVE, torch.zeros(WIDTH), torch.ones(WIDTH), torch.arange(3, 2 + WORDS), mixout)
     with torch.no_grad():
@@ -33,7 +33,7 @@ def tuned(x_BTD: torch.Tensor, tokens_BT: torch.Tensor) -> torch.Tensor:
 
 
 @given(mixout=st.floats(0.05, 0.95), seed=st.integers(0, 2**32 - 1))
-def test_a_word_is_read_alike_wherever_it_stands_in_a_review(mixout, seed):
+def test_all_occurrences_of_a_word_in_a_review_use_the_same_vector(mixout, seed):
     words = torch.arange(3, 2 + WORDS)
     tokens_BT = torch.cat([words, words.flip(0)]).expand(5, -1)
     read_BT = tuned(embedding(mixout, seed).train()(tokens_BT), tokens_BT)
@@ -41,7 +41,7 @@ def test_a_word_is_read_alike_wherever_it_stands_in_a_review(mixout, seed):
 
 
 @pytest.mark.parametrize("mixout", [0.1, 0.5, 0.9])
-def test_its_share_of_the_words_is_read_with_glove_and_each_review_draws_its_own(mixout):
+def test_a_share_of_the_words_uses_glove_and_is_drawn_for_each_review(mixout):
     tokens_BT = torch.arange(3, 2 + WORDS).expand(50, -1)
     part = embedding(mixout).train()
     first, second = (tuned(part(tokens_BT), tokens_BT) for _ in range(2))
@@ -55,20 +55,20 @@ def test_its_share_of_the_words_is_read_with_glove_and_each_review_draws_its_own
     assert len({tuple(row.tolist()) for row in first}) > 35, "reviews share a draw"
 
 
-def test_nothing_is_left_out_in_evaluation_or_without_mixout():
+def test_evaluation_and_training_without_mixout_use_the_trained_vectors():
     tokens_BT = torch.arange(3, 2 + WORDS).expand(2, -1)
     assert tuned(embedding(0.5).eval()(tokens_BT), tokens_BT).all()
     assert tuned(embedding(0.0).train()(tokens_BT), tokens_BT).all()
 
 
-def test_padding_unknown_words_and_words_that_are_not_tuned_stay_as_they_are():
+def test_padding_unknown_words_and_untrained_words_are_not_changed():
     x_BTD = embedding(0.5).train()(torch.tensor([[0, 1, 2 + WORDS]]).expand(20, -1))
     assert x_BTD[:, 0].eq(0).all()
     assert x_BTD[:, 1].eq(7).all()
     assert torch.equal(x_BTD[:, 2], GLOVE[2 + WORDS].expand(20, -1))
 
 
-def test_what_is_not_read_is_not_trained():
+def test_vectors_that_are_not_used_are_not_trained():
     part = embedding(0.5).train()
     tokens_BT = torch.arange(3, 2 + WORDS)[None]
     x_BTD = part(tokens_BT)
@@ -77,7 +77,7 @@ def test_what_is_not_read_is_not_trained():
     assert part.offset_RD.grad[1:].ne(0).all(1).equal(read_T)
 
 
-def test_rungs_with_tuned_vectors_inherit_it_and_earlier_runs_have_none(settings):
+def test_rungs_with_trained_vectors_inherit_it_and_earlier_runs_do_not_have_it(settings):
     assert net(settings, "wide").embedding.mixout == net(settings, "tuned").embedding.mixout == 0.5
     assert net(settings, "residual").embedding.mixout == 0
     assert net(settings, "tuned", "~model.embedding.mixout").embedding.mixout == 0

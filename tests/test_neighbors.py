@@ -67,8 +67,8 @@ def test_the_words_around_are_those_before_and_after_the_region(reviews, region,
         assert not any(map(any, found_TO[len(review) :])), "nothing is predicted from padding"
 
 
-def test_the_loss_is_that_of_a_softmax_over_the_word_and_the_sample():
-    """By hand, in float64: scores are corrected by the log of the number of times that a sample holds the word."""
+def test_the_loss_is_that_of_a_softmax_over_the_word_and_the_sampled_words():
+    """By hand, in float64: scores are corrected by the log of the expected count of the word in a sample."""
     net = random_net().double()
     tokens_BT = torch.tensor([[8, 9, 3, 10, 11, 0]])
     slots_BTO, sample_S = net.around(tokens_BT), net.sample()
@@ -94,7 +94,7 @@ def test_frequent_words_are_predicted_less_often():
     assert net.share_R.unique().numel() > 5
 
 
-def test_classifiers_leave_the_vectors_as_they_are(pretrained, trained):
+def test_classifiers_do_not_change_the_vectors(pretrained, trained):
     before = read_checkpoint(pretrained[0] / "checkpoints" / "best.ckpt", "")["state_dict"]
     after = read_checkpoint(trained("regions")[0] / "checkpoints" / "best.ckpt", "")["state_dict"]
     for name in ("slot_V", "table_RE", "bias_E"):
@@ -120,7 +120,7 @@ def test_only_validation_is_scored_and_the_next_command_is_named(pretrained, she
     assert "python -m imdbattn.train model=regions init=runs/n" in done.stdout
 
 
-def test_scores_depend_on_no_batch(settings, small, tmp_path):
+def test_scores_do_not_depend_on_the_batch(settings, small, tmp_path):
     losses = []
     for size in (64, 4096):
         words = (*NEIGHBORS, "trainer.max_epochs=1", f"data.eval_batch_tokens={size}")
@@ -128,7 +128,7 @@ def test_scores_depend_on_no_batch(settings, small, tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-def test_it_learns_which_words_stand_together(settings, small, world, tmp_path):
+def test_it_learns_which_words_occur_together(settings, small, world, tmp_path):
     """Reviews that repeat one word: each word predicts itself."""
     words = [line.split()[0] for line in (world / "glove.txt").read_text().splitlines()[:8]]
     rows = [f"{' '.join(words[row % 8 : row % 8 + 1] * 20)} {row},{('neg', 'pos')[row % 2]}" for row in range(240)]
@@ -139,7 +139,7 @@ def test_it_learns_which_words_stand_together(settings, small, world, tmp_path):
     assert metrics["val_loss"] < 0.5, metrics
 
 
-def test_a_stopped_classifier_goes_on_without_the_pretraining(settings, small, pretrained, tmp_path):
+def test_a_stopped_classifier_resumes_without_the_pretraining(settings, small, pretrained, tmp_path):
     start = shutil.copytree(pretrained[0], tmp_path / "start")
     cfg = settings(*small, "model=regions", f"init={start}", "trainer.max_epochs=2")
     whole = fit(cfg, tmp_path / "whole")
@@ -153,7 +153,7 @@ def test_a_stopped_classifier_goes_on_without_the_pretraining(settings, small, p
     assert score_run(settings(config, "trainer=cpu", config="evaluate"))["accuracy"] == whole["test_accuracy"]
 
 
-def test_any_rung_takes_the_vectors(settings, small, pretrained):
+def test_any_rung_can_use_the_vectors(settings, small, pretrained):
     cfg = settings(*small, "model=residual", f"init={pretrained[0]}")
     module = TASK.new(cfg, prepare(cfg.data))
     assert module.net.context.regions.regions.region == 5
@@ -161,7 +161,7 @@ def test_any_rung_takes_the_vectors(settings, small, pretrained):
 
 
 @pytest.mark.slow
-def test_seeds_train_together_with_them(settings, small, pretrained, shell, tmp_path):
+def test_seeds_can_be_trained_together_with_the_vectors(settings, small, pretrained, shell, tmp_path):
     words = ("model=regions", f"init={pretrained[0]}", "seed=1,2", "seeds_per_process=2", "trainer.max_steps=2")
     words += ("data.padded_lengths=6",)
     done = shell("train", "-m", *small, *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
@@ -184,7 +184,7 @@ def test_seeds_train_together_with_them(settings, small, pretrained, shell, tmp_
         (["task=neighbors", "choose_by=bleu"], "choose_by=bleu"),
     ],
 )
-def test_settings_without_meaning_are_refused(settings, overrides, words):
+def test_settings_without_effect_are_refused(settings, overrides, words):
     with pytest.raises(UserError) as error:
         settings(*overrides)
     assert words in str(error.value)
@@ -201,7 +201,7 @@ def test_settings_without_meaning_are_refused(settings, overrides, words):
         (["init={damaged}"], "its vectors of regions are damaged): train it again"),
     ],
 )
-def test_a_pretraining_that_does_not_fit_is_refused_in_one_line(
+def test_an_unsuitable_pretraining_is_refused_in_one_line(
     overrides, words, pretrained, trained, settings, small, world, tmp_path
 ):
     lines = (world / "glove.txt").read_text().splitlines()
@@ -224,7 +224,7 @@ def test_words_that_are_never_predicted_are_refused(settings, small, tmp_path):
         fit(settings(*small, "task=neighbors", "model.subsample=0.000000000001"), tmp_path)
 
 
-def test_unlabelled_reviews_join_training(data_settings, small, world):
+def test_unlabeled_reviews_are_added_to_training(data_settings, small, world):
     cfg = data_settings(*small, "task=neighbors")
     more = neighbors.TASK.prepare(cfg.model_copy(update={"unlabelled": f"{world}/unlabelled.txt"}))
     assert more.added > 0

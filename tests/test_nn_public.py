@@ -129,7 +129,7 @@ def test_attention_without_a_mask_reads_all_keys(score, lead):
 
 
 @pytest.mark.parametrize("method", ["compare", "forward"])
-def test_a_score_derived_from_a_product_is_computed_as_it_is_written(method):
+def test_a_score_derived_from_a_product_uses_its_own_compare_method(method):
     """The faster path knows only products: with another `compare` it would train one score and draw another."""
     torch.manual_seed(0)
     squared = type("Squared", (nn.ScaledDot,), {method: lambda self, query, key: (query @ key.transpose(-2, -1)) ** 2})

@@ -32,7 +32,7 @@ def text_of(output: nbformat.NotebookNode) -> str:
 
 
 def problems(notebook: nbformat.NotebookNode) -> list[str]:
-    """What a reader of the file would stumble over."""
+    """What would disturb a reader of the file."""
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     outputs = [output for cell in cells for output in cell.outputs]
@@ -84,21 +84,21 @@ def test_each_problem_is_found(problem, output):
     assert problems(notebook) == [problem]
 
 
-def test_what_changes_with_each_execution_is_removed():
+def test_output_that_changes_with_each_execution_is_removed():
     output = nbformat.v4.new_output("display_data", {"text/html": "<p>/tmp/a/tmpb_1/runs/x</p>", "text/plain": "x"})
     clean(output, "/tmp/a")
     assert output.data == {"text/html": "<p>runs/x</p>"}
 
 
 @notebooks
-def test_links_lead_to_files(path):
+def test_linked_files_exist(path):
     cells = nbformat.read(path, as_version=4).cells
     targets = re.findall(r"\]\(([^)#]+)", "".join(cell.source for cell in cells if cell.cell_type == "markdown"))
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
 def test_results_are_printed_once_in_a_notebook(monkeypatch, capsys):
-    """There, rich displays what it prints, unless it is told not to."""
+    """In a notebook, rich displays what it prints unless this is disabled."""
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert printed(lambda console: console.print("81.1 %")) == "81.1 %"
     assert capsys.readouterr().out == ""

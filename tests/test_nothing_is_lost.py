@@ -1,4 +1,4 @@
-"""What is refused is refused before anything is deleted or written: a run folder, and a user's own files, stay."""
+"""Input is refused before anything is deleted or written: a run folder and a user's own files are kept."""
 
 import shutil
 from pathlib import Path
@@ -34,7 +34,7 @@ REFUSED = {
 
 
 def changed(settings: dict, changes: dict) -> dict:
-    """The settings with others in their place; None removes one."""
+    """The settings with changed values; None removes one."""
     merged = dict(settings)
     for key, value in changes.items():
         if value is None:
@@ -56,7 +56,7 @@ def test_a_finished_run_stays_when_a_new_one_into_its_folder_is_refused(trained,
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_refused_run_leaves_no_folder_and_no_link(trained, composed, small, tmp_path, monkeypatch, case):
+def test_a_refused_run_leaves_neither_a_folder_nor_a_link(trained, composed, small, tmp_path, monkeypatch, case):
     changes, words = REFUSED[case]
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained("residual")[0], tmp_path / "runs" / "old")
@@ -92,9 +92,7 @@ def test_a_model_that_fails_on_its_first_batch_leaves_a_finished_run_as_it_is(
     assert contents(run) == before
 
 
-def test_a_callback_whose_state_cannot_be_read_again_is_refused_when_it_is_saved(
-    settings, small, tmp_path, monkeypatch
-):
+def test_a_callback_whose_state_could_not_be_loaded_is_refused_when_it_is_saved(settings, small, tmp_path, monkeypatch):
     (tmp_path / "ownback.py").write_text(
         "import lightning\nimport numpy as np\n\n\nclass Seen(lightning.Callback):\n"
         "    def state_dict(self):\n        return {'n': np.float64(0.5)}\n"
@@ -138,7 +136,7 @@ def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name
     assert contents(tmp_path / "mine") == {name: theirs.encode()}
 
 
-def test_temporary_files_of_the_user_stay_in_a_run_folder(trained, settings, small, tmp_path):
+def test_temporary_files_of_the_user_in_a_run_folder_are_kept(trained, settings, small, tmp_path):
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
     (run / "thesis.tmp").write_text("mine")
     (run / "metrics.json.0a1b2c3d.tmp").write_text("half")

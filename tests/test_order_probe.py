@@ -1,4 +1,4 @@
-"""The order probe: labels lie in the order of the words alone, and what reads the order, and only that, learns them."""
+"""The order probe: labels depend only on word order, and only models that read the order learn them."""
 
 import hashlib
 from collections import Counter
@@ -50,7 +50,7 @@ def test_a_seed_gives_the_same_reviews_and_another_seed_gives_others(seed):
 
 
 def test_different_pairs_have_different_bags():
-    """For all of them: each choice has a word of its own, so the bag tells which choices were made."""
+    """For all pairs: each choice has its own word, so the bag shows which choices were made."""
     counts = Counter(word for slot in SLOTS for choice in slot for word in set(choice.split()))
     own = WORDS - {"did", "not", "that", "would"}
     for slot in SLOTS:
@@ -58,7 +58,7 @@ def test_different_pairs_have_different_bags():
         assert all(any(counts[word] == 1 and word in own for word in choice.split()) for choice in slot if choice)
 
 
-def test_what_a_seed_gives_has_not_changed():
+def test_the_reviews_of_a_seed_have_not_changed():
     """Raise order_probe.VERSION when this changes, so that caches don't serve the old sentences."""
     texts = "\n".join(text for split in generate(1, train=200, test=100).values() for text in split.texts)
     assert (order_probe.VERSION, hashlib.sha256(texts.encode()).hexdigest()[:12]) == (1, "33f461933414")
@@ -74,7 +74,7 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
         assert [[words[id - 3] for id in ids] for ids in found] == [text.split() for text in texts]
 
 
-def test_the_corpus_enters_whole_as_its_settings_say(data_settings):
+def test_the_corpus_has_the_sizes_of_its_settings(data_settings):
     data = data_settings("data=order_probe", "data.probe.train=60", "data.probe.validation=20", "data.probe.test=30")
     source = find_source(data)
     reviews = cut_reviews(source.load(), source.name, {"validation": 0.1, "test": 0.2})
@@ -89,7 +89,7 @@ def test_the_corpus_enters_whole_as_its_settings_say(data_settings):
     assert data.word_dropout == 0
 
 
-def test_the_cache_tells_corpora_apart(data_settings, monkeypatch):
+def test_the_cache_distinguishes_corpora(data_settings, monkeypatch):
     def key(*overrides):
         return find_source(data_settings("data=order_probe", *overrides)).key
 
@@ -114,7 +114,7 @@ def test_the_cache_tells_corpora_apart(data_settings, monkeypatch):
         (["data.path=x.csv"], r"data\.source=order_probe has no effect with data\.path: set it to auto"),
     ],
 )
-def test_a_corpus_that_cannot_be_made_ends_in_one_line(settings, overrides, message):
+def test_an_impossible_corpus_gives_a_message_of_one_line(settings, overrides, message):
     with pytest.raises(UserError, match=message) as error:
         settings("data=order_probe", *overrides)
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Users' own parts train; those that a run folder names are loaded only where the user trusts them."""
+"""Custom parts train; those that a run folder names are loaded only if the user trusts them."""
 
 import json
 import re
@@ -63,7 +63,7 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def test_own_layers_and_callbacks_train_and_a_run_with_them_is_used_again_with_trust(folder, shell, small):
+def test_custom_layers_and_callbacks_train_and_their_run_is_used_again_with_trust(folder, shell, small):
     own = ["--config-dir=conf", "model=mine", "trainer.max_epochs=2"]
     callback = "+trainer.callbacks=[{_target_: mypkg.layers.Count, file: epochs.txt}]"
     done = shell("train", *own, *small, callback, "hydra.run.dir=run", cwd=folder)
@@ -126,14 +126,14 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(foreign, 
         assert imported.exists() == (command != "resume")
 
 
-def test_what_a_run_folder_says_of_trust_counts_for_nothing(foreign, composed):
+def test_trust_in_a_run_folder_has_no_effect(foreign, composed):
     assert resumed(composed("trust=[mypkg,other]"), [], foreign)["trust"] == ["mypkg", "other"]
     with pytest.raises(UserError, match="trust=5 must be the name of a package"):
         resumed(composed("trust=5"), ["trust"], foreign)
 
 
 def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, composed, tmp_path):
-    """They write files wherever their arguments say."""
+    """They can write files anywhere."""
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
     callback = f"  callbacks: [{{_target_: lightning.pytorch.callbacks.ModelCheckpoint, dirpath: {tmp_path}}}]\n"
     text = (run / "config.yaml").read_text()
@@ -193,14 +193,14 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
 
 
 @pytest.mark.slow
-def test_a_job_that_does_not_find_the_package_says_so(folder, shell, small, tmp_path_factory):
+def test_a_job_that_cannot_import_the_package_says_so(folder, shell, small, tmp_path_factory):
     arguments = ["-m", f"--config-dir={folder}/conf", "model=mine", "seed=1", "hydra.sweep.dir=sweep", *small]
     failed = shell("train", *arguments, cwd=tmp_path_factory.mktemp("elsewhere"))
     assert failed.returncode == 1
     assert "No module named 'mypkg': install that package (pip install -e .), or add its folder" in failed.stdout
 
 
-def test_our_parts_work_in_another_project_as_the_page_has_it():
+def test_our_parts_work_in_another_project_as_documented():
     exec(block("python", PAGE.partition("## Our parts in your project")[2]), space := {})
     assert space["y_BTD"].shape == (2, 9, 64)
 
@@ -349,7 +349,7 @@ def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, s
         assert explained.attention.pooling is not None
 
 
-def test_an_own_score_of_an_encoder_decoder_trains_and_writes(kinds, settings, small):
+def test_a_custom_score_of_an_encoder_decoder_trains_and_generates(kinds, settings, small):
     common = [word for word in small if word.startswith(("logger=", "trainer", "threads=", "pictures="))]
     cfg = settings(*PAIRS, *common, "trainer.max_epochs=1", "model.score._target_=kinds.Nearness")
     metrics = fit(cfg, run := kinds / "run")
@@ -412,7 +412,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("overrides", "line"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_with_a_part_is_one_line_before_training(kinds, settings, small, overrides, line):
+def test_an_error_in_a_part_gives_one_line_before_training(kinds, settings, small, overrides, line):
     if "task=seq2seq" in overrides:
         small = [word for word in small if word.startswith(("logger=", "trainer", "threads=", "pictures="))]
     with pytest.raises(UserError, match=line) as error:
@@ -421,7 +421,7 @@ def test_what_is_wrong_with_a_part_is_one_line_before_training(kinds, settings, 
     assert not (kinds / "run" / "config.yaml").exists()
 
 
-def test_a_part_that_was_broken_after_training_is_one_line(kinds, settings, small):
+def test_a_part_that_was_broken_after_training_gives_one_line(kinds, settings, small):
     run = kinds / "run"
     fit(settings(*small, "model=mean", POOLING + "LastWord", "trainer.max_epochs=1"), run)
     sys.modules["kinds"].LastWord.forward = sys.modules["kinds"].WholeSequence.forward

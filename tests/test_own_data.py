@@ -1,4 +1,4 @@
-"""A table of the user's own goes through: read as a stream, labelled into a table, scored by class, and limited."""
+"""A user's own table is read as a stream, labeled, scored by class, and limited."""
 
 import csv
 import json
@@ -62,7 +62,7 @@ def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
 @pytest.mark.parametrize("suffix", WRITERS)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1, max_size=9))
 @hypothesis(max_examples=40, deadline=None)
-def test_a_stream_has_the_values_that_training_reads(tmp_path_factory, suffix, texts):
+def test_a_table_read_as_a_stream_has_the_values_that_training_reads(tmp_path_factory, suffix, texts):
     file = write_texts(tmp_path_factory.mktemp("table") / f"r{suffix}", texts, "a, b")
     found = open_lines(str(file), "a, b")
     blank = next((number for number, text in enumerate(texts, 1) if not text.strip()), None)
@@ -70,7 +70,7 @@ def test_a_stream_has_the_values_that_training_reads(tmp_path_factory, suffix, t
     assert read_columns(file, {"column": "a, b"}) == [texts]
 
 
-def test_a_table_starts_behind_its_header_and_byte_order_mark_and_skips_blank_lines(tmp_path):
+def test_a_table_starts_after_header_and_byte_order_mark_and_skips_blank_lines(tmp_path):
     (tmp_path / "r.CSV").write_bytes('\ufefftext,label\r\n\r\n"good, ""so"" good",pos\r\n\r\nbad,neg\r\n'.encode())
     assert list(open_lines(f"{tmp_path}/r.CSV").lines) == ['good, "so" good', "bad"]
 
@@ -98,7 +98,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_a_table_is_labelled_into_a_table(trained, settings, shell, tmp_path, suffix):
+def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suffix):
     folder, metrics = trained("residual_pe")
     file, out = write_texts(tmp_path / f"in{suffix}", TEXTS, "re, view"), tmp_path / "new" / f"out{suffix}"
     done = shell("predict", f"run={folder}", f"file={file}", "column=re, view", f"out={out}")
@@ -116,7 +116,7 @@ def test_a_table_is_labelled_into_a_table(trained, settings, shell, tmp_path, su
         assert row["probability"] == pytest.approx(one.probability, abs=1e-6)
 
 
-def test_the_labels_are_those_of_evaluate(trained, settings, world, tmp_path):
+def test_the_labels_equal_those_of_evaluate(trained, settings, world, tmp_path):
     folder, _ = trained("mean")
     score_run(settings(f"run={folder}", "trainer=cpu", f"data.path={world}/reviews.csv", config="evaluate"))
     (file,) = (folder / "evaluations").glob("test-*.parquet")
@@ -129,7 +129,7 @@ def test_the_labels_are_those_of_evaluate(trained, settings, world, tmp_path):
     np.testing.assert_allclose(np.transpose([*found.values()]), scored["probabilities"], atol=1e-6)
 
 
-def test_without_out_a_table_is_printed_as_lines_are(trained, shell, tmp_path):
+def test_without_out_the_labels_of_a_table_are_printed(trained, shell, tmp_path):
     folder, _ = trained("mean")
     (tmp_path / "r.csv").write_text("text,label\na good film,pos\na bad film,neg\n")
     (tmp_path / "r.txt").write_text("a good film\na bad film\n")
@@ -138,7 +138,7 @@ def test_without_out_a_table_is_printed_as_lines_are(trained, shell, tmp_path):
     assert len(from_table.stdout.splitlines()) == 2
 
 
-def test_lines_and_standard_input_are_labelled_into_a_table(trained, shell, tmp_path):
+def test_lines_and_standard_input_are_labeled_into_a_table(trained, shell, tmp_path):
     folder, _ = trained("mean")
     done = shell("predict", f"run={folder}", "out=o.jsonl", input="a good film\na bad film\n", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -147,7 +147,7 @@ def test_lines_and_standard_input_are_labelled_into_a_table(trained, shell, tmp_
 
 @pytest.mark.parametrize("suffix", WRITERS)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UserError, OSError])
-def test_a_table_is_complete_or_as_it_was(tmp_path, suffix, error):
+def test_a_table_is_complete_or_unchanged(tmp_path, suffix, error):
     def chunks():
         yield {"row": [0]}
         assert len(os.listdir(tmp_path)) == 2, "the table in progress is beside the old one"
@@ -161,7 +161,7 @@ def test_a_table_is_complete_or_as_it_was(tmp_path, suffix, error):
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_the_old_table(trained, tmp_path):
+def test_ctrl_c_keeps_the_old_table(trained, tmp_path):
     (tmp_path / "o.csv").write_text("old")
     words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}", f"out={tmp_path}/o.csv"]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, cwd=Path(__file__).parents[1])
@@ -180,7 +180,7 @@ def test_ctrl_c_leaves_the_old_table(trained, tmp_path):
     assert (tmp_path / "o.csv").read_text() == "old"
 
 
-def test_a_text_of_a_million_characters_is_labelled(trained, settings, tmp_path):
+def test_a_text_of_a_million_characters_is_labeled(trained, settings, tmp_path):
     folder, _ = trained("mean")
     texts, cfg = ["dull " * 200_000, "x" * 1_000_000], settings(f"run={folder}", config="predict")
     for suffix in WRITERS:
@@ -192,7 +192,7 @@ def test_a_text_of_a_million_characters_is_labelled(trained, settings, tmp_path)
 
 
 @given(st.integers(2, 5).flatmap(lambda c: st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=40)))
-def test_scores_of_classes_are_those_of_scikit_learn(pairs):
+def test_scores_of_classes_equal_those_of_scikit_learn(pairs):
     labels_N, predicted_N = np.array(pairs).T
     classes = [*range(5)]
     found = details(confusion(labels_N, predicted_N, 5))
@@ -261,7 +261,7 @@ def test_evaluate_prints_a_table_of_classes(three, shell):
         assert line.split()[4:] == [str(count) for count in counts]
 
 
-def test_the_comparison_has_macro_f1_where_accuracy_may_hide_a_class(three, trained):
+def test_the_comparison_has_macro_f1_if_accuracy_may_hide_a_class(three, trained):
     (found,) = compare_sets([three[0]], resamples=100)
     place = rung_table(found)[0].index("test macro F1 %")
     assert rung_table(found)[1][place] == f"{100 * three[1]['test_macro_f1']:.1f}"
@@ -281,7 +281,7 @@ def texts_of(reviews: Texts) -> dict[str, list[str]]:
 
 @given(st.integers(9, 200), st.integers(9, 200), st.data())
 @hypothesis(max_examples=40, deadline=None)
-def test_a_limit_takes_from_each_class_of_each_split_in_proportion_and_a_smaller_one_takes_of_these(one, other, data):
+def test_a_limit_keeps_proportions_and_a_smaller_limit_uses_a_part_of_the_same_reviews(one, other, data):
     labels_N = np.array([0] * one + [1] * other)
     split = Split([f"{n}" for n in range(len(labels_N))], labels_N, np.arange(len(labels_N)))
     whole = cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES)
@@ -302,7 +302,7 @@ def test_a_limit_takes_from_each_class_of_each_split_in_proportion_and_a_smaller
         assert all(set(smaller[name]) <= set(larger[name]) for name in smaller)
 
 
-def test_a_limit_is_recorded_and_its_reviews_are_those_of_evaluate(small, settings, tmp_path):
+def test_a_limit_is_recorded_and_evaluate_scores_its_reviews(small, settings, tmp_path):
     metrics = [
         fit(
             settings(*small, "model=mean", "trainer.max_epochs=1", f"seed={seed}", "data.limit=100"),
@@ -324,13 +324,13 @@ def test_a_limit_is_recorded_and_its_reviews_are_those_of_evaluate(small, settin
         (3, "leaves no review of .* in .*: set"),
     ],
 )
-def test_a_limit_that_does_not_fit_the_data_is_refused(small, settings, tmp_path, limit, message):
+def test_a_limit_that_the_data_cannot_satisfy_is_refused(small, settings, tmp_path, limit, message):
     with pytest.raises(UserError, match=message):
         fit(settings(*small, "model=mean", f"data.limit={limit}"), tmp_path / "run")
     assert not list(tmp_path.rglob("config.yaml"))
 
 
-def test_a_closed_standard_input_ends_in_one_line(monkeypatch):
+def test_a_closed_standard_input_gives_a_message_of_one_line(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UserError, match=r"standard input is closed: use text="):
         open_lines(None)

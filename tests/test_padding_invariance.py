@@ -36,7 +36,7 @@ def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrid
     def holds(reviews, random, padding):
         alone = torch.cat([scores(model, reviews, [row]) for row in range(len(reviews))])
         order = random.sample(range(len(reviews)), len(reviews))
-        # Logits of these weights reach hundreds: one near zero is a difference of such numbers, rounded as they are.
+        # Logits of these weights reach hundreds: one near zero is a difference of such numbers, with their rounding.
         exact = 1e-5 * max(1.0, alone.abs().max().item())
         torch.testing.assert_close(scores(model, reviews, order, padding), alone[order], atol=exact, rtol=1e-4)
         alone = torch.cat([scores(exact_model, reviews, [row]) for row in range(len(reviews))])
@@ -46,7 +46,7 @@ def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrid
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
-def test_what_stands_in_the_padding_is_never_read(settings, rung):
+def test_the_content_of_the_padding_is_never_read(settings, rung):
     model = net(settings, rung)
     clean = batch(model, torch.randint(3, WORDS, (2, 9)).tolist())._replace(lengths_B=torch.tensor([3, 5]))
     padding_BT = torch.arange(9) >= clean.lengths_B[:, None]

@@ -1,4 +1,4 @@
-"""Phrases are told apart, counted as the paper says, and never say to a review what its own label said to them.
+"""Phrases are distinguished, counted as in the paper, and never reveal the label of a review to itself.
 
 Shape suffixes: B reviews of a batch, T positions, N reviews, M words of all reviews, W words in front of a word, O
 phrases that end at a word, P known phrases and row 0, K folds, C classes or columns.
@@ -48,7 +48,7 @@ TEXTS = st.lists(TEXT, min_size=1, max_size=20)
 
 
 def labelled(texts: list[list[int]], classes: int) -> Ragged:
-    """Each class in turn: so folds are the same when all labels of one are moved round."""
+    """Each class in turn, so that folds stay the same when all labels of one are rotated."""
     return ragged(texts, torch.arange(len(texts)).numpy() % classes)
 
 
@@ -99,7 +99,7 @@ def ratios_by_hand(known: list[Phrase], shown: list[tuple[set[Phrase], int]], cl
 
 @given(st.data())
 @examples(max_examples=200, deadline=None)
-def test_phrases_have_one_number_each_and_longer_ones_larger_numbers(data):
+def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data):
     most = 2**21 - 1  # as many ids as three words of a phrase may have
     rows = data.draw(st.sampled_from([4, 5, 6, 64, 400_004, most]))
     word = st.one_of(st.integers(0, min(6, rows - 1)), st.integers(max(0, rows - 4), rows - 1))
@@ -118,7 +118,7 @@ def test_phrases_have_one_number_each_and_longer_ones_larger_numbers(data):
     assert ordered == sorted(ordered, key=len), "ascending from length to length"
 
 
-def test_every_phrase_of_a_small_vocabulary_has_a_number_of_its_own():
+def test_every_phrase_of_a_small_vocabulary_has_its_own_number():
     rows = 7
     triples = torch.cartesian_prod(*3 * [torch.arange(3, rows)])
     keys_MO = phrase_keys(triples[:, 0], triples[:, 1:], rows)
@@ -126,7 +126,7 @@ def test_every_phrase_of_a_small_vocabulary_has_a_number_of_its_own():
 
 
 @pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
-def test_more_words_than_numbers_are_refused(longest, rows):
+def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows):
     chosen = schema.Phrases(longest=longest, min_reviews=1, folds=2)
     with pytest.raises(UserError, match=rf"model\.phrases\.longest={longest} is too long .* set it to {longest - 1}$"):
         phrases(chosen, 2, ragged([[3]]), rows)
@@ -155,7 +155,7 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
         assert not any(map(any, found_TO[len(text) :])), "padding is no phrase"
 
 
-def test_reviews_are_counted_and_not_how_often_they_say_it():
+def test_the_reviews_with_a_phrase_are_counted_not_its_occurrences():
     data = labelled([[3, 3, 3, 3], [4, 3], [4, 5]], 2)
     assert counted(data, 2, 1, least=2).keys_P.tolist() == [3, 4]
     assert counted(data, 2, 2, least=2).keys_P.tolist() == [3, 4]  # 3 3 is in one review only, three times
@@ -163,7 +163,7 @@ def test_reviews_are_counted_and_not_how_often_they_say_it():
     assert counted(once, 2, 1).log_counts_PC.equal(counted(often, 2, 1).log_counts_PC)
 
 
-def test_words_that_have_no_vector_are_in_no_phrase():
+def test_words_without_a_vector_are_in_no_phrase():
     texts = 4 * [[3, 1, 4, 5]]
     phrases = counted(labelled(texts, 2), 2)
     by_hand = [(3,), (4,), (5,), (4, 5)]
@@ -179,7 +179,7 @@ def test_words_that_have_no_vector_are_in_no_phrase():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_ratios_are_the_papers_of_the_whole_set_and_of_all_but_each_fold(classes):
+def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(classes):
     @given(TEXTS.filter(lambda texts: len(texts) >= classes), st.integers(1, 3), st.integers(1, 3), st.integers(2, 5))
     @examples(max_examples=60, deadline=None)
     def holds(texts, longest, least, folds):
@@ -201,14 +201,14 @@ def test_ratios_are_the_papers_of_the_whole_set_and_of_all_but_each_fold(classes
     holds()
 
 
-def test_the_ratio_of_a_count_worked_out_on_paper():
+def test_the_ratio_of_an_example_computed_by_hand():
     """good in 3 positive reviews and 1 negative, bad in 0 and 2: p = 4, 1 of 5; q = 2, 3 of 5."""
     ratios_PC = log_count_ratios(torch.tensor([[1, 2], [3, 0]]))
     torch.testing.assert_close(ratios_PC, torch.tensor([[math.log(2.0)], [math.log(1 / 3)]]))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_an_unknown_phrase_leans_to_no_class(classes):
+def test_the_ratio_of_an_unknown_phrase_is_zero(classes):
     phrases = counted(labelled([[3, 4], [4, 5], [3, 5]] * 8, classes), classes)
     assert phrases.log_counts_PC[0].eq(0).all()
     assert phrases.out_of_fold_KPC[:, 0].eq(0).all()
@@ -220,7 +220,7 @@ def test_an_unknown_phrase_leans_to_no_class(classes):
     assert channel(none_BTO, phrases).eq(0).all(), "and adds nothing to the words"
 
 
-def test_nothing_known_is_no_mistake():
+def test_a_training_set_without_known_phrases_works():
     phrases = counted(labelled([[3], [4], [1, 1], []], 2), 2)
     assert len(phrases.keys_P) == 0
     assert phrases.ratios(found(phrases, [3, 4, 5]), torch.tensor([1])).eq(0).all()
@@ -246,7 +246,7 @@ def test_a_phrase_of_several_words_adds_its_own_vector_where_it_ends():
     torch.testing.assert_close(found_TD, torch.stack(expected))
 
 
-def test_phrases_are_left_out_in_training_only_and_their_sum_stays_on_average():
+def test_phrases_are_dropped_only_in_training_and_their_mean_sum_is_unchanged():
     torch.manual_seed(0)
     phrases = counted(labelled([[3, 4], [3, 4]], 2), 2, longest=2)
     channel = PhraseVectors(8, phrases, dropout=0.75)
@@ -260,7 +260,7 @@ def test_phrases_are_left_out_in_training_only_and_their_sum_stays_on_average():
 
 
 @pytest.mark.parametrize("wrong", ["buckets=0", "dropout=1.0", "dropout=-0.1"])
-def test_a_table_of_nothing_is_refused(settings, wrong):
+def test_an_empty_table_is_refused(settings, wrong):
     with pytest.raises(UserError, match=rf"model\.channels\.bigrams\.{wrong} must be"):
         net(settings, "bigrams", f"model.channels.bigrams.{wrong}")
 
@@ -288,8 +288,8 @@ def moved_round(data: Ragged, inside_N: Tensor, classes: int) -> Ragged:
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("fold", range(FOLDS))
-def test_a_reviews_label_has_no_part_in_the_ratios_it_is_trained_with(classes, fold):
-    """Other labels of one fold: not a bit of what its own reviews see changes, and all that the others see does."""
+def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(classes, fold):
+    """With other labels in one fold, no bit of the features of its own reviews changes; those of all others change."""
     drawn = reviews(seed=fold, count=30 * classes * FOLDS, longest=12, words=ROWS - 3)
     data = Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % classes, drawn.rows)
     fold_N = folds_of(data.labels, FOLDS)
@@ -305,7 +305,7 @@ def test_a_reviews_label_has_no_part_in_the_ratios_it_is_trained_with(classes, f
 
 @given(st.lists(TEXT, min_size=16, max_size=16), st.integers(0, FOLDS - 1), st.sampled_from([2, 4]))
 @examples(max_examples=60, deadline=None)
-def test_no_label_of_a_fold_is_in_its_ratios_whatever_the_reviews(texts, fold, classes):
+def test_the_ratios_of_a_fold_do_not_depend_on_its_labels_whatever_the_reviews(texts, fold, classes):
     data = labelled(texts, classes)
     other = moved_round(data, folds_of(data.labels, FOLDS) == fold, classes)
     tables = (counted(each, classes, least=1).out_of_fold_KPC[fold] for each in (data, other))
@@ -343,7 +343,7 @@ def read() -> Ragged:
 
 
 @pytest.mark.parametrize("rung", RUNGS_WITH_PHRASES)
-def test_training_reads_each_review_without_its_fold_and_evaluation_with_the_whole_set(settings, read, rung):
+def test_training_uses_ratios_without_the_fold_of_a_review_and_evaluation_all(settings, read, rung):
     module = module_for(settings, rung, read)
     rows_B = torch.tensor([399, 3, 250, 0, 120])
     batch = read.batch(rows_B, before=2)
@@ -356,7 +356,7 @@ def test_training_reads_each_review_without_its_fold_and_evaluation_with_the_who
 
 
 @pytest.mark.parametrize("rung", RUNGS_WITH_PHRASES)
-def test_what_is_learned_from_a_review_does_not_know_its_label(settings, read, rung):
+def test_the_features_of_a_review_in_training_do_not_depend_on_its_label(settings, read, rung):
     """Its logits in training, bit for bit, whatever the labels of its fold are; those of all others change."""
     fold_N = folds_of(read.labels, 10)
     batch = read.batch(torch.arange(len(read)), before=2)
@@ -373,7 +373,7 @@ def test_what_is_learned_from_a_review_does_not_know_its_label(settings, read, r
 
 
 @pytest.mark.parametrize("rung", RUNGS_WITH_PHRASES)
-def test_a_loaded_checkpoint_reads_with_the_whole_sets_ratios(trained, settings, rung):
+def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings, rung):
     folder, metrics = trained(rung)
     cfg = settings(f"run={folder}", "trainer=cpu", config="evaluate")
     assert score_run(cfg)["loss"] == metrics["test_loss"]

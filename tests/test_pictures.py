@@ -1,4 +1,4 @@
-"""Pictures show the numbers of the model they are of, for every rung and any review; pages are safe to open."""
+"""Pictures show the numbers of their model, for every rung and any review; pages are safe to open."""
 
 import base64
 import logging
@@ -72,7 +72,7 @@ def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung,
         np.testing.assert_allclose(shown[0], sinusoids(512, 10) @ sinusoids(512, 10).T, rtol=1e-5, atol=1e-5)
 
 
-def test_lines_are_what_the_trained_model_adds_for_a_distance(reader):
+def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
     net = reader("tuned").module.net
     panels = by_distance(scores_by_distance(net, reach=4)).axes
     assert [axes.get_title() for axes in panels] == ["layer 1", "layer 2", "layer 3"]
@@ -89,7 +89,7 @@ def test_lines_are_what_the_trained_model_adds_for_a_distance(reader):
 
 
 @pytest.mark.parametrize(("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)])
-def test_the_matrices_are_the_softmax_of_the_models_own_scores(reader, rung, heads):
+def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, heads):
     found = reader(rung, *(["model.layer.heads=2"] if heads == 2 else []))
     net, batch = found.module.net, found.batches([TEXT])[0, np.arange(1)]
     attended = found.explain(TEXT).attention
@@ -112,7 +112,7 @@ def test_the_matrices_are_the_softmax_of_the_models_own_scores(reader, rung, hea
         np.testing.assert_allclose(shown_QK, 100 * weights_QK, rtol=1e-6)
 
 
-def test_cls_shows_the_row_it_reads_and_a_mean_the_mean_query(reader):
+def test_the_weights_are_those_of_the_cls_query_or_of_the_mean_query(reader):
     cls = reader("residual_cls", "model.layer.heads=2").explain(TEXT).attention
     mean = reader("base").explain(TEXT).attention
     np.testing.assert_allclose(cls.received()["layer 3, <cls>"], cls.layers[2][:, 0].mean(0))
@@ -137,7 +137,7 @@ def test_entropy_is_log_of_the_number_of_keys_when_all_are_equal_and_never_more(
     assert -1e-9 <= entropy(drawn) <= math.log(keys) + 1e-9
 
 
-def test_scaled_scores_have_variance_one_and_unscaled_ones_d():
+def test_scaled_scores_have_variance_1_and_unscaled_ones_d():
     unscaled, scaled = (measure(score, [4, 64, 512]) for score in (Dot, ScaledDot))
     np.testing.assert_allclose(unscaled.variance_W, [4, 64, 512], rtol=0.15)
     np.testing.assert_allclose(scaled.variance_W, 1, rtol=0.15)
@@ -146,7 +146,7 @@ def test_scaled_scores_have_variance_one_and_unscaled_ones_d():
     assert unscaled.gradient_3W[1, -1] < scaled.gradient_3W[1, -1] / 10
 
 
-def test_the_gradients_norm_is_that_of_the_softmaxs_jacobian():
+def test_the_norm_of_the_gradient_is_that_of_the_jacobian_of_the_softmax():
     generator = torch.Generator().manual_seed(3)
     q_1D, k_KD = (torch.randn(1, size, 16, generator=generator)[0] for size in (1, 5))
     for score, scale in ((Dot, 1), (ScaledDot, 4)):
@@ -181,7 +181,7 @@ def test_every_rung_and_review_has_its_page(trained, composed, rung, text, tmp_p
         assert f"maximum: log {read}<" in content
 
 
-def test_a_long_review_is_cut_and_the_title_says_so():
+def test_a_long_review_is_shortened_and_the_title_says_so():
     attended = AttentionWeights(["<cls>", *"abcdefghij"], [np.full((1, 11, 11), 1 / 11)], cls=True)
     figure = review_attention(attended, words=4)
     assert figure.get_suptitle() == "Attention to the first 4 of 10 words"
@@ -191,14 +191,14 @@ def test_a_long_review_is_cut_and_the_title_says_so():
 
 
 @pytest.mark.parametrize(("count", "heads", "rows"), [(8, 1, {1}), (8, 2, {1, 2, 3}), (40, 1, {1, 2, 3})])
-def test_maps_of_a_short_text_are_beside_each_other(count, heads, rows):
+def test_the_maps_of_a_short_text_are_side_by_side(count, heads, rows):
     weights = AttentionWeights(["film"] * count, [np.full((heads, count, count), 1 / count)] * 3)
     figure = review_attention(weights)
     found = [axes.get_subplotspec().rowspan.start for axes in figure.axes if "head" in axes.get_title()]
     assert (set(found), len(found)) == (rows, 3 * heads)
 
 
-def test_any_word_can_stand_on_an_axis():
+def test_any_word_can_be_on_an_axis():
     words = ["$x_$", "$\\frac", "\x96", "日本", "😀", "\ud800", "<b>", "a" * 99]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -218,7 +218,7 @@ def test_a_page_is_self_contained_and_text_stays_text():
     assert base64.b64decode(image, validate=True).startswith(b"\x89PNG")
 
 
-def test_a_page_of_many_reviews_shows_the_first_ones_whole(trained, settings):
+def test_a_page_of_many_reviews_shows_the_first_ones_in_full(trained, settings):
     folder, _ = trained("learned_query")
     found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), ["good film"] * (DETAILED + 2))
     assert [one.attention is not None for one in found] == [True] * DETAILED + [False] * 2
@@ -264,7 +264,7 @@ def finished(trained):
         ("tuned", {"attention.html", "attention.png", "distances.png"}),
     ],
 )
-def test_a_run_draws_what_its_rung_has(finished, rung, expected, tmp_path, caplog):
+def test_a_run_draws_the_pictures_that_its_rung_has(finished, rung, expected, tmp_path, caplog):
     TASK.draw(*finished(rung), tmp_path)
     assert {path.name for path in (tmp_path / "pictures").iterdir()} == expected
     assert not caplog.records
@@ -283,7 +283,7 @@ def test_a_run_shows_the_shortest_review_of_thirty_words(finished, test, tmp_pat
     assert len(short_review(corpus, "test").split()) >= corpus.splits["test"].lengths.max() - 1
 
 
-def test_a_picture_that_fails_is_only_a_warning(finished, tmp_path, monkeypatch, caplog):
+def test_a_picture_that_fails_gives_only_a_warning(finished, tmp_path, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("no ink")
 
@@ -294,7 +294,7 @@ def test_a_picture_that_fails_is_only_a_warning(finished, tmp_path, monkeypatch,
 
 
 @pytest.mark.slow
-def test_row_names_a_review_of_the_runs_test_set(trained, composed, tmp_path):
+def test_row_selects_a_review_of_the_test_set_of_the_run(trained, composed, tmp_path):
     folder, _ = trained("base")
     reviews = pq.read_table(folder / "reviews.parquet").to_pydict()
     asked = composed(
@@ -337,7 +337,7 @@ def test_the_picture_of_scaling_needs_no_run(composed, tmp_path, monkeypatch):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_prints_where_the_picture_is(trained, shell):
+def test_the_command_prints_the_path_of_the_picture(trained, shell):
     folder, _ = trained("residual_learned")
     done = shell("picture", "picture=positions", f"run={folder}")
     assert (done.returncode, done.stdout) == (0, f"{folder}/pictures/positions.png\n"), done.stderr

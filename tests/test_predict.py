@@ -1,4 +1,4 @@
-"""predict says label and probability, shows what was attended to, and escapes what reviews hold."""
+"""predict prints label and probability, shows the attention, and escapes the texts of reviews."""
 
 import os
 import random
@@ -47,7 +47,7 @@ def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
 
 
 @pytest.mark.parametrize("rung", ["residual_pe", "learned_query", "tuned"])
-def test_with_and_without_explanation_the_same_is_said(trained, settings, rung):
+def test_the_label_is_the_same_with_and_without_an_explanation(trained, settings, rung):
     folder, _ = trained(rung)
     texts = ["the film was great", "", "a dull story of it"] * 30
     plainly, _ = label_texts(settings(f"run={folder}", config="predict"), texts)
@@ -59,7 +59,7 @@ def test_with_and_without_explanation_the_same_is_said(trained, settings, rung):
 
 
 @pytest.mark.parametrize("rung", ["residual_pe_cls", "wide"])
-def test_a_text_is_labelled_the_same_alone_and_among_others_and_in_its_place(trained, settings, rung):
+def test_a_text_has_the_same_label_alone_and_among_others_and_results_are_in_order(trained, settings, rung):
     folder, _ = trained(rung)
     cfg = settings(f"run={folder}", config="predict")
     predictor, _ = load_predictor(cfg)
@@ -82,7 +82,7 @@ def test_texts_are_batched_by_length_within_the_budget(trained, settings):
     assert sum(rows * width for rows, width in shapes) < 1.1 * sum(lengths)
 
 
-def test_of_a_stream_few_texts_are_read_ahead(trained, settings):
+def test_few_texts_of_a_stream_are_read_ahead(trained, settings):
     cfg = settings(f"run={trained('mean')[0]}", config="predict")
     read = 0
 
@@ -97,7 +97,7 @@ def test_of_a_stream_few_texts_are_read_ahead(trained, settings):
         assert read <= min(2 * number - 1, number + 16383)
 
 
-def test_learned_query_looks_at_the_words_that_decide(trained, settings):
+def test_learned_query_attends_to_the_words_that_decide(trained, settings):
     folder, _ = trained("learned_query")
     text = "the film was a fine story of the actor"
     found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), [text])
@@ -105,7 +105,7 @@ def test_learned_query_looks_at_the_words_that_decide(trained, settings):
     assert found[0].top(1)[0][0] == "fine"
 
 
-def test_any_path_and_any_text_pass_the_command_line_unchanged(monkeypatch):
+def test_any_path_and_any_text_can_be_given_on_the_command_line(monkeypatch):
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     for text in (
@@ -171,12 +171,12 @@ def test_a_byte_order_mark_is_no_part_of_the_first_review(trained, shell, tmp_pa
         ("", []),
     ],
 )
-def test_lines_end_where_a_person_ends_them(tmp_path, content, lines):
+def test_lines_end_only_at_line_breaks(tmp_path, content, lines):
     (tmp_path / "r.txt").write_bytes(content.encode())
     assert list(read_lines(f"{tmp_path}/r.txt")) == lines
 
 
-def test_of_a_file_with_a_wrong_line_nothing_is_labelled(trained, shell, tmp_path):
+def test_no_line_of_a_file_with_an_invalid_line_is_labeled(trained, shell, tmp_path):
     (tmp_path / "r.txt").write_bytes(b"a good film\n" * 5000 + b"caf\xe9\n")
     done = shell("predict", f"run={trained('mean')[0]}", f"file={tmp_path}/r.txt")
     assert (done.returncode, done.stdout) == (2, "")
@@ -184,7 +184,7 @@ def test_of_a_file_with_a_wrong_line_nothing_is_labelled(trained, shell, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_pipe_is_labelled_as_it_comes_and_may_be_closed_early(trained):
+def test_a_pipe_is_labeled_while_it_is_written_and_may_be_closed_early(trained):
     """From a program that has not ended, by a named pipe, and to a program that reads no more than a line."""
     words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)

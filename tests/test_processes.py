@@ -37,7 +37,7 @@ def test_standard_input_reaches_a_fork(both, trained):
     assert len(fork.stdout.splitlines()) == 2
 
 
-def test_environment_variables_that_an_import_may_read_need_a_new_process():
+def test_environment_variables_that_an_import_may_read_cause_a_new_process():
     commands = WarmCommands.__new__(WarmCommands)  # without its process
     commands.environment = {"HOME": "/home", "WANDB_MODE": "offline"}
     assert commands.suits({"HOME": "/home", "WANDB_MODE": "online", "COLUMNS": "80"})

@@ -1,4 +1,4 @@
-"""Outputs of an encoder-decoder are displayed as they are, and alignments as the weights are, whatever the symbols."""
+"""Outputs and alignments of an encoder-decoder are displayed unchanged, whatever the symbols."""
 
 import re
 from dataclasses import replace
@@ -90,7 +90,7 @@ def test_source_output_probability_reference_and_unknown_symbols_are_printed(ter
     assert replace(TRANSLATED, output="").heading == "(nothing), under 0.1 %"
 
 
-def test_a_model_without_attention_is_named_so(terminal):
+def test_for_a_model_without_attention_the_output_says_so(terminal):
     without = replace(reversed_by("ABC"), weights_TS=None)
     assert "attention: none: the decoder uses a single vector of the source" in terminal([without])
     assert attention_png(without) is None
@@ -99,7 +99,7 @@ def test_a_model_without_attention_is_named_so(terminal):
     assert "<img" not in source
 
 
-def test_the_figure_shows_the_weights_in_square_cells_under_their_symbols():
+def test_the_figure_shows_the_weights_in_square_cells_with_their_symbols():
     figure = sequence_attention(TRANSLATED)
     axes = figure.axes[0]
     np.testing.assert_allclose(axes.images[0].get_array(), 100 * TRANSLATED.weights_TS)
@@ -109,13 +109,13 @@ def test_the_figure_shows_the_weights_in_square_cells_under_their_symbols():
     assert axes.xaxis.get_ticks_position() == "top"
 
 
-def test_a_figure_of_a_very_long_one_is_cut_and_says_so():
+def test_a_figure_of_a_very_long_sequence_is_shortened_and_says_so():
     figure = sequence_attention(reversed_by("AB" * 70), most=60)
     assert figure.axes[0].images[0].get_array().shape == (60, 60)
     assert "the first 60 symbols of 141" in figure.get_suptitle()
 
 
-def test_without_eos_there_is_no_row_of_it():
+def test_without_eos_there_is_no_row_for_it():
     whole = reversed_by("ABC")
     stopped = replace(whole, weights_TS=whole.weights_TS[:3])
     assert stopped.row_names == ["C", "B", "A"]
@@ -134,7 +134,7 @@ def test_hostile_symbols_are_text_in_the_figure_and_on_the_page(tmp_path):
     assert parsed.tags.count("img") == 1
 
 
-def test_reviews_and_sequences_have_the_same_page():
+def test_reviews_and_sequences_use_the_same_page():
     review = LabelledReview(text="good", output="pos", probability=0.9, model="base", words=[(0, 4, 1.0)])
     heads = {page([reading], [PNG]).partition("<title>")[0] for reading in (review, TRANSLATED)}
     styles = {
@@ -148,7 +148,7 @@ def test_lone_surrogates_are_replaced_on_the_page(tmp_path):
     assert "she has a dog" in text
 
 
-def test_pages_of_other_sources_have_other_names():
+def test_pages_of_different_sources_have_different_names():
     assert digest([TRANSLATED]) == digest([replace(TRANSLATED, output="")])
     assert digest([TRANSLATED]) != digest([reversed_by("ABC")])
     assert re.fullmatch("[0-9a-f]{12}", digest([TRANSLATED]))

@@ -38,7 +38,7 @@ def words_of(command: str) -> list[str]:
 
 def kind_of(command: str) -> tuple[str, ...]:
     name, *arguments = words_of(command)
-    if name == "search":  # which are refused in a moment
+    if name == "search":  # which are refused immediately
         return (command,)
     if name == "picture":
         return name, *(argument for argument in arguments if argument.startswith("picture="))
@@ -71,7 +71,7 @@ def test_each_command_is_in_the_documents():
     [pytest.param(line, marks=() if line in FIRST.values() else pytest.mark.slow) for line in SINGLE],
     ids=lambda command: command[10:60],
 )
-def test_commands_run_on_a_small_world(command, shell, small, world, trained, tmp_path):
+def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_path):
     """Each command as the documents have it, with the small world's data in place of IMDB and GloVe."""
     name, *arguments = words_of(command)
     if name == "search" and not any(a.startswith("resume=") for a in arguments):  # tests/test_search.py runs one
@@ -125,14 +125,14 @@ def test_commands_compose(command, settings):
 
 def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
     """Arguments with which the model trains for one epoch on little data."""
-    if any("seq2seq" in a for a in arguments):  # it brings its own pairs
+    if any("seq2seq" in a for a in arguments):  # it has its own pairs
         common = ("logger=", "trainer", "threads=", "pictures=")
         small = [*(a for a in small if a.startswith(common)), "model.hidden=8", "model.width=8"]
         if not any("translation" in a for a in arguments):
             small += ["data.train=60", "data.validation=10", "data.test=10"]
         pairs = (PACKAGED.read_text().splitlines()[row] for row in range(0, 900, 3))
         (folder / "fra.txt").write_text("\n".join(pairs))
-    if any("order_probe" in a for a in arguments):  # it brings its own reviews
+    if any("order_probe" in a for a in arguments):  # it has its own reviews
         small = [a for a in small if not a.startswith("data.path=")]
         small += ["data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
     mine = {argument.split("=")[0] for argument in arguments}
@@ -169,7 +169,7 @@ def test_a_sweep_resumes(shell, small, tmp_path):
     assert "1 job: 1 kept" in again.stdout
 
 
-def test_other_scripts_exist():
+def test_scripts_in_commands_exist():
     for line in LINES:
         if match := re.match(r"python (?:-m (benchmarks\.\S+)|(\S+\.py))", line):
             assert (ROOT / (match[2] or match[1].replace(".", "/") + ".py")).exists(), line
@@ -185,7 +185,7 @@ SETTINGS = [("model=residual_learned",), ("model=bigrams",), ("model=wide",), ("
 SETTINGS += [("task=neighbors",), ("task=seq2seq", "data=translation"), ("data=order_probe",)]
 
 
-def test_every_setting_that_is_named_exists(composed):
+def test_every_setting_in_the_documents_exists(composed):
     known = {key for choice in SETTINGS for key in flat(composed(*choice))}
     named = set(re.findall(r"`((?:data|model|trainer|logger|optim|masked)\.[a-z_.]+)[=`]", TEXT))
     assert len(named) > 25
@@ -200,7 +200,7 @@ def table(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
 
 
-def test_defaults_are_those_of_the_tables_of_settings(composed):
+def test_the_table_of_settings_has_the_right_defaults(composed):
     found = {key: None if value == {} else value for key, value in flat(composed()).items()}
     for entry in OmegaConf.load(conf_dir() / "train.yaml").defaults:
         found |= {} if isinstance(entry, str) else entry  # the files that it chooses
@@ -224,7 +224,7 @@ def test_the_table_of_sweeps_has_all_experiments_and_their_numbers_of_jobs():
     assert sorted(name.strip("`") for name, *_ in rows) == sorted(EXPERIMENTS)
 
 
-def test_the_rung_that_readme_adds_builds(tmp_path):
+def test_the_example_rung_in_readme_builds(tmp_path):
     from hydra import compose, initialize_config_dir
 
     (example,) = re.findall(r"```yaml\n(# @package _global_.*?)```", PAGES[ROOT / "README.md"], re.DOTALL)
@@ -248,7 +248,7 @@ def test_no_table_is_repeated():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_and_heading_that_is_linked_to_exists(page):
+def test_every_linked_file_and_heading_exists(page):
     for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", PAGES[page]):
         if not target.startswith("http"):
             file = page.parent / target if target else page

@@ -1,4 +1,4 @@
-"""On real IMDB and real GloVe, from the wheels: what README promises of the data and of a rung's first epoch."""
+"""Real IMDB and real GloVe, from the wheels: what README states about the data, and the first epoch of a rung."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 PACKAGED = ("data.source=packaged", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false")
 
 
-def test_real_reviews_pad_less_than_two_percent_and_their_words_are_known(settings, data_settings):
+def test_real_reviews_need_less_than_two_percent_padding_and_have_known_words(settings, data_settings):
     corpus = prepare(data_settings(*PACKAGED))
     assert corpus.facts["known_tokens"] >= 0.996
     for overrides in ((), ("data.max_tokens=256",), ("data.word_dropout=0.9",)):

@@ -1,6 +1,6 @@
-"""A comparison becomes files and a page that say what it says, whatever its reviews hold and its runs lack.
+"""A comparison becomes files and a page with the same content, whatever its reviews contain and its runs lack.
 
-The comparisons here are made up; tests/test_compare.py makes real ones.
+The comparisons here are invented; tests/test_compare.py makes real ones.
 """
 
 import base64
@@ -223,7 +223,7 @@ def test_the_page_loads_nothing(three):
         assert all(place.startswith(("#", "data:")) for place in re.findall(r'href="([^"]*)"', picture))
 
 
-def test_every_table_scrolls_with_a_shade_where_columns_are_hidden(three):
+def test_every_table_scrolls_and_has_a_shade_where_columns_are_hidden(three):
     source = (three[1] / "comparison.html").read_text()
     assert source.count('<div class="scroll"><table') == source.count("<table") >= 6
     rule = re.search(r"\.scroll \{([^}]*)\}", source)[1]
@@ -270,7 +270,7 @@ def test_markdown_shows_the_same_table(three):
     ]
 
 
-def test_the_page_says_the_result_in_words(three):
+def test_the_page_states_the_result_in_words(three):
     comparison, folder = three
     text = words((folder / "comparison.html").read_text())
     best = comparison["rungs"][-1]
@@ -308,7 +308,7 @@ def test_one_rung_with_one_seed():
     assert "A rung with one seed has no standard deviation" in text
 
 
-def test_what_was_not_measured_is_left_out():
+def test_what_was_not_measured_is_omitted():
     comparison = made_up(split="validation", labels=("bad", "so so", "good"))
     for rung in comparison["rungs"]:
         rung.update(curves={}, parameters=None, tokens_per_s=None, train_seconds=None, epochs=None)
@@ -352,7 +352,7 @@ def test_nothing_is_half_written(undrawn, tmp_path, monkeypatch):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_a_figure_of_an_earlier_comparison_does_not_stay(undrawn, tmp_path):
+def test_figures_of_an_earlier_comparison_are_removed(undrawn, tmp_path):
     report.write_all(made_up(("mean", "base")), tmp_path)
     (tmp_path / "figures" / "mine.png").touch()
     comparison = made_up(("mean",))
@@ -363,7 +363,7 @@ def test_a_figure_of_an_earlier_comparison_does_not_stay(undrawn, tmp_path):
     assert left == {"accuracies", "reliability", "mine"}
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_line(undrawn, tmp_path):
+def test_a_folder_that_cannot_be_written_gives_a_message_of_one_line(undrawn, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be written"):
         report.write_all(made_up(("mean",)), tmp_path / "file" / "out")
@@ -389,7 +389,7 @@ def test_the_terminal_shows_whole_names_and_numbers(columns, capsys, monkeypatch
         assert told in " ".join(text.split())
 
 
-def test_accuracies_draw_means_intervals_and_seeds():
+def test_the_figure_of_accuracies_has_means_intervals_and_seeds():
     comparison = made_up()
     lines = figures.accuracies(comparison).axes[0].lines
     for row, rung in enumerate(comparison["rungs"]):
@@ -399,14 +399,14 @@ def test_accuracies_draw_means_intervals_and_seeds():
         assert seeds == pytest.approx([100 * value for value in rung["test"]["values"]])
 
 
-def test_differences_are_coloured_by_their_verdict():
+def test_differences_are_colored_by_their_verdict():
     comparison = made_up(("a", "b", "c", "d"))
     lines = figures.differences(comparison).axes[0].lines[1:7:2]
     assert [line.get_color() for line in lines] == [figures.BLUE, figures.GREY, figures.ORANGE]
     assert list(lines[2].get_xdata()) == pytest.approx([-1.39, -0.28])
 
 
-def test_a_band_holds_the_seeds_that_reached_an_epoch():
+def test_a_band_covers_the_seeds_that_reached_an_epoch():
     curve = {"epochs": [1, 2, 3, 4], "values": [[0.5, 0.6, None, None], [0.7, 0.8, 0.9, float("nan")], [0.6]]}
     epochs, mean, low, high = figures.band(curve, 100)
     assert epochs == [1, 2, 3]
@@ -421,7 +421,7 @@ def test_the_same_comparison_gives_the_same_picture():
     assert svg(figures.accuracies(made_up())) == svg(figures.accuracies(made_up()))
 
 
-def test_comparisons_of_one_seed_each_are_counted_apart():
+def test_comparisons_of_one_seed_each_are_counted_separately():
     comparison = made_up(("a", "b", "c", "d"))
     assert report.verdicts(comparison) == "Of 3 comparisons: 1 better, 1 worse, 1 undecided."
     comparison["pairs"][0]["about"] = "two trained models"
@@ -441,7 +441,7 @@ def test_epochs_have_whole_ticks(epochs):
     assert set(range(1, epochs + 1)) & ticks
 
 
-def test_a_pair_has_one_name_and_a_negative_number_a_minus_sign(tmp_path, undrawn, capsys, monkeypatch):
+def test_a_pair_has_one_name_and_negative_numbers_have_a_minus_sign(tmp_path, undrawn, capsys, monkeypatch):
     for model, accuracy in (("mean", 0.7), ("base", 0.8), ("residual", 0.79), ("residual_pe", 0.7)):
         for seed in (1, 2):
             write_run(tmp_path / "runs" / f"{model}-{seed}", model, seed, accuracy)
@@ -515,7 +515,7 @@ def decoded(tmp_path_factory):
     return make
 
 
-def test_the_page_of_another_family_speaks_of_its_own_items(decoded, undrawn, tmp_path, capsys):
+def test_the_page_of_encoder_decoders_names_their_items(decoded, undrawn, tmp_path, capsys):
     comparison = decoded()
     source = report.write_all(comparison, tmp_path).read_text()
     report.print_terminal(comparison)
@@ -531,7 +531,7 @@ def test_the_page_of_another_family_speaks_of_its_own_items(decoded, undrawn, tm
     assert first["text"] in words(source)
 
 
-def test_drawings_of_another_family_are_of_its_items_by_length(decoded):
+def test_figures_of_encoder_decoders_show_accuracy_by_length(decoded):
     drawn = figures.figures(decoded())
     shown = [
         text.get_text() for figure in drawn.values() for text in figure.findobj(lambda one: hasattr(one, "get_text"))
@@ -540,7 +540,7 @@ def test_drawings_of_another_family_are_of_its_items_by_length(decoded):
     assert "Accuracy on 400 test strings" in shown
 
 
-def test_a_panel_for_each_range_of_training_has_a_line_for_each_model(decoded):
+def test_each_range_of_training_has_a_panel_with_a_line_for_each_model(decoded):
     comparison = decoded()
     figure = figures.lengths(comparison)
     assert [axes.get_title() for axes in figure.axes] == [
@@ -556,7 +556,7 @@ def test_a_panel_for_each_range_of_training_has_a_line_for_each_model(decoded):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["seq2seq", "seq2seq_attention"]
 
 
-def test_many_variants_have_lines_of_their_own(decoded):
+def test_many_variants_have_different_lines(decoded):
     names = [f"model_{letter}" for letter in "abcdefghi"]
     figure = figures.lengths(decoded(names, ((1, 10),)))
     lines = [(line.get_color(), line.get_linestyle(), str(line._dash_pattern)) for line in figure.axes[0].lines]
@@ -565,7 +565,7 @@ def test_many_variants_have_lines_of_their_own(decoded):
 
 
 @pytest.mark.parametrize("split", ["test", "validation"])
-def test_bleu_has_a_column_where_runs_have_it(decoded, split):
+def test_bleu_has_a_column_if_runs_have_it(decoded, split):
     scores = {"val_bleu": 41.25, "test_bleu": 38.5} if split == "test" else {"val_bleu": 41.25}
     comparison = decoded(("seq2seq",), ((1, 5),), items="sentences", **scores)
     head, line = report.rung_table(comparison)
@@ -586,7 +586,7 @@ def test_an_easy_validation_set_does_not_choose_the_best(decoded):
     assert not any("cannot be compared" in note for note in report.notes(made_up()))
 
 
-def test_curves_of_accuracy_say_what_they_count():
+def test_curves_of_accuracy_name_what_is_counted():
     comparison = made_up()
     legend = [text.get_text() for text in figures.curves_of_seeds(comparison, "accuracy").legends[0].get_texts()]
     assert legend[:2] == ["validation", "training"]
@@ -608,5 +608,5 @@ def test_curves_of_accuracy_say_what_they_count():
         ("x" * 30, ["x" * 24, "x" * 6]),
     ],
 )
-def test_a_long_name_is_cut_where_its_parts_meet(label, lines):
+def test_a_long_name_is_wrapped_between_its_parts(label, lines):
     assert figures.wrapped(label).split("\n") == lines

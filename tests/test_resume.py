@@ -1,4 +1,4 @@
-"""Promise 6: a run that was stopped, at any moment and by any cause, resumes and ends with the same bits."""
+"""Promise 6: a run that was stopped, at any moment and for any reason, resumes and ends with identical results."""
 
 import csv
 import itertools
@@ -156,7 +156,7 @@ QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
 @pytest.mark.parametrize(
     ("case", "how"), [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in STOPPED]
 )
-def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(whole, stopping, tmp_path, caplog, case, how):
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(whole, stopping, tmp_path, caplog, case, how):
     step, overrides = CASES[case]
     cfg, reference = whole(*overrides)
     stopping(step, how)
@@ -173,7 +173,7 @@ def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(whole, stopping, tmp_pa
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_it_resumes_as_often_as_it_is_stopped_and_wherever_its_folder_is(whole, stopping, tmp_path):
+def test_a_run_resumes_any_number_of_times_and_from_any_folder(whole, stopping, tmp_path):
     cfg, reference = whole()
     folder = tmp_path / "0"
     for number, step in enumerate((7, 8, 20, 2 * STEPS, 40)):
@@ -187,7 +187,7 @@ def test_it_resumes_as_often_as_it_is_stopped_and_wherever_its_folder_is(whole, 
 
 
 @pytest.mark.slow
-def test_the_best_epoch_from_before_it_was_moved_stays_the_best(whole, stopping, tmp_path):
+def test_the_best_epoch_of_a_run_is_kept_when_its_folder_is_moved(whole, stopping, tmp_path):
     _, overrides = CASES["vectors that train, uneven epochs, early stopping"]
     cfg, reference = whole(*overrides)
     best = torch.load(reference / "checkpoints" / "best.ckpt", weights_only=True)["global_step"]
@@ -200,7 +200,7 @@ def test_the_best_epoch_from_before_it_was_moved_stays_the_best(whole, stopping,
 
 
 @pytest.mark.slow
-def test_it_resumes_after_crashes_at_the_same_place_and_soon_after(whole, stopping, tmp_path):
+def test_a_run_resumes_after_repeated_crashes_at_the_same_step_and_soon_after(whole, stopping, tmp_path):
     """Twice as an epoch begins, then twice within it: no epoch or batch is counted twice."""
     cfg, reference = whole()
     for number, step in enumerate((2 * STEPS, 2 * STEPS, 2 * STEPS + 5, 2 * STEPS + 5, 2 * STEPS + 8, 3 * STEPS)):
@@ -212,7 +212,7 @@ def test_it_resumes_after_crashes_at_the_same_place_and_soon_after(whole, stoppi
     assert differences(reference, tmp_path) == []
 
 
-def test_within_an_epoch_it_is_saved_every_few_minutes(whole, stopping, tmp_path):
+def test_a_run_is_saved_every_few_minutes_within_an_epoch(whole, stopping, tmp_path):
     """The next step after a crash is the one that the last save was made before."""
     cfg, reference = whole()
     stopping(31)
@@ -225,7 +225,7 @@ def test_within_an_epoch_it_is_saved_every_few_minutes(whole, stopping, tmp_path
     assert differences(reference, tmp_path) == []
 
 
-def test_minutes_between_two_saves_are_minutes(whole, stopping, monkeypatch, tmp_path):
+def test_save_minutes_are_minutes(whole, stopping, monkeypatch, tmp_path):
     """Of steps that take ten seconds each, the seventh of an epoch is the first that ends more than a minute later."""
     cfg, _ = whole()
     stopping(STEPS + 10)
@@ -242,8 +242,8 @@ def test_minutes_between_two_saves_are_minutes(whole, stopping, monkeypatch, tmp
     assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == STEPS + 7
 
 
-def test_a_second_signal_ends_it_at_once(whole, monkeypatch, tmp_path):
-    """The step that it comes in is not finished, and nothing is saved: the last checkpoint is the epoch's first."""
+def test_a_second_signal_ends_a_run_at_once(whole, monkeypatch, tmp_path):
+    """The current step is not finished, and nothing is saved: the last checkpoint is the epoch's first."""
     cfg, reference = whole()
     train = ReviewClassifier.training_step
 
@@ -263,7 +263,7 @@ def test_a_second_signal_ends_it_at_once(whole, monkeypatch, tmp_path):
     assert differences(reference, tmp_path) == []
 
 
-def test_a_finished_run_is_left_as_it_is(whole, tmp_path, caplog):
+def test_a_finished_run_is_not_changed(whole, tmp_path, caplog):
     cfg, reference = whole()
     shutil.copytree(reference, tmp_path / "run")
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
@@ -275,7 +275,7 @@ def test_a_finished_run_is_left_as_it_is(whole, tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_what_another_process_finished_meanwhile_is_left_as_it_is(stopped, monkeypatch):
+def test_a_run_that_another_process_finished_meanwhile_is_not_changed(stopped, monkeypatch):
     cfg, folder = stopped
 
     @contextmanager
@@ -296,7 +296,7 @@ def test_the_checkpoint_is_read_once(stopped, monkeypatch):
     fit(cfg, folder, resume=True)
 
 
-def test_what_a_killed_writer_left_is_cleared_away(stopped):
+def test_files_left_by_a_killed_writer_are_removed(stopped):
     cfg, folder = stopped
     left = [
         folder / "metrics.json.0.tmp",
@@ -318,7 +318,7 @@ def test_a_run_killed_while_it_was_scored_is_scored_again(whole, tmp_path):
     assert differences(reference, tmp_path / "run") == []
 
 
-def test_a_new_run_into_an_old_folder_takes_nothing_from_it(whole, stopping, tmp_path):
+def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(whole, stopping, tmp_path):
     cfg, reference = whole()
     other = changed(cfg, {"seed": 7})
     stopping(20, signal.SIGTERM)
@@ -364,7 +364,7 @@ def test_other_reviews_are_refused(stopped, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "code in it", "of an earlier version"])
-def test_a_checkpoint_that_cannot_serve_is_named(stopped, damage, capsys):
+def test_a_checkpoint_that_cannot_be_resumed_is_named(stopped, damage, capsys):
     class Harm:
         def __reduce__(self):
             return (print, ("code ran",))
@@ -383,7 +383,7 @@ def test_a_checkpoint_that_cannot_serve_is_named(stopped, damage, capsys):
     assert "code ran" not in capsys.readouterr().out
 
 
-def test_a_run_that_is_still_active_is_left_alone(stopped, monkeypatch):
+def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
     cfg, folder = stopped
     monkeypatch.setattr("imdbattn.runs.start.LOCK_SECONDS", 0.1)
     with FileLock(folder / ".lock"):
@@ -399,7 +399,7 @@ def test_another_number_of_processes_is_refused(stopped):
     refused(cfg, folder, r"the run had 2 processes, not 1: use the same number of devices")
 
 
-def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_change(stopped, composed, small):
+def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_change(stopped, composed, small):
     cfg, folder = stopped
     typed = [f"resume={folder}", "logger=none", "threads=2", "data.cache_dir=/elsewhere"]
     found = resumed(composed(*typed), typed, folder)
@@ -421,7 +421,9 @@ def test_settings_come_from_the_run_and_only_what_no_number_depends_on_may_chang
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_rate_and_rows(whole, monkeypatch, tmp_path, value):
+def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and_rows(
+    whole, monkeypatch, tmp_path, value
+):
     cfg, _ = whole()
     lines = Path(cfg.data.path).read_text().splitlines()
     lines[1] = lines[-2]  # its text stands in test, too, so it is dropped: the rows are not the places in the split
@@ -448,7 +450,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_rate_and_rows(who
 
 
 @pytest.mark.parametrize(("step", "kept"), [(STEPS - 1, None), (STEPS + 3, STEPS + 3)])
-def test_weights_that_are_not_finite_are_never_kept(whole, monkeypatch, tmp_path, step, kept):
+def test_weights_that_are_not_finite_are_never_saved(whole, monkeypatch, tmp_path, step, kept):
     """A gradient that is no number, before a validation and before a save: the loss before it was fine."""
     cfg, _ = whole()
 
@@ -480,7 +482,7 @@ QUICKLY = (("validation_step", signal.SIGTERM), ("on_test_end", signal.SIGINT), 
         for one in itertools.product(PLACES, signals.SIGNALS)
     ],
 )
-def test_a_signal_outside_of_training_ends_the_run_too(whole, monkeypatch, tmp_path, place, how):
+def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_path, place, how):
     """While it is scored, between two parts of it, and after the last step: never with exit status 0."""
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
@@ -516,7 +518,7 @@ def run_of(file: Path):
     return found[0]
 
 
-def test_the_w_and_b_run_is_the_same_in_parts_that_say_so(whole, stopping, tmp_path, settings):
+def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_path, settings):
     cfg, _ = whole()
     cfg = changed(cfg, {"logger": settings("logger=wandb").logger.model_dump()})
     stopping(20, signal.SIGTERM)
@@ -557,7 +559,7 @@ def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: l
         beginning, before, began = not (folder / "config.yaml").exists(), saved(), time.monotonic()
         with start(*([*words, f"hydra.run.dir={folder}"] if beginning else [f"resume={folder}"])) as process:
             if kills:
-                # One kill in four may come while it gets ready, the others come after a new checkpoint.
+                # One kill in four may come during the start, the others come after a new checkpoint.
                 early = draw.random() < 0.25
                 if not early:
                     wait_for(lambda before=before: process.poll() is not None or saved() != before)
@@ -572,11 +574,11 @@ def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: l
             assert not [file for file in folder.rglob("*") if ".tmp" in file.name]
             if not kills:
                 return
-            shutil.rmtree(folder)  # it was quicker than the kills: once more
+            shutil.rmtree(folder)  # it ended before the kills: once more
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_ten_random_moments_ends_the_same(whole, small, tmp_path):
+def test_a_run_killed_at_ten_random_moments_has_the_same_results(whole, small, tmp_path):
     kills = [signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2
     random.shuffle(kills)
     killed_at_random(whole(*LONG)[1], small, tmp_path, kills, seed=random.randrange(2**32))
@@ -606,13 +608,13 @@ def test_two_processes_stop_together_and_resume_together(small, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_restarted_slurm_job_goes_on_with_its_run(shell, small, tmp_path):
+def test_a_restarted_slurm_job_continues_its_run(shell, small, tmp_path):
     words = [*small, "model=mean", "trainer.max_epochs=2", "patience=null"]
     assert shell("train", *words, cwd=tmp_path, env={"SLURM_JOB_ID": "77"}).returncode == 0
     (folder,) = (tmp_path / "runs").glob("slurm-77-mean-s1-*")
     metrics, last = folder / "metrics.json", folder / "checkpoints" / "last.ckpt"
     before, saved = json.loads(metrics.read_text()), last.stat().st_mtime_ns
-    metrics.unlink()  # as if the machine had gone while the run was scored
+    metrics.unlink()  # as if the machine had failed while the run was scored
     again = shell("train", *words, cwd=tmp_path, env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": "1"})
     assert again.returncode == 0, again.stderr
     assert [path for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [folder]
@@ -621,8 +623,8 @@ def test_a_restarted_slurm_job_goes_on_with_its_run(shell, small, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_slurm_job_is_requeued_and_resumes_by_itself(small, tmp_path):
-    """With a `scontrol` that writes down what it is asked."""
+def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
+    """With a `scontrol` that records its arguments."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     (tmp_path / "bin" / "scontrol").chmod(0o755)

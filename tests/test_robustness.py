@@ -1,4 +1,4 @@
-"""Robustness: changes remove what they should, runs reproduce their predictions, tables hold the results."""
+"""Robustness: changes remove what they should, runs reproduce their predictions, tables show the results."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def test_ratings_are_removed(text, left):
         "f***ing, ***SPOILERS***, an A-list cast, a B movie, parts a- and b-",
     ],
 )
-def test_text_without_ratings_stays(text):
+def test_text_without_ratings_is_not_changed(text):
     assert CHANGES["ratings"](text) == text
 
 
@@ -110,7 +110,7 @@ def test_names_and_titles_become_it(text, left):
     assert CHANGES["names"](text) == left
 
 
-def test_names_and_digits_go_together():
+def test_names_and_digits_can_be_removed_together():
     assert words(CHANGES["names and digits"]("the films of Kurosawa, 1954, are fine")) == "the films of it, , are fine"
 
 
@@ -137,7 +137,7 @@ def test_a_change_is_deterministic(change, text):
     assert CHANGES[change](text) == CHANGES[change](text)
 
 
-def test_a_change_leaves_plain_words_alone():
+def test_changes_do_not_affect_plain_words():
     text = "a good film, and it isn't too long"
     assert {name for name, change in CHANGES.items() if change(text) != text} <= {"10% dropped", "shuffled"}
 
@@ -154,7 +154,7 @@ def test_the_pairs_are_many_of_each_kind_and_all_different():
     assert min(kinds.count(kind) for kind in kinds) >= 12
 
 
-def test_the_words_of_a_pair_of_word_order_are_the_same():
+def test_the_texts_of_a_word_order_pair_have_the_same_words():
     def bag(text: str) -> list[str]:
         return sorted(text.lower().replace(",", "").replace(".", "").replace(":", "").split())
 
@@ -164,7 +164,7 @@ def test_the_words_of_a_pair_of_word_order_are_the_same():
 # --- labelling -------------------------------------------------------------------------------------------------------
 
 
-def test_reviews_as_they_are_are_labelled_as_in_the_run_folder(results, seeds):
+def test_unchanged_reviews_are_labeled_as_in_the_run_folder(results, seeds):
     (judge,) = results.judges
     right_NS = results.right_NS(judge, "as it is")
     for place, folder in enumerate(seeds):
@@ -187,7 +187,7 @@ def test_a_run_that_does_not_reproduce_its_predictions_is_refused(seeds, tmp_pat
         measure([tmp_path / "run"], "test")
 
 
-def test_a_review_near_one_half_may_get_either_label(seeds):
+def test_a_review_with_probability_near_one_half_may_get_either_label(seeds):
     run = read_run(seeds[0])
     recorded = run.predictions("test")
     texts = [str(number) for number in range(len(recorded.rows_N))]
@@ -208,7 +208,7 @@ def test_a_mean_of_vectors_does_not_depend_on_order(results):
     assert (right_K2S.sum(1) == 1).all()  # of the two texts of a pair one is right, whichever label it gives both
 
 
-def test_a_baseline_has_the_predictions_of_its_run_folder(seeds, small, tmp_path):
+def test_a_baseline_reproduces_the_predictions_of_its_run_folder(seeds, small, tmp_path):
     pytest.importorskip("sklearn")
     list(baselines.run_all(["nb_svm"], [1], ["data.source=auto", *small], tmp_path))
     recorded = read_run(tmp_path / "nb_svm-s1").predictions("test")
@@ -241,7 +241,7 @@ def test_a_baseline_of_other_data_is_refused(seeds, tmp_path):
         robustness.task_of(read_run(tmp_path / "run"), "test")
 
 
-def test_a_limit_takes_reviews_from_all_over_the_split(results, seeds):
+def test_a_limit_takes_reviews_that_are_evenly_spaced_over_the_split(results, seeds):
     few = measure(seeds[:1], "test", limit=5)
     everything = results.texts["as it is"]
     assert few.texts["as it is"] == [everything[place] for place in (0, 12, 24, 35, 47)]
@@ -260,7 +260,7 @@ def test_an_interval_is_paired():
     assert high == pytest.approx(gain_NS.mean() + error, abs=0.001)
 
 
-def test_an_interval_of_a_few_seeds_is_as_wide_as_students_t():
+def test_an_interval_of_a_few_seeds_is_as_wide_as_that_of_student_t():
     gain_NS = np.tile([0.0, 0.01, 0.02], (50, 1))
     ((low, high),) = paired_intervals(gain_NS[None])
     normal = 2 * 0.01 * np.sqrt(3 / 2)  # from all seeds the lowest to all the highest
@@ -289,7 +289,7 @@ def test_the_command_prints_and_writes_the_tables(seeds, results, tmp_path, caps
     assert pairs.strip("| ").split(" | ")[-1] == f"{100 * right_K2S.mean():.0f} / {100 * both:.0f}"
 
 
-def test_wrong_input_ends_in_one_line(seeds, tmp_path, capsys):
+def test_wrong_input_gives_a_message_of_one_line(seeds, tmp_path, capsys):
     shutil.copytree(seeds[0], tmp_path / "no_model")
     shutil.rmtree(tmp_path / "no_model" / "checkpoints")
     shutil.copytree(seeds[0], tmp_path / "no_texts")
@@ -318,7 +318,7 @@ def test_runs_of_different_test_sets_are_refused(seeds, tmp_path):
         measure([seeds[0], tmp_path / "other"], "test")
 
 
-def test_runs_of_other_labels_or_none_are_refused(seeds, tmp_path):
+def test_runs_with_other_labels_or_without_labels_are_refused(seeds, tmp_path):
     for facts, message in (
         ({"items": "strings"}, "has 0 labels"),
         ({"labels": ["a", "b", "c"]}, "has 3 labels"),

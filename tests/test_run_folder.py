@@ -29,7 +29,7 @@ def test_a_run_leaves_all_its_files_and_nothing_else(trained):
     assert not list(folder.rglob("*.tmp*"))
 
 
-def test_metrics_say_what_they_belong_to(trained):
+def test_metrics_identify_model_and_data(trained):
     _, metrics = trained("residual_pe")
     assert metrics["model"] == "residual_pe"
     assert metrics["labels"] == ["neg", "pos"]
@@ -38,7 +38,7 @@ def test_metrics_say_what_they_belong_to(trained):
         assert metrics[name], name
 
 
-def test_the_small_world_is_learned(trained):
+def test_models_learn_the_small_data(trained):
     for rung in ("learned_query", "residual_pe"):
         assert trained(rung)[1]["test_accuracy"] > 0.9, rung
 
@@ -52,7 +52,7 @@ def test_debug_overfit_overfits_its_batches(settings, small, tmp_path):
     assert accuracies[-1] == 1.0
 
 
-def test_three_classes(settings, small, tmp_path):
+def test_three_classes_are_trained(settings, small, tmp_path):
     from imdbattn.runs.fit import fit
 
     lines = [f"good film word{row},{('bad', 'fair', 'good')[row % 3]}" for row in range(60)]
@@ -77,7 +77,7 @@ def test_predictions_agree_with_the_metrics(trained, world):
     np.testing.assert_array_equal(probabilities.max(1), table["probability"].to_numpy())
 
 
-def test_the_best_epoch_is_tested_not_the_last(trained):
+def test_the_best_epoch_is_tested_and_not_the_last(trained):
     for seed in range(
         1, 9
     ):  # epochs are uneven at this learning rate; which seed ends below its best, depends on rounding
@@ -90,7 +90,7 @@ def test_the_best_epoch_is_tested_not_the_last(trained):
     assert metrics["val_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
 
 
-def test_the_learning_curve_has_one_point_an_epoch(trained):
+def test_the_learning_curve_has_one_point_per_epoch(trained):
     folder, metrics = trained("base")
     with (folder / "metrics.csv").open(newline="") as file:
         epochs = [int(line["epoch"]) for line in csv.DictReader(file) if line["val/accuracy"]]
@@ -126,7 +126,7 @@ def test_two_processes_share_one_folder_and_score_each_review_once(shell, small,
 
 
 @pytest.mark.parametrize("split", ["test", "validation"])
-def test_predictions_and_texts_of_a_split_stand_side_by_side(trained, world, split):
+def test_predictions_and_texts_of_a_split_are_in_the_same_order(trained, world, split):
     from imdbattn.run_folder import SPLIT_FILES
 
     folder, _ = trained("residual_pe")
@@ -137,7 +137,7 @@ def test_predictions_and_texts_of_a_split_stand_side_by_side(trained, world, spl
     assert texts["text"].to_pylist() == [source[row] for row in texts["row"].to_pylist()]
 
 
-def test_texts_are_copied_where_they_cannot_be_linked(tmp_path, monkeypatch):
+def test_texts_are_copied_if_they_cannot_be_linked(tmp_path, monkeypatch):
     from imdbattn import run_folder
 
     def refuse(*_):

@@ -23,7 +23,7 @@ SHARES = {
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_every_review_weighs_the_same_in_the_loss_that_is_trained_on(settings, smoothing):
+def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothing):
     """Reviews whose label has probability 1/2 and 1/8: 1 and 3 bits. Smoothing gives a tenth to the other label."""
     logits_BC = torch.tensor([[1 / 2, 1 / 2], [7 / 8, 1 / 8]]).log()
     labels_B = rows_B = lengths_B = torch.tensor([0, 1])
@@ -55,10 +55,10 @@ def test_each_step_has_the_learning_rate_of_the_table(small, settings, monkeypat
 
 @pytest.mark.parametrize(("patience", "epochs"), [(1, 3), (2, 4), (3, 8), ("null", 12)])
 @pytest.mark.parametrize("choose_by", ["accuracy", "loss"])
-def test_training_stops_after_so_many_epochs_without_a_better_one(
+def test_training_stops_after_patience_epochs_without_improvement(
     small, settings, monkeypatch, tmp_path, choose_by, patience, epochs
 ):
-    """By the value that chooses the epoch; the other value becomes better in each epoch. As good is not better."""
+    """By the value that chooses the epoch; the other improves in each epoch. An equal value is no improvement."""
     chosen, other = [5, 6, 6, 5, 7, 7, 6, 6, 6, 5, 5, 5], list(range(12))
     if choose_by == "loss":
         chosen = [-value for value in chosen]

@@ -1,4 +1,4 @@
-"""A search prunes bad trials, survives failures and its own end, repeats itself, and scores only the best on test."""
+"""A search prunes bad trials, survives failures and being killed, is reproducible, and scores only the best on test."""
 
 import json
 import os
@@ -93,8 +93,8 @@ def test_the_seed_decides_the_trials(search, tmp_path):
     ("n_jobs", "kills"),
     [(1, 1), pytest.param(1, 2, marks=pytest.mark.slow), pytest.param(2, 2, marks=pytest.mark.slow)],
 )
-def test_a_killed_search_resumes_without_losing_or_repeating_a_trial(search, tmp_path, n_jobs, kills):
-    """However often it is killed, it has the trials of a search that was not: with one job at a time the very same."""
+def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path, n_jobs, kills):
+    """However often it is killed, it has as many trials as another search: with one job at a time, the same ones."""
     folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
     command = [sys.executable, "-m", "tests.stand_in"]
     environment = {**os.environ, **pause, "PYTHONPATH": str(ROOT)}
@@ -261,7 +261,7 @@ def test_a_damaged_journal_and_other_settings_are_refused(search, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_typed_setting_is_not_varied(search, tmp_path):
+def test_a_setting_on_the_command_line_is_not_varied(search, tmp_path):
     """Also a file name with characters that have a meaning for Hydra."""
     (tmp_path / "a, b=c").mkdir()
     done = search("n_trials=1", "model.layers=3", "data.cache_dir=a, b=c")
@@ -273,14 +273,14 @@ def test_a_typed_setting_is_not_varied(search, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_typed_value_is_trained_as_it_is(search, tmp_path):
+def test_a_value_on_the_command_line_is_used_unchanged(search, tmp_path):
     done = search("n_trials=6", "space={optim.weight_decay:[0.99999,0.999999]}", "optim.lr=0.1", "pruner=none")
     assert done.returncode == 0, done.stderr
     assert "optim.weight_decay=0.99999\n" in done.stdout
     assert "optim.weight_decay=1" not in done.stdout
 
 
-def test_a_foreign_search_folder_runs_no_code(search, tmp_path):
+def test_an_untrusted_search_folder_runs_no_code(search, tmp_path):
     folder = tmp_path / "search"
     assert search("n_trials=1", "seeds=0").returncode == 0
     file = folder / "search.yaml"
@@ -291,7 +291,7 @@ def test_a_foreign_search_folder_runs_no_code(search, tmp_path):
     assert search(f"resume={folder}", "n_trials=2", "trust=mypkg").returncode == 0
 
 
-def test_optuna_is_asked_for(shell, tmp_path):
+def test_a_message_asks_to_install_optuna(shell, tmp_path):
     (tmp_path / "optuna").mkdir()
     (tmp_path / "optuna" / "__init__.py").write_text("raise ModuleNotFoundError(name='optuna')")
     paths = f"{tmp_path}{os.pathsep}{ROOT}"
@@ -300,7 +300,7 @@ def test_optuna_is_asked_for(shell, tmp_path):
     assert done.stderr == "error: the search needs Optuna 4.7 or newer: pip install 'imdbattn[search]'\n"
 
 
-def test_no_trial_is_scored_on_test_but_each_seed_of_the_best_settings_is(search, tmp_path):
+def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path):
     folder = tmp_path / "search"
     done = search("n_trials=3", "pruner=none", "seeds=2")
     assert done.returncode == 0, done.stderr
@@ -347,7 +347,7 @@ def test_the_command_of_the_best_settings_gives_the_same_numbers_again(shell, sm
     assert repeated["val_loss"] == metrics["val_loss"]
 
 
-def test_a_comparison_of_a_folder_leaves_out_the_trials_in_it(trained, tmp_path):
+def test_a_comparison_of_a_folder_omits_the_trials_in_it(trained, tmp_path):
     for name in ("trial-000", "best/mean-s1"):
         shutil.copytree(trained("mean")[0], tmp_path / "search" / name)
     (tmp_path / "search" / "search.yaml").touch()

@@ -1,4 +1,4 @@
-"""What comes from outside is text and numbers, never code; what is secret stays out of whatever is written."""
+"""Input from outside is text and numbers, never code; secrets are not written anywhere."""
 
 import ast
 import json
@@ -51,7 +51,7 @@ def dangers(source: str) -> list[str]:
             found += [(node.lineno, name.name) for name in node.names if name.name.split(".")[0] in UNPICKLERS]
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = [f"{node.module}.{name.name}" for name in node.names]
-            bad = {*NEVER, *REQUIRED, "numpy.load"}  # under a name of their own nobody would recognise them
+            bad = {*NEVER, *REQUIRED, "numpy.load"}  # imported under another name they would not be found
             found += [(node.lineno, n) for n in whole if n.split(".")[0] in UNPICKLERS or n in bad]
         elif isinstance(node, ast.Call):
             name, given = ast.unparse(node.func), {k.arg: k.value for k in node.keywords}
@@ -95,7 +95,7 @@ def test_no_module_unpickles_or_evaluates(file):
         "load_dataset(name, trust_remote_code=True)",
     ],
 )
-def test_the_search_finds_what_it_looks_for(source):
+def test_the_search_for_unsafe_calls_finds_them(source):
     assert len(dangers(source)) == 1
 
 
@@ -154,9 +154,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("how", STRANGERS)
-def test_a_run_of_a_stranger_runs_no_code_and_reads_no_environment(
-    stranger, settings, tmp_path, monkeypatch, capfd, how
-):
+def test_an_untrusted_run_runs_no_code_and_reads_no_environment(stranger, settings, tmp_path, monkeypatch, capfd, how):
     canary = tmp_path / "canary"
     monkeypatch.setenv("CANARYS_TOKEN", "tell-nobody-123")
 
@@ -182,21 +180,21 @@ def test_a_run_of_a_stranger_runs_no_code_and_reads_no_environment(
 
 
 @pytest.mark.parametrize("how", ["made by a resolver", "our environment in a number", "a Python object in YAML"])
-def test_a_run_of_a_stranger_is_not_gone_on_with_either(stranger, composed, tmp_path, how):
+def test_an_untrusted_run_is_not_resumed_either(stranger, composed, tmp_path, how):
     folder = stranger(STRANGERS[how])
     with pytest.raises(UserError, match=r"config\.yaml cannot be (used|read)"):
         resumed(composed(), [], folder)
 
 
 @pytest.mark.parametrize("how", ["a function as a part", "deep inside a part", "as the optimiser"])
-def test_training_refuses_the_same(composed, small, tmp_path, how):
+def test_training_refuses_the_same_settings(composed, small, tmp_path, how):
     cfg = composed(*small, "model=residual_pe")
     STRANGERS[how](cfg)
     with pytest.raises(UserError, match=r"_target_=.* is not a subclass of .*(Module|Optimizer)"):
         fit(validate(cfg), tmp_path / "run")
 
 
-def test_hydras_part_of_a_strangers_settings_has_no_effect(stranger, settings, tmp_path):
+def test_the_hydra_section_of_an_untrusted_run_has_no_effect(stranger, settings, tmp_path):
     canary = tmp_path / "canary"
     handler = evil("logging.FileHandler", filename=str(canary))
     folder = stranger(
@@ -207,7 +205,7 @@ def test_hydras_part_of_a_strangers_settings_has_no_effect(stranger, settings, t
 
 
 @pytest.mark.parametrize("name", ["../../outside.10d.txt", "/tmp/../outside.10d.txt", "a/../../../outside.10d.txt"])
-def test_a_name_in_an_archive_is_no_place_on_the_disk(world, tmp_path, name):
+def test_a_name_in_an_archive_is_not_used_as_a_path(world, tmp_path, name):
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     with zipfile.ZipFile(inner / "glove.zip", "w") as archive:
@@ -297,7 +295,7 @@ def hostile_page(request) -> str:
     return PAGES[request.param]()
 
 
-def test_a_hostile_text_is_no_tag(hostile_page):
+def test_a_hostile_text_does_not_become_a_tag(hostile_page):
     found = Tags(hostile_page)
     assert found.tags <= set(OURS.split())
     assert not [name for name, _ in found.attributes if name.startswith("on")]
@@ -334,7 +332,7 @@ needs_browser = pytest.mark.skipif(browser() is None, reason="no chromium, chrom
 
 
 @needs_browser
-def test_a_browser_runs_nothing_of_a_hostile_text(hostile_page, tmp_path):
+def test_a_browser_runs_no_part_of_a_hostile_text(hostile_page, tmp_path):
     found = rendered(hostile_page, tmp_path)
     assert found.tags <= set(OURS.split())
     assert title(found, hostile_page) == Tags(hostile_page[: hostile_page.index("<style>")]).text.strip()
@@ -345,7 +343,7 @@ def test_a_browser_runs_nothing_of_a_hostile_text(hostile_page, tmp_path):
 @needs_browser
 @pytest.mark.parametrize("policy", [True, False])
 def test_the_policy_stops_a_script_that_was_not_escaped(tmp_path, policy):
-    """And without it the script runs: the two tests above would see it."""
+    """Without it the script runs, and the two tests above would notice it."""
     source = page([shown_review("film", "pos")], [None])
     source = source.replace("</h1>", f'</h1><script>{OWN}</script><img src="x" onerror="{OWN}">')
     if not policy:
@@ -362,7 +360,7 @@ def test_a_table_of_markdown_keeps_its_columns():
 ESCAPES = "\x1b]0;owned\x07 \x1b[2J\x1b[31m \x9b31m \r \b \x00 \u202e [red] :bomb:"
 
 
-def test_a_terminal_shows_control_characters_and_obeys_none(capsys):
+def test_a_terminal_shows_control_characters_and_does_not_interpret_them(capsys):
     assert visible("a\tb\nc é 日本 😀") == "a\tb\nc é 日本 😀"
     print_readings([shown_review(ESCAPES, ESCAPES)])
     comparison = made_up((ESCAPES, "base"), labels=(ESCAPES, "pos"))
@@ -393,7 +391,7 @@ CREDENTIALS = {
 
 
 @pytest.mark.parametrize("key", CREDENTIALS)
-def test_what_looks_like_a_credential_is_refused_by_name_and_not_quoted(monkeypatch, key):
+def test_a_setting_that_looks_like_a_credential_is_named_and_not_quoted(monkeypatch, key):
     monkeypatch.setenv("HF_TOKEN", "hf_oddTokenValue123")
     nested = OmegaConf.create({})
     OmegaConf.update(nested, key, CREDENTIALS[key])
@@ -429,7 +427,7 @@ def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(shel
     assert not [secret for secret in SECRETS.values() if secret in said]
 
 
-def test_no_secret_of_the_environment_is_in_anything_a_run_writes(shell, small, tmp_path):
+def test_no_secret_in_the_environment_is_in_a_file_that_a_run_writes(shell, small, tmp_path):
     overrides = [*small, "model=mean", "trainer.max_epochs=1", "logger=wandb", "pictures=true"]
     done = shell("train", *overrides, "hydra.run.dir=run", cwd=tmp_path, env=SECRETS | {"WANDB_MODE": "offline"})
     assert done.returncode == 0, done.stderr

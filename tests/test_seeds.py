@@ -1,4 +1,4 @@
-"""Several seeds trained together in one process are the runs that each would be alone."""
+"""Several seeds trained together in one process give the same runs as separate training."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def together(settings, small, tmp_path):
 @pytest.fixture
 def alone(settings, small, tmp_path):
     def train(seed, *overrides):
-        """Folder of the run alone."""
+        """Folder of the separate run."""
         folder = tmp_path / f"alone-{seed}"
         fit(settings(*small, "data.padded_lengths=6", *overrides, f"seed={seed}"), folder)
         return folder
@@ -51,7 +51,7 @@ def alone(settings, small, tmp_path):
 
 
 def assert_same(one, other):
-    """Whether two run folders differ in nothing but speed and rounding."""
+    """Whether two run folders differ only in speed and rounding."""
     assert {f.name for f in one.iterdir()} == {f.name for f in other.iterdir()}
     curves = [pd.read_csv(f / "metrics.csv") for f in (one, other)]
     tokens = [curve[SPEED].prod(axis=1, skipna=False).dropna().tolist() for curve in curves]
@@ -73,7 +73,7 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("rung", [pytest.param(r, marks=() if r in QUICK else pytest.mark.slow) for r in RUNGS])
-def test_each_seed_has_the_losses_of_its_run_alone(together, alone, rung):
+def test_each_seed_has_the_losses_of_a_separate_run(together, alone, rung):
     words = (f"model={rung}", "trainer.max_epochs=1")
     for seed, folder in zip((1, 2), together(*words, seeds=(1, 2)), strict=True):
         assert_same(folder, alone(seed, *words))
@@ -105,7 +105,7 @@ def test_each_seed_has_the_losses_of_its_run_alone(together, alone, rung):
     ],
     ids=["early stopping", "lazy rows", "clipping", "other optimizer", "accumulated"],
 )
-def test_with_other_settings_too(together, alone, words):
+def test_each_seed_has_the_losses_of_a_separate_run_with_other_settings(together, alone, words):
     folders, single = together(*words), {seed: alone(seed, *words) for seed in SEEDS}
     for seed, folder in zip(SEEDS, folders, strict=True):
         assert_same(folder, single[seed])
@@ -180,7 +180,7 @@ def test_a_seed_that_diverges_is_named_and_does_not_stop_the_others(together, tm
     assert [(tmp_path / f"together-{seed}" / "metrics.json").exists() for seed in SEEDS] == [True, False, True]
 
 
-def test_batches_of_any_length_are_refused_on_a_cpu(together):
+def test_batches_of_arbitrary_lengths_are_refused_on_a_cpu(together):
     with pytest.raises(UserError, match=r"^seeds_per_process=3 needs data\.padded_lengths=6 on a CPU$"):
         together("model=mean", "data.padded_lengths=null")
 
@@ -215,7 +215,7 @@ class ReadsAValue(PlainLayer):
         (["-m", "seeds_per_process=0", "seed=1,2"], "must be greater than or equal to 1"),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_one_line(shell, small, tmp_path, words, reason):
+def test_incompatible_settings_are_refused_in_one_line(shell, small, tmp_path, words, reason):
     done = shell("train", *small, "model=mean", "data.padded_lengths=6", *words, cwd=tmp_path)
     assert done.returncode
     output = done.stdout + done.stderr
@@ -237,7 +237,7 @@ def test_a_sweep_trains_seeds_of_the_same_settings_in_one_process(shell, small, 
 
 
 @pytest.mark.slow
-def test_seeds_are_left_to_further_processes_and_each_is_resumed(shell, small, tmp_path):
+def test_the_remaining_seeds_get_further_processes_and_each_is_resumed(shell, small, tmp_path):
     sweep = tmp_path / "sweep"
     words = (*small, "model=mean", "seed=1,2,3", "trainer.max_epochs=1", "data.padded_lengths=6")
     words += ("seeds_per_process=2", f"hydra.sweep.dir={sweep}")
@@ -257,7 +257,7 @@ def test_seeds_are_left_to_further_processes_and_each_is_resumed(shell, small, t
 
 
 @pytest.mark.slow
-def test_an_ordinary_command_goes_on_with_such_a_run(shell, together, tmp_path):
+def test_an_ordinary_command_resumes_such_a_run(shell, together, tmp_path):
     folder = together("model=mean", "trainer.max_epochs=1")[1]
     assert "already finished" in shell("train", f"resume={folder}", cwd=tmp_path).stdout
     (folder / "metrics.json").unlink()

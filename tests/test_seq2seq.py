@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from benchmarks import textbook_seq2seq as textbook
+from benchmarks import textbook
 from imdbattn.data import vocabulary
 from imdbattn.explain.watch import watch
 from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, Decoder, Encoder, EncoderDecoder
@@ -51,7 +51,7 @@ def test_the_markers_are_those_of_the_vocabulary():
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("score", SCORES)
-def test_the_worked_shapes(score, cell):
+def test_the_shapes_of_the_worked_example(score, cell):
     """Vocabulary 10, embedding 8, hidden 16, two layers, zeros (4, 7)."""
     zeros_BS = torch.zeros(4, 7, dtype=torch.long)
     outputs_SBH, recurrent = Encoder(10, 8, 16, layers=2, cell=cell)(zeros_BS)
@@ -68,7 +68,7 @@ def test_the_worked_shapes(score, cell):
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
 def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
-    """Fed with what it writes itself, symbol by symbol, the decoder says what it says of the whole at once."""
+    """Fed with its own output, symbol by symbol, the decoder gives the same logits as for the whole at once."""
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(5, 2, 7)
     written = greedy(model, source_BS, lengths_B)
@@ -87,7 +87,7 @@ def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
-def test_a_source_gets_the_same_alone_in_any_batch_and_at_any_padding(score, cell, layers):
+def test_a_source_gives_the_same_output_alone_in_any_batch_and_with_any_padding(score, cell, layers):
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(3, 9, 1, 6)
     target_BT = torch.randint(4, VOCABULARY, (4, 5), generator=torch.Generator().manual_seed(2))
@@ -108,7 +108,7 @@ def test_a_source_gets_the_same_alone_in_any_batch_and_at_any_padding(score, cel
             assert not any(theirs[len(mine) :])
 
 
-def test_the_context_is_what_the_formula_says():
+def test_the_context_equals_the_formula():
     """Bahdanau's: alpha = softmax(v^T tanh(W_k h + W_q s)) over the true length, context = sum of alpha h."""
     model = net("additive", "gru", 2)
     source_BS, lengths_B = batch(4, 2)
@@ -139,8 +139,8 @@ def test_the_context_is_what_the_formula_says():
         ("scaled dot", partial(textbook.DotAttention, scaled=True)),
     ],
 )
-def test_it_computes_what_the_textbooks_loop_does(score, theirs, layers):
-    """With the same weights: logits and gradients of a loop that projects at each step, written apart from ours."""
+def test_logits_and_gradients_equal_those_of_the_textbook(score, theirs, layers):
+    """With the same weights as a separately written loop that projects at each step."""
     ours = net(score, "gru", layers)
     other = textbook.TextbookTranslator(VOCABULARY, 6, 8, layers, theirs(8))
     weights = {}
@@ -200,7 +200,7 @@ def test_decoding_stops_when_every_sequence_has_ended():
     assert sum(steps) == limits(lengths_B).max()
 
 
-def test_padding_and_beginnings_are_never_written():
+def test_padding_and_beginnings_are_never_generated():
     model = net("bilinear")
     with torch.no_grad():
         model.decoder.output.bias[[PAD, BOS]] = 1e4
@@ -215,7 +215,7 @@ def test_padding_and_beginnings_are_never_written():
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
-def test_without_padding_lengths_need_not_be_said(score, cell, layers):
+def test_without_padding_lengths_are_optional(score, cell, layers):
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(5, 5, 5)
     target_BT = torch.randint(4, VOCABULARY, (3, 6))
@@ -234,7 +234,7 @@ def test_one_beam_is_greedy(score, cell, seed):
 
 
 def by_the_book(model, source_1S: torch.Tensor, beams: int, length_penalty: float) -> tuple[tuple[int, ...], float]:
-    """Beam search as one would tell it: lists of beginnings, each with its log probability."""
+    """A simple beam search: lists of beginnings, each with its log probability."""
 
     def rank(beginning) -> float:
         return beginning[1] / max(len(beginning[0]), 1) ** length_penalty
@@ -261,8 +261,8 @@ def by_the_book(model, source_1S: torch.Tensor, beams: int, length_penalty: floa
 @given(
     st.sampled_from(["none", "additive"]), st.integers(2, 5), st.sampled_from([0.0, 0.7, 1.0]), st.integers(0, 10_000)
 )
-def test_beam_search_keeps_what_a_beam_search_keeps(score, beams, length_penalty, seed):
-    """In a batch, against lists; what has ended stays in the beam as one, and does not crowd the others out."""
+def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty, seed):
+    """In a batch, against lists; an ended sequence stays in the beam once, and does not displace the others."""
     model = net(score, "gru", 1, seed, sharp=2)
     with torch.no_grad():
         model.decoder.output.bias[EOS] += 2
@@ -291,7 +291,7 @@ def every_output(model, source_1S, longest: int) -> dict[tuple[int, ...], float]
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_a_wide_beam_finds_the_best_of_all_outputs(length_penalty):
-    """With so many beams that nothing is lost in three steps, against a search of everything."""
+    """With enough beams for three steps, against an exhaustive search."""
     torch.manual_seed(3)
     model = net("additive", "gru", 1, seed=3, sharp=1.5)
     with torch.no_grad():
@@ -311,8 +311,8 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(length_penalty):
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_beams_of_a_batch_do_not_meet(score):
-    """A beam search gives each source what it gives it alone, with the probability of what it wrote."""
+def test_the_beams_of_a_batch_are_independent(score):
+    """A beam search gives each source the same output as alone, with its probability."""
     model = net(score, sharp=1.5)
     source_BS, lengths_B = batch(6, 2, 4)
     together = beam_search(model, source_BS, lengths_B, 4)

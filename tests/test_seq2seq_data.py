@@ -1,4 +1,4 @@
-"""The data of the encoder-decoder: held-out strings and sentences are never trained on, and arrive whole."""
+"""The data of the encoder-decoder: held-out strings and sentences are complete and never trained on."""
 
 import hashlib
 import logging
@@ -86,7 +86,7 @@ def test_what_is_encoded_is_decoded_up_to_the_first_end(sequences, behind):
 
 
 @given(st.lists(WORDS, min_size=1), st.randoms(), st.integers(1, 5))
-def test_a_vocabulary_depends_on_the_counts_alone_and_has_what_is_frequent_enough(sequences, rng, least):
+def test_a_vocabulary_depends_only_on_the_counts_and_contains_frequent_words(sequences, rng, least):
     shuffled = [rng.sample(symbols, len(symbols)) for symbols in rng.sample(sequences, len(sequences))]
     vocabulary = Vocabulary.count(sequences, least)
     assert vocabulary == Vocabulary.count(shuffled, least)
@@ -111,7 +111,7 @@ def test_a_vocabulary_without_its_markers_or_with_a_double_is_refused(symbols):
         Vocabulary(symbols)
 
 
-def test_a_vocabulary_survives_its_way_through_plain_types():
+def test_a_vocabulary_is_restored_from_plain_types():
     assert Vocabulary(**asdict(LETTERS)) == LETTERS
 
 
@@ -124,7 +124,7 @@ def batch_of(pairs: Pairs, *index: int):
 
 @given(PAIRS, st.data())
 @examples(deadline=None)
-def test_a_pair_is_the_same_in_any_batch_closed_by_one_end_and_padded_behind(pairs, data):
+def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_it(pairs, data):
     split = as_split(pairs)
     index = data.draw(st.lists(st.integers(0, len(pairs) - 1), max_size=8))
     batch = batch_of(split, *index)
@@ -146,7 +146,7 @@ def test_a_pair_is_the_same_in_any_batch_closed_by_one_end_and_padded_behind(pai
 
 @given(PAIRS, st.integers(1, 5))
 @examples(deadline=None)
-def test_processes_share_a_batch_and_all_count_the_whole_of_it(pairs, ranks):
+def test_processes_share_a_batch_and_all_have_its_total_counts(pairs, ranks):
     split, index = as_split(pairs), np.arange(len(pairs))
     whole = Batches(split)[(0, index)]
     parts = [Batches(split, rank, ranks)[(0, index)] for rank in range(ranks)]
@@ -192,7 +192,7 @@ def generated(**wanted):
 
 @given(SOME, BOUNDS, BOUNDS)
 @examples(deadline=None)
-def test_no_string_occurs_twice_and_each_is_as_asked_for(some, lengths, test_lengths):
+def test_no_string_occurs_twice_and_each_has_the_given_letters_and_length(some, lengths, test_lengths):
     splits = generated(**some, lengths=lengths, test_lengths=test_lengths)
     if splits is None:
         return
@@ -210,7 +210,7 @@ def test_no_string_occurs_twice_and_each_is_as_asked_for(some, lengths, test_len
 
 @given(SOME, BOUNDS, BOUNDS, st.fixed_dictionaries({"train": SIZES["train"], "validation": SIZES["validation"]}))
 @examples(deadline=None)
-def test_the_test_strings_depend_on_their_own_settings_alone(some, lengths, other, sizes):
+def test_the_test_strings_depend_only_on_their_own_settings(some, lengths, other, sizes):
     one = generated(**some, lengths=lengths, test_lengths=(5, 9))
     two = generated(**some | sizes, lengths=other, test_lengths=(5, 9))
     if one and two:
@@ -221,7 +221,7 @@ def test_the_test_strings_depend_on_their_own_settings_alone(some, lengths, othe
         assert default["test"] == less["test"]
 
 
-def test_lengths_are_drawn_alike_often_and_the_short_ones_leave_some_to_each_split():
+def test_lengths_are_equally_frequent_and_every_split_gets_short_strings():
     splits = generate(1, 26, (1, 10), (1, 10), train=5000, validation=500, test=500)
     for name, per_length in (("train", 500), ("validation", 50), ("test", 50)):
         counts = Counter(map(len, splits[name]))
@@ -231,8 +231,8 @@ def test_lengths_are_drawn_alike_often_and_the_short_ones_leave_some_to_each_spl
         assert min(rest) >= per_length
 
 
-def test_few_strings_are_used_to_the_last_and_no_more_are_asked_for():
-    """Of 2 letters there are 2 + 4 + 8 + 16 strings up to length 4; test and validation take a quarter at most."""
+def test_all_strings_of_a_small_alphabet_can_be_used_and_no_more():
+    """Two letters give 2 + 4 + 8 + 16 strings up to length 4; test and validation take a quarter at most."""
     bounds = ((1, 4), (1, 4))
     splits = generate(3, 2, *bounds, train=16, validation=7, test=7)
     assert len({string for split in splits.values() for string in split}) == 30
@@ -241,7 +241,7 @@ def test_few_strings_are_used_to_the_last_and_no_more_are_asked_for():
             generate(3, 2, *bounds, **sizes)
 
 
-def test_what_a_seed_gives_has_not_changed():
+def test_the_strings_of_a_seed_have_not_changed():
     """Raise reverse.VERSION when this changes, so that runs on other strings don't pass for the same."""
     splits = generate(1, 26, (1, 20), (1, 20), train=300, validation=40, test=60)
     text = "\n".join(string for split in splits.values() for string in split)
@@ -250,7 +250,7 @@ def test_what_a_seed_gives_has_not_changed():
     assert not set(splits["test"]) & set(other["test"]) - {string for string in splits["test"] if len(string) < 3}
 
 
-def test_the_corpus_of_strings_enters_whole_and_its_targets_run_backwards():
+def test_the_corpus_has_all_strings_and_its_targets_are_reversed():
     corpus = prepare(strings(test_lengths=[21, 30]))
     assert {name: len(split) for name, split in corpus.splits.items()} == {"train": 300, "validation": 40, "test": 60}
     assert (corpus.source, corpus.items, corpus.dropped) == ("reverse", "strings", 0)
@@ -280,18 +280,18 @@ def test_the_corpus_of_strings_enters_whole_and_its_targets_run_backwards():
         ("e\u0301te\u0301", "été"),
     ],
 )
-def test_a_text_becomes_words_and_signs(text, words):
+def test_a_text_becomes_words_and_punctuation(text, words):
     assert normalised(text, lower=True) == words
     assert split_text(text, TRANSLATION) == words.split()
 
 
 @given(st.text(), st.booleans())
-def test_normalising_once_more_changes_nothing(text, lower):
+def test_normalizing_twice_changes_nothing(text, lower):
     once = normalised(text, lower)
     assert normalised(once, lower) == once == " ".join(once.split())
 
 
-def test_typed_letters_are_raised_and_spaces_left_out():
+def test_typed_letters_become_upper_case_and_spaces_are_removed():
     assert split_text(" a bC\n", REVERSE) == ["A", "B", "C"]
     assert split_text(" ", REVERSE) == split_text(" ", TRANSLATION) == []
 
@@ -301,7 +301,7 @@ SOURCES = st.lists(st.integers(0, 5000), min_size=120, max_size=200, unique=True
 
 @given(SOURCES, st.randoms())
 @examples(deadline=None, max_examples=15)
-def test_a_source_lies_in_one_split_whatever_other_pairs_there_are(tmp_path_factory, numbers, rng):
+def test_a_source_is_in_the_same_split_whatever_other_pairs_there_are(tmp_path_factory, numbers, rng):
     def split_of(some, copies):
         path = tmp_path_factory.mktemp("pairs") / "p.txt"
         path.write_text("".join(f"Number {n}!\tNuméro {n} {copy}.\n" for copy in range(copies) for n in some))
@@ -337,7 +337,7 @@ def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
     assert len(set(zip(train.texts, map(tuple, train.references), strict=True))) == len(train)
 
 
-def test_what_is_read_is_cut_by_limit_and_length(file):
+def test_limit_and_length_select_the_pairs(file):
     path = file("one two three four\tun\none\tun deux trois quatre\n" + many())
     corpus = prepare(sentences(path, max_tokens=6))
     assert corpus.dropped == 0
@@ -350,7 +350,7 @@ def test_what_is_read_is_cut_by_limit_and_length(file):
         assert max(int(split.rows.max()) for split in splits.values()) < 150
 
 
-def test_rare_words_are_unknown_counted_and_said_and_their_texts_stay(file, caplog):
+def test_rare_words_are_unknown_counted_and_reported_and_their_texts_are_kept(file, caplog):
     with caplog.at_level(logging.WARNING):
         corpus = prepare(sentences(file(many())))
     numbers = {name: 2 * len(split) for name, split in corpus.splits.items()}  # each number is on both sides, once
@@ -363,7 +363,7 @@ def test_rare_words_are_unknown_counted_and_said_and_their_texts_stay(file, capl
     assert set(prepare(sentences(file(many()), min_frequency=1)).facts["unknown_symbols"].values()) > {0}
 
 
-def test_the_vocabulary_is_counted_on_training_alone_or_is_that_of_the_run(file):
+def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run(file):
     path = file(many())
     corpus = prepare(sentences(path, min_frequency=1))
     trained = {word for text in corpus.splits["train"].texts for word in text.split()}
@@ -383,7 +383,7 @@ def test_uncut_a_file_is_one_test_split_with_every_source(file):
     assert whole.test_set.endswith("pairs.txt: all")
 
 
-def test_fingerprints_and_keys_change_with_every_text_and_with_nothing_else(file):
+def test_fingerprints_and_keys_depend_on_every_text_and_on_nothing_else(file):
     pairs = Split(["a b", "c"], [["d"], ["e", "f"]], np.arange(2))
     others = [
         replace(pairs, texts=["a", "b c"]),
@@ -423,14 +423,14 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_a_bad_file_is_refused_in_one_line_that_says_where(file, name):
+def test_a_bad_file_is_refused_in_one_line_that_names_the_place(file, name):
     content, words = BAD_FILES[name]
     with pytest.raises(UserError, match=words) as caught:
         prepare(sentences(file(content), max_tokens=2))
     assert "\n" not in str(caught.value)
 
 
-def test_broken_bytes_are_replaced_where_that_is_asked_for(file):
+def test_invalid_bytes_are_replaced_if_the_settings_allow_it(file):
     broken = b"bad \xff byte\tmauvais \0 octet\n" + many().encode()
     corpus = prepare(sentences(file(broken), encoding_errors="replace"))
     texts = [text for split in corpus.splits.values() for text in split.texts]
@@ -447,7 +447,7 @@ def test_broken_bytes_are_replaced_where_that_is_asked_for(file):
     ],
     ids=str,
 )
-def test_wrong_settings_of_the_sentences_are_named(wrong, words):
+def test_wrong_settings_of_sentences_are_named(wrong, words):
     with pytest.raises(UserError, match=words):
         prepare(sentences(**wrong))
 
@@ -519,7 +519,7 @@ def test_a_dataset_of_the_hub_is_cut_as_a_file_is(hub, file):
     assert sum(len(split) for split in turned.splits.values()) == 100
 
 
-def test_splits_of_the_hub_stay_and_what_they_hold_out_leaves_training(hub):
+def test_splits_of_the_hub_are_kept_and_held_out_sources_are_removed_from_training(hub):
     hub(train=[*NUMBERS, "a cat", "a dog"], dev=["a cat"], test=["a dog", "a dog", "a key"], extra=["x"])
     corpus = prepare(sentences(hub="someone/books"))
     assert corpus.splits["validation"].texts == ["i see a cat ."]
@@ -531,7 +531,7 @@ def test_splits_of_the_hub_stay_and_what_they_hold_out_leaves_training(hub):
     assert (len(uncut.splits["train"]), uncut.fingerprints["test"]) == (202, corpus.fingerprints["test"])
 
 
-def test_a_hub_that_is_not_there_or_has_no_pairs_says_so(hub, monkeypatch):
+def test_a_missing_hub_and_a_dataset_without_pairs_are_named(hub, monkeypatch):
     cfg = sentences(hub="someone/books")
     hub(extra=["x"])
     with pytest.raises(UserError, match=r"data\.hub=someone/books has the splits extra, but none named train"):

@@ -1,4 +1,4 @@
-"""Whole runs of the encoder-decoder keep what the ladder's keep: full folders, exact scores, resumption, sweeps."""
+"""Runs of the encoder-decoder have the properties of the ladder's: full folders, exact scores, resuming, sweeps."""
 
 import csv
 import io
@@ -88,7 +88,7 @@ def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_fills_its_folder(ran, kind):
+def test_a_run_writes_all_files_of_its_folder(ran, kind):
     folder, metrics = ran(kind, "pictures=true")
     assert metrics == json.loads((folder / "metrics.json").read_text())
     assert metrics["items"] == {"reverse": "strings", "translation": "sentences"}[kind]
@@ -110,8 +110,8 @@ def test_a_run_fills_its_folder(ran, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_loss_is_that_of_each_pair_by_itself(ran, settings, kind):
-    """Nats a symbol, the end's own symbol counted."""
+def test_the_loss_is_the_mean_over_single_pairs(ran, settings, kind):
+    """Nats per symbol, including the end symbol."""
     folder, metrics = ran(kind)
     cfg = settings(*KINDS[kind])
     net, corpus = TASK.load(cfg, folder / "checkpoints" / "best.ckpt").net, prepare(cfg.data)
@@ -126,7 +126,7 @@ def test_the_loss_is_that_of_each_pair_by_itself(ran, settings, kind):
     assert said == pytest.approx([np.exp(-loss) for loss in losses], rel=1e-4)
 
 
-def test_every_symbol_weighs_the_same_in_the_loss_that_is_trained_on(settings):
+def test_every_symbol_has_the_same_weight_in_the_training_loss(settings):
     """Pairs of two symbols and of one, found with probability 1/2, 1/4 and 1/8: 1, 2 and 3 bits, on average 2."""
     target_BT = torch.tensor([[4, 5], [6, PAD]])
     probability_BT1 = torch.tensor([[1 / 2, 1 / 4], [1 / 8, 1 / 8]])[..., None]
@@ -140,7 +140,7 @@ def test_every_symbol_weighs_the_same_in_the_loss_that_is_trained_on(settings):
     assert module.training_step(batch, 0).item() == pytest.approx(2 * np.log(2), rel=1e-6)
 
 
-def test_an_output_is_right_that_is_any_of_the_references():
+def test_an_output_is_correct_if_it_equals_any_reference():
     numbers_N = torch.ones(3)
     references = [["a b", "c"], ["a b", "c"], ["a b", "c"]]
     outputs = Seq2SeqScores(
@@ -150,7 +150,7 @@ def test_an_output_is_right_that_is_any_of_the_references():
     assert outputs.accuracy == outputs.values()["accuracy"] == pytest.approx(2 / 3)
 
 
-def test_bleu_is_sacrebleus_against_all_references(ran, tmp_path):
+def test_bleu_equals_that_of_sacrebleu_with_all_references(ran, tmp_path):
     import sacrebleu
 
     folder, metrics = ran("translation", "trainer.max_epochs=8", "data.limit=600")
@@ -178,7 +178,7 @@ def test_bleu_of_a_worked_example():
 
 
 @pytest.mark.slow
-def test_what_was_learned_by_heart_is_written_without_mistake(ran, scored):
+def test_an_overfitted_model_generates_its_training_strings(ran, scored):
     heart = ["data.train=30", "data.validation=5", "data.test=5", "model.hidden=32", "data.batch_tokens=64"]
     folder, metrics = ran("reverse", *heart, "trainer.max_epochs=60", "trainer.check_val_every_n_epoch=60")
     found = scored(folder, "split=train")
@@ -206,7 +206,7 @@ def test_the_training_loss_is_the_mean_over_all_symbols_of_an_epoch(settings, tm
         pytest.param("test=false", marks=pytest.mark.slow),
     ],
 )
-def test_it_runs_under_every_switch_that_reviews_run_under(settings, tmp_path, caplog, override):
+def test_a_run_accepts_every_option_that_runs_on_reviews_accept(settings, tmp_path, caplog, override):
     metrics = fit(
         settings(*REVERSE, "data.eval_batch_tokens=100", override, "trainer.max_epochs=2", "pictures=true"), tmp_path
     )
@@ -232,8 +232,8 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
 
 
 @pytest.mark.slow
-def test_evaluation_and_prediction_drop_nothing_whatever_training_does(ran, scored, said, tmp_path):
-    """To the last bit, by weights that have learned."""
+def test_evaluation_and_prediction_use_no_dropout_whatever_training_uses(ran, scored, said, tmp_path):
+    """Bit for bit, with trained weights."""
     folder, _ = ran("reverse", "model.layers=2")
     found = []
     for share in (0.0, 0.5):
@@ -261,7 +261,7 @@ def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):
 
 @pytest.mark.slow
 def test_another_file_of_pairs_is_scored_as_a_whole(ran, scored, tmp_path):
-    """Whatever part of its own file the run was trained on; each source once, with all its targets."""
+    """Whatever part of its own file the run was trained on; each source counts once, with all its targets."""
     folder, _ = ran("translation", "data.limit=200")
     lines = [("i am", "je suis"), ("you are", "tu es"), ("you are", "vous êtes")] + [(f"w{n}", "x") for n in range(300)]
     (tmp_path / "mine, all.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in lines))
@@ -274,7 +274,7 @@ def test_another_file_of_pairs_is_scored_as_a_whole(ran, scored, tmp_path):
     assert table[1]["references"] == ["tu es", "vous êtes"]
 
 
-def test_a_file_takes_the_place_of_the_dataset_that_a_run_was_trained_on(settings):
+def test_a_file_replaces_the_dataset_that_a_run_was_trained_on(settings):
     cfg = settings(*TRANSLATION, "data.hub=a/b", "data.source=hub")
     changed = with_changes(cfg, {"path": "x.tsv"}).data
     assert [getattr(changed, key) for key in ("source", "path", "hub", "limit")] == ["path", "x.tsv", None, None]
@@ -296,20 +296,20 @@ def test_a_file_takes_the_place_of_the_dataset_that_a_run_was_trained_on(setting
         ("translation", "data.glove.dim=8", r"data\.glove does not apply to this run"),
     ],
 )
-def test_what_a_run_has_no_use_for_is_refused_by_name(ran, scored, kind, override, message):
+def test_settings_that_do_not_apply_to_a_run_are_refused_by_name(ran, scored, kind, override, message):
     folder, _ = ran(kind)
     with pytest.raises(UserError, match=message):
         scored(folder, override)
 
 
-def test_fewer_words_a_side_are_other_pairs_and_no_changed_data(ran, scored):
+def test_a_smaller_limit_on_words_selects_other_pairs_and_is_not_changed_data(ran, scored):
     folder, metrics = ran("translation")
     found = scored(folder, "data.max_tokens=4")
     assert found["changed"] == {"max_tokens": 4}
     assert 0 < found["reviews"] < metrics["test_reviews"]
 
 
-def test_changed_pairs_are_not_scored_as_if_they_were_the_runs_own(settings, scored, tmp_path):
+def test_changed_pairs_are_not_scored_as_the_pairs_of_the_run(settings, scored, tmp_path):
     path = tmp_path / "mine.tsv"
     path.write_text("".join(f"w{n % 7} w{n}\tm{n}\n" for n in range(90)))
     words = ["data.min_frequency=1", "trainer.max_epochs=1", f"data.path={path}", "data.limit=null"]
@@ -395,7 +395,7 @@ STOPS = {
         pytest.param("words", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
-def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(ran, settings, stopping, tmp_path, case, how):
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(ran, settings, stopping, tmp_path, case, how):
     kind, *overrides = STOPS[case]
     reference, metrics = ran(kind, *overrides)
     cfg = settings(*KINDS[kind], *overrides)
@@ -408,7 +408,7 @@ def test_a_stopped_run_ends_with_the_bits_of_a_whole_one(ran, settings, stopping
     assert differences(reference, tmp_path) == []
 
 
-def test_resume_alone_goes_on_with_a_runs_own_task_and_settings(ran, composed):
+def test_resume_uses_the_task_and_settings_of_the_run(ran, composed):
     """The command line has the settings of reviews then."""
     for kind in KINDS:
         folder, _ = ran(kind)
@@ -430,13 +430,13 @@ def test_resume_alone_goes_on_with_a_runs_own_task_and_settings(ran, composed):
         (["model=base"], "model.*=.*, not .*"),
     ],
 )
-def test_another_task_model_or_data_is_not_gone_on_with(ran, composed, words, named):
+def test_a_run_is_not_resumed_with_another_task_model_or_data(ran, composed, words, named):
     folder, _ = ran("reverse")
     with pytest.raises(UserError, match=named):
         resumed(composed(*words), words, folder)
 
 
-def test_a_run_on_reviews_does_not_go_on_as_an_encoder_decoder(trained, composed):
+def test_a_run_on_reviews_is_not_resumed_as_an_encoder_decoder(trained, composed):
     folder, _ = trained("mean")
     with pytest.raises(UserError, match="task=reviews, not seq2seq"):
         resumed(composed("task=seq2seq"), ["task=seq2seq"], folder)
@@ -446,7 +446,7 @@ def test_a_run_on_reviews_does_not_go_on_as_an_encoder_decoder(trained, composed
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_moved_folder_writes_the_same_from_tensors_and_plain_values_alone(ran, said, tmp_path, kind):
+def test_a_moved_folder_gives_the_same_output_from_tensors_and_plain_values_only(ran, said, tmp_path, kind):
     folder, metrics = ran(kind)
     texts = {"reverse": ["abc", "F"], "translation": ["I am here!", "thanks"]}[kind]
     for name in ("best", "last"):
@@ -468,7 +468,7 @@ def test_a_moved_folder_writes_the_same_from_tensors_and_plain_values_alone(ran,
         ("a symbol twice", lambda content: content["hyper_parameters"].update(source_symbols=["<pad>"] * 10)),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(ran, said, tmp_path, name, change):
+def test_an_unsuitable_checkpoint_is_refused_in_one_line(ran, said, tmp_path, name, change):
     folder = tmp_path / "run"
     shutil.copytree(ran("reverse")[0], folder)
     file = folder / "checkpoints" / "best.ckpt"
@@ -501,7 +501,7 @@ def printed(composed, capsys, monkeypatch) -> Callable[..., str]:
 
 
 def test_predict_writes_a_line_for_each_source(ran, said, printed, tmp_path):
-    """From a file, from standard input by a search, and from one text."""
+    """From a file, from standard input with beam search, and from one text."""
     folder, _ = ran("reverse")
     (tmp_path / "in.txt").write_text("ab\nF\n")
     for found, texts, beams in (
@@ -525,7 +525,7 @@ def test_predict_writes_a_table_of_outputs(ran, said, printed, tmp_path):
     assert rows_of(tmp_path / "out.parquet") == [{"row": row} | one for row, one in enumerate(expected)]
 
 
-def test_predict_shows_where_the_model_looked(ran, printed):
+def test_predict_shows_the_attention_of_the_model(ran, printed):
     folder, _ = ran("reverse")
     assert "source: ABF" in printed(folder, "explain=true", text="ab f")
     (page,) = (folder / "explanations").glob("*.html")
@@ -538,7 +538,7 @@ def test_predict_shows_where_the_model_looked(ran, printed):
     "overrides",
     [pytest.param(one, id=" ".join(one), marks=() if one == MODELS[1] else pytest.mark.slow) for one in MODELS],
 )
-def test_what_is_written_for_one_source_does_not_depend_on_the_others(ran, settings, overrides):
+def test_the_output_for_a_source_does_not_depend_on_the_others(ran, settings, overrides):
     folder, _ = ran("reverse", *overrides)
     texts = ["a", "bcdef", "fed", "aaaa", "bc"]
     cfg = settings(f"run={folder}", "beams=4", "explain=true", config="predict")
@@ -554,7 +554,7 @@ def test_what_is_written_for_one_source_does_not_depend_on_the_others(ran, setti
             assert overrides == ("model=seq2seq",)
 
 
-def test_predict_writes_what_the_test_wrote(ran, said):
+def test_predict_gives_the_outputs_of_the_test(ran, said):
     for kind in KINDS:
         folder, _ = ran(kind)
         table, texts = rows_of(folder / "predictions.parquet"), rows_of(folder / "reviews.parquet")
@@ -562,7 +562,7 @@ def test_predict_writes_what_the_test_wrote(ran, said):
         assert [" ".join(one.written) for one in found] == [line["predicted"] for line in table]
 
 
-def test_symbols_that_training_did_not_have_are_counted_in_a_warning(ran, said, caplog):
+def test_symbols_that_do_not_occur_in_training_are_counted_in_a_warning(ran, said, caplog):
     folder, _ = ran("translation")
     (found,) = said(folder, ["I stay xyzzy \x1b[2J"])
     assert {"xyzzy", "\x1b[2j"} <= set(found.unknown)
@@ -586,7 +586,7 @@ def test_an_empty_line_is_named_before_anything_is_printed(ran, said, printed, t
         said(folder, ["ab", " ", "c"])
 
 
-def test_a_picture_shows_where_the_model_looked(ran, composed, tmp_path):
+def test_a_picture_shows_the_attention_of_the_model(ran, composed, tmp_path):
     from imdbattn.picture import draw
 
     folder, _ = ran("reverse")

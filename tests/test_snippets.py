@@ -28,7 +28,7 @@ MODULES = [importlib.import_module(module.name) for module in pkgutil.iter_modul
 
 @pytest.fixture
 def place(trained, small, world, tmp_path, monkeypatch) -> Path:
-    """The folder of a snippet, as the working directory."""
+    """The folder of the snippets, as the working directory."""
     for rung in ("mean", "residual_pe"):
         shutil.copytree(trained(rung)[0], tmp_path / "runs" / "ladder" / rung)
     (tmp_path / "runs" / "latest").symlink_to("ladder/residual_pe")

@@ -1,4 +1,4 @@
-"""Reviews come in rightly from every source, are cut in blocks, never leak, and wrong files end in one clear line."""
+"""Reviews are read correctly from every source, cut in blocks, never leak, and wrong files give one clear line."""
 
 import csv
 import itertools
@@ -68,7 +68,7 @@ def test_columns_and_label_names_are_settings(data_settings, tmp_path):
     assert find_source(cfg).load().splits[""].labels.tolist() == [2, 0, 1] * 4
 
 
-def test_a_folder_like_aclimdb(data_settings, tmp_path):
+def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
     for split in ("train", "test"):
         for label in ("pos", "neg", "unsup"):
             for name in ("10_3", "2_7"):
@@ -85,8 +85,8 @@ def test_a_folder_like_aclimdb(data_settings, tmp_path):
         find_source(data(data_settings, tmp_path, "data.label_names=[pos,good]"))
 
 
-def test_odd_names_are_read(data_settings, tmp_path):
-    """Digits that are no numbers, capitals, and bytes that are not UTF-8 in the name of a review's file."""
+def test_unusual_file_names_are_read(data_settings, tmp_path):
+    """Digits that are not numbers, capitals, and bytes that are not UTF-8 in the file name of a review."""
     names = ("5_²", "10_1", "٣", os.fsdecode(b"caf\xe9"))
     for label, name in itertools.product(("pos", "neg"), names):
         file = tmp_path / "train" / label / f"{name}.TXT"
@@ -117,7 +117,7 @@ def test_a_byte_order_mark_is_no_part_of_a_text(data_settings, tmp_path, errors)
     assert unlabelled.load().splits["train"].texts == texts[:1]
 
 
-def test_one_file_for_each_split(data_settings, tmp_path):
+def test_one_file_for_each_split_is_read(data_settings, tmp_path):
     for name in ("train", "dev", "test"):
         write(tmp_path / f"{name}.csv", texts=[f"{name} {text}" for text in TEXTS])
     cfg = data(data_settings, tmp_path)
@@ -127,7 +127,7 @@ def test_one_file_for_each_split(data_settings, tmp_path):
     assert all(text.startswith("dev") for text in reviews.splits["validation"].texts)
 
 
-def test_the_packaged_split_is_what_readme_says(data_settings):
+def test_the_packaged_split_has_the_sizes_that_readme_states(data_settings):
     source = find_source(data_settings("data.source=packaged"))
     whole = source.load()
     assert len(whole.splits[""]) == 25_000
@@ -201,7 +201,7 @@ def test_auto_decides_once_for_all_jobs_of_a_sweep(data_settings, undecided, cap
     assert not caplog.text
 
 
-def test_auto_falls_back_when_the_hub_answers_and_does_not_serve(data_settings, undecided, caplog):
+def test_auto_falls_back_when_the_hub_answers_without_data(data_settings, undecided, caplog):
     def refuse():
         raise UserError("403 from a proxy")
 
@@ -211,7 +211,7 @@ def test_auto_falls_back_when_the_hub_answers_and_does_not_serve(data_settings, 
     assert "403 from a proxy" in caplog.text
 
 
-def test_a_hub_that_hangs_is_given_up_within_five_seconds(undecided):
+def test_a_hub_that_does_not_respond_is_abandoned_within_five_seconds(undecided):
     undecided.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(30))
     start = time.perf_counter()
     assert not sources.hub_available(3)
@@ -255,7 +255,7 @@ def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, data_setti
     assert reviews.splits["validation"].texts == ["train 9", "train 19"]
 
 
-def test_a_hub_that_is_not_there_says_so(monkeypatch, data_settings):
+def test_a_missing_hub_is_named(monkeypatch, data_settings):
     import datasets
 
     def load(*_, **__):
@@ -267,7 +267,7 @@ def test_a_hub_that_is_not_there_says_so(monkeypatch, data_settings):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_broken_utf8_is_replaced_where_that_is_wanted(data_settings, tmp_path, suffix):
+def test_invalid_utf8_is_replaced_if_the_settings_allow_it(data_settings, tmp_path, suffix):
     path = write(tmp_path / f"r{suffix}", texts=[text.replace("x", "caf?") for text in TEXTS])
     path.write_bytes(path.read_bytes().replace(b"caf?", b"caf\xe9"))
     source = find_source(data(data_settings, path, "data.encoding_errors=replace"))
@@ -311,7 +311,7 @@ print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
     assert done.stdout.strip() == "[]"
 
 
-def test_the_cache_opens_with_datasets_too(data_settings, small):
+def test_the_cache_can_also_be_opened_with_datasets(data_settings, small):
     from datasets import Dataset
 
     corpus = prepare(data_settings(*small))
@@ -328,7 +328,7 @@ def test_the_cache_opens_with_datasets_too(data_settings, small):
         (b"caf\xe9", r"is not UTF-8 at byte 3, line 1.*: save it as UTF-8, or set data\.encoding_errors=replace"),
     ],
 )
-def test_all_kinds_of_text_are_refused_with_the_same_words(data_settings, tmp_path, name, content, message):
+def test_all_kinds_of_text_are_refused_with_the_same_message(data_settings, tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content)
     if name == "unlabelled.txt":
@@ -341,7 +341,7 @@ def test_all_kinds_of_text_are_refused_with_the_same_words(data_settings, tmp_pa
         source.load()
 
 
-def test_a_stream_is_decoded_line_by_line_with_the_same_words():
+def test_a_stream_is_decoded_line_by_line_with_the_same_messages():
     assert decode(b"\xef\xbb\xbfgood\n", "standard input") == "good\n"
     with pytest.raises(UserError, match=r"^standard input is not UTF-8 at byte 8, line 2: save it as UTF-8$"):
         decode(b"caf\xe9", "standard input", way_out="save it as UTF-8", byte=5, line=1)

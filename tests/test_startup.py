@@ -1,4 +1,4 @@
-"""A start loads what it uses and nothing else; benchmarks/startup.py measures what that is worth."""
+"""A start loads what it uses and nothing else; benchmarks/commands.py measures its duration."""
 
 import gc
 import json
@@ -23,7 +23,7 @@ def loaded(stderr: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lightning() -> set[str]:
-    """What Lightning loads of its own accord: matplotlib and scipy, for torchmetrics."""
+    """What Lightning itself loads: matplotlib and scipy, for torchmetrics."""
     words = [sys.executable, "-c", "import torch, lightning"]
     return set(loaded(subprocess.run(words, capture_output=True, text=True, env=os.environ | TIMED).stderr))
 
@@ -40,7 +40,7 @@ def test_help_loads_nothing_slow(shell, command):
 
 
 @pytest.mark.parametrize("arguments", [["seed=-1"], ["--cfg", "job"]])
-def test_settings_are_shown_and_checked_before_torch_is_loaded(shell, arguments):
+def test_settings_are_printed_and_checked_before_torch_is_loaded(shell, arguments):
     found = loaded(shell("train", *arguments, env=TIMED).stderr)
     assert "hydra" in found
     assert not HEAVY & set(found)
@@ -109,7 +109,7 @@ def test_compare_loads_no_torch(shell, trained, tmp_path):
     assert not {"torch", "lightning", "wandb", "datasets"} & set(loaded(done.stderr))
 
 
-def test_garbage_is_collected_again_after_the_imports():
+def test_garbage_collection_is_enabled_again_after_the_imports():
     with without_gc():
         assert not gc.isenabled()
     assert gc.isenabled()

@@ -1,4 +1,4 @@
-"""The comparison's statistics: equal to other libraries and to hand-made cases, and honest in simulations."""
+"""The comparison's statistics equal other libraries and examples by hand, and are calibrated in simulations."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def compared(rungs, seed, resamples=400):
 
 
 def simulated(draws, reviews=1000, seeds=3, sd_seed=0.0, shift=0.0):
-    """Share of the draws that come out decided, and share of the intervals that hold the true difference."""
+    """The share of decided draws, and the share of intervals that contain the true difference."""
     z = np.random.default_rng(9).normal(1.8, np.hypot(1.5, sd_seed), 1_000_000)
     true = (expit(z + shift) - expit(z)).mean()
     found = []
@@ -51,7 +51,7 @@ def simulated(draws, reviews=1000, seeds=3, sd_seed=0.0, shift=0.0):
 @pytest.mark.parametrize(
     ("seeds", "sd_seed"), [(3, 0.0), (3, 0.4), (1, 0.0)], ids=["reviews differ most", "seeds differ most", "two models"]
 )
-def test_under_no_difference_few_comparisons_are_decided(seeds, sd_seed):
+def test_without_a_difference_few_comparisons_are_decided(seeds, sd_seed):
     decided, covered = simulated(300, reviews=600, seeds=seeds, sd_seed=sd_seed)
     assert decided <= 0.07  # 5 % and what chance adds in 300 draws
     assert covered >= 0.92
@@ -70,13 +70,13 @@ def test_a_difference_of_two_points_is_nearly_always_found():
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("sd_seed", [0.0, 0.1, 0.4])
 @pytest.mark.parametrize("shift", [0.0, 0.16])
-def test_intervals_hold_the_true_difference_in_many_draws(seeds, sd_seed, shift):
+def test_intervals_contain_the_true_difference_in_most_draws(seeds, sd_seed, shift):
     decided, covered = simulated(600, seeds=seeds, sd_seed=sd_seed, shift=shift)
     assert covered >= 0.92
     assert shift or decided <= 0.065
 
 
-def test_one_seeds_interval_is_scipys_paired_bootstrap_of_reviews():
+def test_the_interval_of_one_seed_equals_the_paired_bootstrap_of_scipy():
     one, other = right_answers(np.random.default_rng(3), 800, 1, 0.0, shift=0.3)
     _, low, high, _ = compared((one, other), seed=0, resamples=10_000)
     gain = other[:, 0].astype(float) - one[:, 0]
@@ -84,7 +84,7 @@ def test_one_seeds_interval_is_scipys_paired_bootstrap_of_reviews():
     assert (low, high) == pytest.approx(tuple(scipys.confidence_interval), abs=0.0025)
 
 
-def test_without_reviews_to_vary_the_interval_is_that_of_students_t():
+def test_without_variation_over_reviews_the_interval_is_that_of_student_t():
     """Of normal resamples it would be exactly mean +- t s / sqrt(S); of drawn seeds it is close to that."""
     accuracies = [np.random.default_rng(s).normal(0.85, 0.01, 12) for s in (0, 1)]
     shifts = statistics.seed_shifts(accuracies, 40_000, 0)
@@ -96,7 +96,7 @@ def test_without_reviews_to_vary_the_interval_is_that_of_students_t():
     assert not statistics.seed_shifts([np.array([0.8])], 1000, 0).any()
 
 
-def test_a_resample_draws_the_same_reviews_for_all_rungs_and_depends_on_its_seed_alone(monkeypatch):
+def test_a_resample_draws_the_same_reviews_for_all_rungs_and_depends_only_on_its_seed(monkeypatch):
     share_NV = np.random.default_rng(0).random((300, 1)) + np.array([0.0, 0.25])
     means = statistics.review_means(share_NV, 500, 1)
     np.testing.assert_allclose(means[:, 1] - means[:, 0], 0.25)
@@ -108,14 +108,14 @@ def test_a_resample_draws_the_same_reviews_for_all_rungs_and_depends_on_its_seed
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
-def test_one_seeds_test_is_statsmodels_mcnemar(gained, lost):
+def test_the_test_of_one_seed_equals_mcnemar_of_statsmodels(gained, lost):
     gain_N = np.array([1.0] * gained + [-1.0] * lost + [0.0] * 50)
     few = gained + lost < statistics.FEW
     theirs = mcnemar_of_statsmodels([[25, gained], [lost, 25]], exact=few, correction=False)
     assert statistics.mcnemar(gain_N) == pytest.approx(theirs.pvalue if gained + lost else 1.0)
 
 
-def test_several_seeds_count_a_review_once():
+def test_a_review_counts_once_with_several_seeds():
     """By hand, Durkalski et al. 2003: reviews as clusters; (sum d)^2 / sum d^2 = 20^2 / (40 x 0.75^2 + 20 x 0.5^2)."""
     gain_N = np.array([0.75] * 40 + [-0.5] * 20 + [0.0] * 100)
     assert statistics.mcnemar(gain_N) == pytest.approx(stats.chi2.sf(20**2 / 27.5, 1))
@@ -141,7 +141,7 @@ def test_a_verdict_needs_the_test_and_the_interval(p, low, high, expected):
     assert statistics.verdict(p, low, high) == expected
 
 
-def test_seed_noise_is_the_variance_that_seeds_bring_into_a_reviews_mean():
+def test_seed_noise_is_the_variance_of_the_mean_of_a_review_that_is_due_to_seeds():
     """Every seed right with probability 0.7, whatever the review: p (1 - p) / S, and all of the mean's variance."""
     right_NS = np.random.default_rng(0).random((50_000, 4)) < 0.7
     assert statistics.seed_noise(right_NS) == pytest.approx(0.7 * 0.3 / 4, rel=0.02)
@@ -150,7 +150,7 @@ def test_seed_noise_is_the_variance_that_seeds_bring_into_a_reviews_mean():
 
 
 @given(st.integers(2, 4), st.integers(0, 2**32 - 1))
-def test_calibration_error_is_torchmetrics(classes, seed):
+def test_calibration_error_equals_that_of_torchmetrics(classes, seed):
     rng = np.random.default_rng(seed)
     probabilities, labels = rng.dirichlet(np.ones(classes), 200), rng.integers(classes, size=200)
     ours = statistics.calibration_error(probabilities.max(1), probabilities.argmax(1) == labels)
@@ -170,13 +170,13 @@ def test_reliability_by_hand():
     ]
 
 
-def test_confusion_has_true_classes_in_lines():
+def test_the_confusion_matrix_has_true_classes_in_rows():
     found = confusion(np.array([0, 0, 1, 2]), np.array([1, 1, 1, 0]), 3)
     assert found.tolist() == [[0, 2, 0], [0, 1, 0], [1, 0, 0]]
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200))
-def test_each_review_lies_in_the_one_length_slice_whose_name_fits_it(lengths):
+def test_each_review_is_in_the_length_slice_whose_name_matches_its_length(lengths):
     slices = statistics.length_slices(np.array(lengths), "words")
     assert (sum(mask.astype(int) for mask in slices.values()) == 1).all()
     for name, mask in slices.items():
@@ -187,7 +187,7 @@ def test_each_review_lies_in_the_one_length_slice_whose_name_fits_it(lengths):
         assert mask.tolist() == [low <= length <= high for length in lengths], name
 
 
-def test_length_slices_are_of_like_size():
+def test_length_slices_have_similar_sizes():
     slices = statistics.length_slices(np.random.default_rng(0).permutation(1000) + 1, "words")
     assert list(slices) == [
         "up to 200 words",

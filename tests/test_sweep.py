@@ -1,4 +1,4 @@
-"""Promise 7 for sweeps: one job, one folder; none stops the others, none runs twice, none outlives its sweep."""
+"""Promise 7 for sweeps: one job, one folder; no job stops the others, runs twice, or outlives its sweep."""
 
 import csv
 import json
@@ -39,7 +39,7 @@ def jobs(small):
 
 
 def statuses(folder: Path) -> dict[str, str]:
-    """Rung and seed of each job -> how it went, as sweep.jsonl has it."""
+    """Rung and seed of each job -> its status in sweep.jsonl."""
     return {name.rsplit("-", 1)[0]: job["status"] for name, job in one_job.jobs_of(folder).items()}
 
 
@@ -58,7 +58,7 @@ def processes_about(path: Path) -> list[int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("local", marks=pytest.mark.slow)])
-def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, tmp_path, launcher):
+def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(jobs, shell, tmp_path, launcher):
     folder = tmp_path / "sweep"
     jobs = [*jobs, f"hydra/launcher={launcher}"]
     command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "seed=1,2"]
@@ -81,7 +81,7 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(jobs, shell, 
 
 @pytest.mark.slow
 def test_a_broken_job_runs_again_and_changed_settings_are_another_job(jobs, shell, tmp_path):
-    """Which leaves what is there as it is."""
+    """The existing folders are not changed."""
     folder = tmp_path / "sweep"
     done = shell("train", "-m", *jobs, "seed=1,2", f"hydra.sweep.dir={folder}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -143,7 +143,7 @@ def test_a_missing_sweeper_is_named_in_one_line(shell, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, shell, tmp_path):
+def test_jobs_run_in_parallel_and_a_failed_or_killed_one_does_not_stop_the_others(jobs, shell, tmp_path):
     """With the joblib launcher: a job that is wrong, one that is killed, and two that are right, on two GPUs."""
     folder = tmp_path / "sweep"
     command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "seed=1,2", "data.tokenizer=ptb,scissors"]
@@ -169,7 +169,7 @@ def test_jobs_run_side_by_side_and_a_failed_or_killed_one_stops_nobody(jobs, she
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_sweep_in_plain_words(jobs, tmp_path):
+def test_ctrl_c_ends_a_sweep_with_a_plain_message(jobs, tmp_path):
     folder = tmp_path / "sweep"
     command = [
         sys.executable,
@@ -211,7 +211,7 @@ def job(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_each_job_on_one_device_has_a_gpu_of_its_own(monkeypatch, job, settings):
+def test_each_job_on_one_device_has_its_own_gpu(monkeypatch, job, settings):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setattr(one_job.tempfile, "gettempdir", lambda: str(job))
     gpu, cpu, many = (settings(f"trainer={name}").trainer for name in ("gpu", "cpu", "ddp"))
@@ -249,7 +249,7 @@ def test_jobs_with_the_same_settings_train_once(job, trained, composed, small, m
     assert statuses(job) == {"mean-s1": "done"}
 
 
-def test_a_job_gets_the_threads_of_its_place(monkeypatch):
+def test_a_job_gets_the_threads_of_its_slot(monkeypatch):
     monkeypatch.setattr(machine, "cores", lambda: 8)
     for launcher, threads in (
         ({}, 8),
@@ -279,25 +279,25 @@ def stopped(small, settings, tmp_path) -> tuple[Path, Settings]:
     return folder, cfg
 
 
-def test_a_stopped_job_goes_on_from_its_checkpoint(stopped):
+def test_a_stopped_job_resumes_from_its_checkpoint(stopped):
     assert one_job.resumable(*stopped)
 
 
 @pytest.mark.parametrize("broken", ["config.yaml", "environment.json", "checkpoints/last.ckpt", "../reviews.csv"])
-def test_a_stopped_job_begins_afresh_where_it_cannot_go_on(stopped, broken):
+def test_a_stopped_job_that_cannot_be_resumed_starts_again(stopped, broken):
     """Without its settings or its checkpoint, and on changed data."""
     folder, cfg = stopped
     (folder / broken).write_text("xx: [")
     assert not one_job.resumable(folder, cfg)
 
 
-def test_a_finished_job_with_a_broken_file_begins_afresh(stopped):
+def test_a_finished_job_with_a_broken_file_starts_again(stopped):
     (stopped[0] / "metrics.json").write_text("{}")
     assert not one_job.resumable(*stopped)
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_stopped_lets_its_jobs_save_and_then_goes_on(jobs, tmp_path):
+def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, tmp_path):
     """SIGTERM, as from a cluster; the second sweep trains the rest of the epochs only."""
     folder = tmp_path / "sweep"
     command = [sys.executable, "-m", "imdbattn.train", "-m", f"hydra.sweep.dir={folder}", *jobs]
@@ -312,7 +312,7 @@ def test_a_sweep_that_is_stopped_lets_its_jobs_save_and_then_goes_on(jobs, tmp_p
     (job,) = (path.parent for path in folder.glob("*/config.yaml"))
 
     def speeds() -> list[str]:
-        """Of each epoch: no two are alike."""
+        """Of each epoch: no two are equal."""
         rows = csv.DictReader((job / "metrics.csv").read_text().splitlines())
         return [speed for row in rows if (speed := row.get("train/tokens_per_s"))]
 
@@ -339,7 +339,7 @@ def test_two_sweeps_never_share_a_folder(monkeypatch, tmp_path):
     report.start(config).release()
 
 
-def test_results_on_other_data_are_not_kept(trained, settings, small, tmp_path, monkeypatch):
+def test_results_on_other_data_are_not_reused(trained, settings, small, tmp_path, monkeypatch):
     folder, _ = trained("mean")
     same = settings(*small, "model=mean")
     assert one_job.missing(folder, same) == ""
@@ -416,7 +416,7 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(job
 
 
 @pytest.mark.slow
-def test_a_crashed_job_is_named_by_its_own_last_words(jobs, shell, tmp_path):
+def test_a_crashed_job_is_listed_with_its_own_last_message(jobs, shell, tmp_path):
     """Not by Hydra's hint."""
     folder = tmp_path / "sweep"
     arguments = ["-m", *jobs, "seed=1", f"hydra.sweep.dir={folder}"]
@@ -428,7 +428,7 @@ def test_a_crashed_job_is_named_by_its_own_last_words(jobs, shell, tmp_path):
     assert "Not a directory" in one_job.jobs_of(folder)[one.name]["reason"]
 
 
-def test_resume_wants_a_sweeps_folder(jobs, shell, tmp_path):
+def test_resume_needs_the_folder_of_a_sweep(jobs, shell, tmp_path):
     for arguments in (["-m", "seed=1,2"], []):
         done = shell("train", *arguments, *jobs, f"resume={tmp_path}", cwd=tmp_path)
         assert done.returncode == 2
@@ -436,7 +436,7 @@ def test_resume_wants_a_sweeps_folder(jobs, shell, tmp_path):
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_jobs_name_follows_from_its_settings(composed):
+def test_the_name_of_a_job_follows_from_its_settings(composed):
     base = composed("model=base")
     same = composed(
         "model=base", "threads=1", "logger=csv", "seed=9", "test=false", "trainer.enable_progress_bar=false"
@@ -448,8 +448,8 @@ def test_a_jobs_name_follows_from_its_settings(composed):
     assert digest(composed("model=base", "data.source=hub")) != digest(base)
 
 
-def test_a_jobs_folder_of_an_earlier_version_is_found(composed):
-    """Settings that version did not have are null, which changes neither the name nor the variant."""
+def test_the_job_folder_of_an_earlier_version_is_found(composed):
+    """Settings that the version did not have are null, which changes neither the name nor the variant."""
     new = composed("model=base")
     old = {**new, "data": {key: value for key, value in new["data"].items() if f"data.{key}" not in ADDED}}
     assert len(old["data"]) == len(new["data"]) - len(ADDED)

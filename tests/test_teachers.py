@@ -78,7 +78,7 @@ def test_a_review_without_label_gets_the_mean_probabilities_of_the_teachers(stud
     assert corpus.facts["unlabelled_reviews"] == 60
 
 
-def test_labeled_reviews_and_those_held_out_stay_as_they_are(student):
+def test_labeled_and_held_out_reviews_are_not_changed(student):
     with_teachers = TASK.prepare(student().data)
     data = student().data.model_copy(update={"teachers": None, "unlabelled": None})
     plain = TASK.prepare(data)
@@ -107,7 +107,7 @@ def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, chance
     torch.testing.assert_close(loss, -(smooth_BC * logs_BC).sum(1).mean())
 
 
-def test_training_reads_the_targets_of_its_own_reviews(student, tmp_path, monkeypatch):
+def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeypatch):
     """Each review that a run trains on has its own row of the targets."""
     corpus, seen = TASK.prepare(student().data), {}
     step = ReviewClassifier.training_step
@@ -156,7 +156,7 @@ def test_the_counts_of_phrases_are_expected_ones(texts, chances):
         torch.testing.assert_close(table_PC[1:], log_count_ratios(counts_CP), atol=1e-5, rtol=1e-5)
 
 
-def test_teachers_label_once(student, own_copy, tmp_path, caplog):
+def test_teachers_label_the_reviews_once(student, own_copy, tmp_path, caplog):
     caplog.set_level("INFO")
     cfg = student(f"data.cache_dir={tmp_path}/cache", teachers=own_copy).data
 
@@ -181,7 +181,7 @@ def test_teachers_label_once(student, own_copy, tmp_path, caplog):
         labeled()
 
 
-def test_a_stopped_run_goes_on_with_the_same_bits_and_not_with_other_labels(student, own_copy, tmp_path, monkeypatch):
+def test_a_stopped_run_resumes_identically_and_not_with_other_labels(student, own_copy, tmp_path, monkeypatch):
     """Nor do its bits depend on whether the teachers' labels are in the cache."""
     cfg = student("trainer.max_epochs=2", f"data.cache_dir={tmp_path}/cache", teachers=own_copy)
     steps = fit(cfg, tmp_path / "whole")["steps"]
@@ -206,7 +206,7 @@ def test_a_stopped_run_goes_on_with_the_same_bits_and_not_with_other_labels(stud
     assert {file: file.read_bytes() for file in (tmp_path / "other").rglob("*.ckpt")} == before
 
 
-def test_a_run_names_its_teachers_wherever_it_is_resumed(student, own_copy, tmp_path, monkeypatch):
+def test_a_run_records_the_absolute_path_of_its_teachers(student, own_copy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fit(student(teachers="teachers"), tmp_path / "run")
     settings, _ = open_run(str(tmp_path / "run"))
@@ -219,7 +219,7 @@ def test_a_folder_of_teachers_may_have_any_name(shell, small):
     assert "error: data.teachers=my,runs (1)=x cannot be read (No such file or directory): train" in done.stderr
 
 
-def test_a_finished_run_needs_its_teachers_no_more(trained, settings, tmp_path):
+def test_a_finished_run_does_not_need_its_teachers(trained, settings, tmp_path):
     folder, metrics = trained("distilled")
     shutil.copytree(folder, tmp_path / "run")
     config = tmp_path / "run" / "config.yaml"
@@ -286,7 +286,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_teachers_that_do_not_fit_are_refused_in_one_line(case, student, own_copy, tmp_path):
+def test_unsuitable_teachers_are_refused_in_one_line(case, student, own_copy, tmp_path):
     change, overrides, words = REFUSED[case]
     change(own_copy)
     with pytest.raises(UserError, match=words) as error:
@@ -302,7 +302,7 @@ def test_a_teacher_on_other_vectors_is_refused(student, world, tmp_path):
         fit(student(f"data.glove.path={tmp_path}/other.txt"), tmp_path / "run")
 
 
-def test_a_pretrained_encoder_is_no_teacher(trained, student, tmp_path):
+def test_a_pretrained_encoder_cannot_be_a_teacher(trained, student, tmp_path):
     run, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
     with pytest.raises(UserError, match="is a run of task=masked_words, which labels no reviews: train teachers"):
         fit(student(teachers=run), tmp_path / "run")
@@ -316,6 +316,6 @@ def test_a_pretrained_encoder_is_no_teacher(trained, student, tmp_path):
         (["data.teachers=runs/x", "task=masked_words"], "data.teachers has no effect with task=masked_words"),
     ],
 )
-def test_settings_without_meaning_are_refused(settings, overrides, words):
+def test_settings_without_effect_are_refused(settings, overrides, words):
     with pytest.raises(UserError, match=words):
         settings(*overrides)

@@ -1,4 +1,4 @@
-"""What a person sees of a training, in 80 columns: a bar, a line for each epoch, and what to do with the run."""
+"""The output of training in 80 columns: a bar, a line for each epoch, and the next commands."""
 
 import fcntl
 import os
@@ -60,7 +60,7 @@ def test_a_terminal_shows_a_bar_with_the_loss_and_keeps_a_line_for_each_epoch(ar
 
 
 @pytest.mark.slow
-def test_without_a_terminal_the_lines_are_written_and_no_bar(shell, arguments, tmp_path):
+def test_without_a_terminal_lines_are_written_but_no_bar(shell, arguments, tmp_path):
     arguments = [*arguments, "trainer.max_epochs=1", "logger=wandb", f"hydra.run.dir={tmp_path}/new/run"]
     nobody = {"WANDB_MODE": None, "WANDB_API_KEY": None, "HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
     done = shell("train", *arguments, cwd=tmp_path, env=nobody)

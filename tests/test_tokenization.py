@@ -84,7 +84,7 @@ def basic_english(text: str) -> list[str]:
         ("Café CLICHÉ naïve İ", "café cliché naïve i̇"),
     ],
 )
-def test_ptb_splits_as_the_penn_treebank(text, words):
+def test_ptb_splits_like_the_penn_treebank(text, words):
     assert split("ptb", text) == words.split()
 
 
@@ -92,20 +92,20 @@ def test_ptb_splits_as_the_penn_treebank(text, words):
     ("text", "words"),
     [
         ('You can\'t "under"stand<br />it: 3.5 (well-done)!', "you can ' t understand it 3 . 5 ( well-done ) !"),
-        ('no<b"r />matter; <br/>', "no matter <br/>"),  # the double quote goes before <br /> does
+        ('no<b"r />matter; <br/>', "no matter <br/>"),  # the double quote is removed before <br />
         ("ΟΔΟΣ İΣ ΣΟΦΟΣ' Σİ", "οδος i̇ς σοφος ' σi̇"),  # Greek's sigma has another form where a word ends
     ],
 )
-def test_basic_english_splits_as_torchtext(text, words):
+def test_basic_english_splits_like_torchtext(text, words):
     assert split("basic_english", text) == words.split() == basic_english(text)
 
 
-def test_whitespace_splits_as_the_hand_out():
+def test_whitespace_splits_like_the_handout():
     text = " I don't,\n\tknow.<br /><br />The\xa0END "
     assert split("whitespace", text) == ["i", "don't,", "know.<br", "/><br", "/>the", "end"]
 
 
-def test_words_know_their_place_in_the_original_text():
+def test_words_have_their_place_in_the_original_text():
     text = "İ said “Don’t”… WELL--no<br />Café"
     expected = ["İ", "said", "“", "Do", "n’t", "”", "…", "WELL", "--", "no", "Café"]
     assert [text[word.start : word.end] for word in tokenizer("ptb").words(text)] == expected
@@ -126,7 +126,7 @@ def test_whitespace_equals_lower_and_split_on_any_text(text):
 
 
 @pytest.mark.slow
-def test_every_character_is_lowered_and_separated_as_python_does():
+def test_every_character_is_lowered_and_separated_as_in_python():
     characters = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
     for start in range(0, len(characters), 1000):
         text = "".join(f"{c}a{c} " for c in characters[start : start + 1000])
@@ -144,7 +144,7 @@ def test_encode_gives_the_ids_of_words(name, texts):
 @pytest.mark.parametrize("name", PIPELINES)
 @settings(deadline=None)
 @given(text=any_text)
-def test_words_come_in_order_and_lie_inside_the_text(name, text):
+def test_words_are_in_order_and_inside_the_text(name, text):
     words = tokenizer(name).words(text)
     assert all(0 <= word.start < word.end <= len(text) for word in words)
     starts, ends = [word.start for word in words], [word.end for word in words]
@@ -155,7 +155,7 @@ def test_words_come_in_order_and_lie_inside_the_text(name, text):
 @pytest.mark.parametrize("name", PIPELINES)
 @settings(deadline=None)
 @given(text=any_text)
-def test_a_word_has_the_id_of_its_row_and_no_text_reaches_pad_or_cls(name, text):
+def test_a_word_has_the_id_of_its_row_and_no_text_gives_pad_or_cls(name, text):
     for word in tokenizer(name).words(text):
         assert word.id == (WORDS.index(word.text) + FIRST_WORD if word.text in WORDS else UNK)
         assert word.id not in (PAD, CLS)
@@ -169,7 +169,7 @@ def test_the_names_of_special_tokens_are_ordinary_text(name, text):
     assert len(ids) == len(split(name, text))
 
 
-def test_a_vocabulary_that_holds_unk_keeps_its_row():
+def test_a_vocabulary_that_contains_unk_keeps_its_row():
     assert Tokenizer("whitespace", ["the", "<unk>"]).encode(["<unk> the other"]) == [[FIRST_WORD + 1, FIRST_WORD, UNK]]
 
 
@@ -189,7 +189,7 @@ def test_more_texts_than_one_batch_keep_their_order():
 @pytest.mark.parametrize(
     "text", ["the<br />do", "the<br\n/>do", 'the<b"r />do', "the\x85do", "the<br><br >do", "<br<br />>"]
 )
-def test_rules_that_reach_over_a_space_are_the_same_for_a_whole_text_and_its_pieces(name, text):
+def test_rules_across_a_space_give_the_same_for_a_whole_text_and_its_pieces(name, text):
     assert tokenizer(name).encode([text]) == [[word.id for word in tokenizer(name).words(text)]]
 
 
@@ -229,7 +229,7 @@ def test_signature_changes_with_the_library(monkeypatch):
     "error", [ModuleNotFoundError("No module named 'torchtext'"), OSError("libtorchtext.so: undefined symbol: _ZN3c10")]
 )
 @pytest.mark.parametrize("use", [lambda: Tokenizer("torchtext", WORDS), lambda: signature("torchtext")])
-def test_torchtext_missing_or_broken_is_said_in_one_line(monkeypatch, error, use):
+def test_a_missing_or_broken_torchtext_gives_a_message_of_one_line(monkeypatch, error, use):
     load = builtins.__import__
 
     def without_torchtext(name, *args, **kwargs):

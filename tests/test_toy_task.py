@@ -1,4 +1,4 @@
-"""A new task is one module, one class of settings, one YAML file, and a line in each of the two tables TASKS."""
+"""A new task needs a module, a class of settings, a YAML file, and a line in each of the two tables TASKS."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What a run, a comparison and a native sweep leave in W&B, read back from the offline .wandb file; never a secret."""
+"""What a run, a comparison and a W&B sweep log in W&B, read from the offline .wandb file; never a secret."""
 
 import json
 import os
@@ -146,7 +146,7 @@ def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     assert (found.files / found.summary["pictures/page"]["path"]).read_text() == page
 
 
-def test_the_table_shows_each_review_beside_what_was_said_of_it(trained, settings):
+def test_the_table_shows_each_review_with_its_prediction(trained, settings):
     import pyarrow.parquet as pq
 
     folder, metrics = trained("residual_pe")
@@ -160,7 +160,7 @@ def test_the_table_shows_each_review_beside_what_was_said_of_it(trained, setting
     assert {text: tuple(rest) for text, *rest in found} == wanted
 
 
-def test_validation_stands_in_where_test_was_not_scored(trained):
+def test_validation_is_used_if_test_was_not_scored(trained):
     folder, metrics = trained("residual_pe")
     kept = {name: value for name, value in metrics.items() if not name.startswith("test_")}
     found = publish.predictions(folder, kept, {"table_rows": 5, "table_characters": 9})
@@ -168,7 +168,7 @@ def test_validation_stands_in_where_test_was_not_scored(trained):
 
 
 @pytest.mark.parametrize("data", ["reverse", "translation"])
-def test_an_encoder_decoders_run_shows_what_it_wrote(settings, tmp_path, data):
+def test_the_run_of_an_encoder_decoder_shows_its_outputs(settings, tmp_path, data):
     import pyarrow.parquet as pq
 
     tiny = ["task=seq2seq", f"data={data}", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1"]
@@ -202,7 +202,7 @@ def test_an_encoder_decoders_run_shows_what_it_wrote(settings, tmp_path, data):
 
 @example([(False, 0.6), (False, 0.9), (True, 0.7)], 2)
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=30), st.integers(0, 40))
-def test_the_table_is_as_long_as_asked_and_begins_with_the_most_confident_mistakes(reviews, count):
+def test_the_table_has_the_configured_length_and_begins_with_the_most_confident_mistakes(reviews, count):
     right_N = np.array([right for right, _ in reviews], bool)
     probability_N = np.array([probability for _, probability in reviews])
     rows = rows_to_show(right_N, probability_N, count)
@@ -248,7 +248,7 @@ def test_no_secret_and_nothing_of_the_machine_is_in_a_run_folder(published):
         ("credentials", {"user": "me"}),
     ],
 )
-def test_what_looks_like_a_credential_stays_out_of_the_config(settings, monkeypatch, name, value):
+def test_settings_that_look_like_credentials_are_not_in_the_config(settings, monkeypatch, name, value):
     monkeypatch.setenv("HF_TOKEN", SECRETS["HF_TOKEN"])
     assert without_credentials({"seed": 1, "model": {name: value, "layers": 3}}) == {"seed": 1, "model": {"layers": 3}}
 
@@ -257,7 +257,7 @@ def test_no_setting_of_ours_is_taken_for_a_credential(composed):
     assert without_credentials(cfg := composed("model=residual_learned")) == cfg
 
 
-def test_what_fails_in_publishing_is_a_warning(published, trained, tmp_path, monkeypatch, caplog):
+def test_an_error_in_publishing_gives_a_warning(published, trained, tmp_path, monkeypatch, caplog):
     import wandb
 
     def log(_):
@@ -310,7 +310,7 @@ COMPARISON = {
 }
 
 
-def test_a_comparison_is_a_run_of_its_own_in_the_sweeps_group(settings, tmp_path):
+def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_path):
     from matplotlib.figure import Figure
 
     (tmp_path / "figures").mkdir()
@@ -328,7 +328,7 @@ def test_a_comparison_is_a_run_of_its_own_in_the_sweeps_group(settings, tmp_path
     assert "residual beats base" in (found.files / found.summary["comparison/page"]["path"]).read_text()
 
 
-def test_a_comparison_goes_nowhere_without_wandb_or_when_it_fails(settings, tmp_path, monkeypatch, caplog):
+def test_a_comparison_is_not_published_without_wandb_or_when_wandb_fails(settings, tmp_path, monkeypatch, caplog):
     publish_comparison(COMPARISON, tmp_path, settings("logger=csv").logger, None)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(publish, "start_wandb", lambda *_: (_ for _ in ()).throw(OSError("no space")))
@@ -361,7 +361,7 @@ def test_the_ladder_sweep_has_every_rung(settings):
 
 
 @pytest.mark.parametrize("name", SWEEPS)
-def test_a_sweeps_parameters_are_settings_with_every_value_allowed(settings, name):
+def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name):
     """And its metric is one that a run logs each epoch."""
     sweep = SWEEPS[name]
     fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
@@ -379,7 +379,7 @@ def test_tuning_leaves_the_test_split_untouched(settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ladder", "tune"])
-def test_an_agents_command_trains_one_run_of_the_sweep(small, tmp_path, name):
+def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, name):
     """Run as an agent runs it: same words, same environment, same file of parameters (which locks them in W&B)."""
     import subprocess
 

@@ -1,4 +1,4 @@
-"""The installed wheel, outside the clone, finds its configs and trains a few steps."""
+"""The installed wheel, outside of the repository, finds its configs and trains a few steps."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def site(tmp_path_factory) -> Path:
     return folder / "site"
 
 
-def test_it_holds_conf_and_types_and_no_tests(site):
+def test_the_wheel_contains_conf_and_types_but_no_tests(site):
     assert (site / "imdbattn" / "py.typed").exists()
     assert (site / "imdbattn" / "conf" / "train.yaml").exists()
     assert not (site / "tests").exists()
@@ -37,7 +37,7 @@ def test_it_holds_conf_and_types_and_no_tests(site):
 
 
 @pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_it_finds_its_configs_and_trains_a_few_steps_outside_the_clone(site, small, tmp_path, trains):
+def test_the_wheel_finds_its_configs_and_trains_a_few_steps_outside_of_the_repository(site, small, tmp_path, trains):
     command = "import sys; from imdbattn.train import main; import imdbattn; print(imdbattn.__file__); main()"
     words = [*small, "model=residual_pe", "trainer.max_steps=3"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Promise 2: without positions or neighbours a rung is blind to word order; with them it is not."""
+"""Promise 2: without positions or neighbors a rung is blind to word order; with them it is not."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from imdbattn.settings.keys import BEYOND, RUNGS
 from .conftest import POSITIONAL
 from .nets import WORDS, batch, net
 
-# Rungs that read a word with those beside it
+# Rungs that read a word together with its neighbors
 NEIGHBOURS = ("tuned", "convolved", "bigrams", "log_counts", "log_counts_mean", "wide")
 NEIGHBOURS += ("pretrained", "regions", "distilled")
 SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
@@ -29,10 +29,10 @@ def score(model, review: list[int]) -> torch.Tensor:
     ("rung", "overrides"),
     [
         *((rung, ()) for rung in (*RUNGS, *BEYOND) if rung not in SEES_ORDER),
-        ("log_counts_mean", ("model.phrases.longest=1",)),  # its phrases alone tell the order, not its words
+        ("log_counts_mean", ("model.phrases.longest=1",)),  # only its phrases depend on the order, not its words
     ],
 )
-def test_without_positions_or_neighbours_shuffling_changes_nothing(settings, rung, overrides):
+def test_without_positions_or_neighbors_shuffling_changes_nothing(settings, rung, overrides):
     model = net(settings, rung, *overrides)
 
     @given(st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=15), st.randoms(use_true_random=False))
@@ -45,13 +45,13 @@ def test_without_positions_or_neighbours_shuffling_changes_nothing(settings, run
 
 
 @pytest.mark.parametrize("rung", SEES_ORDER)
-def test_with_positions_or_neighbours_order_counts(settings, rung):
+def test_with_positions_or_neighbors_word_order_matters(settings, rung):
     model = net(settings, rung)
     review = list(range(3, 15))
     assert (score(model, review) - score(model, review[::-1])).abs().max() > 1e-3
 
 
-def test_sinusoids_are_the_exercises_formula():
+def test_sinusoids_equal_the_formula_of_the_exercise():
     table = sinusoids(50, 7).double()
     for i in (0, 1, 17, 49):
         for h in range(7):
@@ -71,13 +71,13 @@ def test_kept_words_keep_their_positions_when_others_are_dropped():
         assert (positions.diff() > 0).all()
 
 
-def test_positions_behind_the_table():
+def test_sinusoids_of_very_large_positions_are_finite():
     far = Words(torch.ones(1, 1).bool(), torch.tensor([[10**7]]))
     assert Sinusoidal(4)(torch.zeros(1, 1, 4), far).isfinite().all()
 
 
 def added(distances: Distances, positions: list[int]) -> torch.Tensor:
-    """What is added to the scores (H, T, T) of words that stand at these positions."""
+    """What is added to the scores (H, T, T) of words at these positions."""
     query_BHTW, key_B1TW = distances(torch.tensor([positions]))
     return (query_BHTW @ key_B1TW.transpose(-2, -1))[0].detach()
 
@@ -100,7 +100,7 @@ def test_distances_add_a_sum_of_waves(waves):
 
 @given(st.lists(st.integers(-1, 4000), min_size=1, max_size=9), st.integers(0, 4000), st.integers(0, 99))
 @examples(max_examples=50, deadline=None)
-def test_only_the_distance_counts_not_where_in_the_review(positions, further, seed):
+def test_scores_depend_on_the_distance_and_not_on_the_place_in_the_review(positions, further, seed):
     torch.manual_seed(seed)
     distances = Distances(2)
     torch.nn.init.normal_(distances.sin_HM)
@@ -109,7 +109,7 @@ def test_only_the_distance_counts_not_where_in_the_review(positions, further, se
     )
 
 
-def test_heads_first_look_where_their_places_say():
+def test_heads_are_initialized_to_attend_to_their_places():
     scores_HTT = added(Distances(6, places=[None, -1, 1, -2, 0]), list(range(40)))
     for head, place in enumerate([None, -1, 1, -2, 0, None]):
         for i in range(2, 39):
@@ -122,20 +122,20 @@ def test_heads_first_look_where_their_places_say():
     assert blind_HTT.eq(0).all()
 
 
-def test_a_dropped_neighbour_is_missed_not_replaced():
-    """Distances count the words of the review, also those that word dropout took out of the batch."""
+def test_a_dropped_neighbor_is_not_replaced_by_the_next_word():
+    """Distances count the words of the review, including those that word dropout removed from the batch."""
     scores_HTT = added(Distances(1, places=[-1]), [0, 1, 2, 5, 6])
     weights_TT = scores_HTT[0].softmax(-1)
     assert weights_TT[4, 3] > 0.9 > 0.5 > weights_TT[3, 2]
 
 
-def test_distances_behind_the_table():
+def test_distances_do_not_depend_on_very_large_positions():
     near, far = ([0, 1, 2, 40], [10**7, 10**7 + 1, 10**7 + 2, 10**7 + 40])
     distances = Distances(2)
     torch.testing.assert_close(added(distances, far), added(distances, near), atol=1e-4, rtol=0)
 
 
-def test_layers_receive_positions_and_that_of_cls_is_before_the_first(settings):
+def test_layers_receive_positions_and_cls_is_before_the_first_word(settings):
     received = []
     model = net(settings, "tuned", "model.pooling._target_=imdbattn.nn.ladder.ClsPooling")
     for layer in model.layers:
@@ -145,7 +145,7 @@ def test_layers_receive_positions_and_that_of_cls_is_before_the_first(settings):
 
 
 @pytest.mark.parametrize(("rung", "counts"), [("tuned", True), ("residual", False)])
-def test_a_gap_between_words_counts_where_distances_do(settings, rung, counts):
+def test_a_gap_between_words_matters_if_distances_do(settings, rung, counts):
     model = net(settings, rung)
     whole = batch(model, [list(range(3, 9))])
     gap = whole._replace(positions_BT=torch.tensor([[0, 1, 2, 7, 8, 9]]))

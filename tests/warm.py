@@ -103,7 +103,7 @@ def become(requests: socket.socket, request: int, *streams: int) -> str:
 
 
 def run_to_the_end(module: str) -> None:
-    """Ends this process as `python -m` would, but for the freeing of all modules' memory, which takes 0.3 s."""
+    """Ends this process as `python -m` would, but without freeing the memory of all modules, which takes 0.3 s."""
     status: object = None
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
