@@ -30,13 +30,13 @@ def regular_file(path: Path) -> Path:
     return path
 
 
-def make_folder(path: Path, way_out: str) -> None:
+def make_folder(path: Path, remedy: str) -> None:
     """Creates a folder and its parents. Raises UserError where that is not possible."""
-    with writing_into(path, way_out):
+    with writing_into(path, remedy):
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError as error:  # such as below /proc
-            raise UserError(f"{path} cannot be created: {way_out}") from error
+            raise UserError(f"{path} cannot be created: {remedy}") from error
 
 
 def acquired(file: Path, busy: str, seconds: float = 0) -> "FileLock":
@@ -57,10 +57,10 @@ def atomically(path: Path) -> Iterator[Path]:
 
     Raises UserError if the folder cannot be written.
     """
-    way_out = "choose another folder"
+    remedy = "choose another folder"
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    make_folder(path.parent, way_out)
-    with writing_into(path.parent, way_out):
+    make_folder(path.parent, remedy)
+    with writing_into(path.parent, remedy):
         try:
             yield temporary
             os.replace(temporary, path)
@@ -77,8 +77,8 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 
 @contextmanager
-def writing_into(folder: Path, way_out: str) -> Iterator[None]:
-    """Converts errors such as "no space left" to a UserError that names the folder and suggests `way_out`."""
+def writing_into(folder: Path, remedy: str) -> Iterator[None]:
+    """Converts errors such as "no space left" to a UserError that names the folder and suggests `remedy`."""
     try:
         yield
     except OSError as error:
@@ -87,7 +87,7 @@ def writing_into(folder: Path, way_out: str) -> Iterator[None]:
         if error.errno not in NOT_WRITABLE or not related:  # such as a source that cannot be read
             raise
         reason = os.strerror(error.errno)
-        raise UserError(f"{folder} cannot be written ({reason}): free some space, or {way_out}") from error
+        raise UserError(f"{folder} cannot be written ({reason}): free some space, or {remedy}") from error
 
 
 def cache_root(setting: str | None) -> Path:
@@ -103,9 +103,9 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     the next one removes. Raises UserError if the folder cannot be written or is damaged, and any exception of `build`.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
-    with writing_into(folder.parent, way_out := "set data.cache_dir to another folder"):
+    with writing_into(folder.parent, remedy := "set data.cache_dir to another folder"):
         if not folder.is_dir():  # checked without the lock: a finished cache may be on a read-only disk
-            make_folder(folder.parent, way_out)
+            make_folder(folder.parent, remedy)
             from filelock import FileLock  # takes 15 ms, and `--help` does not need it
 
             with FileLock(f"{folder}.lock"):

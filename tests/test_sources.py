@@ -344,4 +344,4 @@ def test_all_kinds_of_text_are_refused_with_the_same_message(data_settings, tmp_
 def test_a_stream_is_decoded_line_by_line_with_the_same_messages():
     assert decode(b"\xef\xbb\xbfgood\n", "standard input") == "good\n"
     with pytest.raises(UserError, match=r"^standard input is not UTF-8 at byte 8, line 2: save it as UTF-8$"):
-        decode(b"caf\xe9", "standard input", way_out="save it as UTF-8", byte=5, line=1)
+        decode(b"caf\xe9", "standard input", remedy="save it as UTF-8", byte=5, line=1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from imdbattn.api.display import fragment
 from imdbattn.comparison import report
 from imdbattn.comparison.compare import compare_sets
-from imdbattn.comparison.figures import figures
+from imdbattn.comparison.figures import accuracies
 from imdbattn.errors import UserError
 from imdbattn.pages import printed, svg
 from imdbattn.settings.cli import composed, plain_dict
@@ -91,14 +91,13 @@ def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def html(content: dict[str, Any]) -> str:
     """One set as a part of a notebook."""
-    images = [svg(figure) for name, figure in figures(content).items() if name == "accuracies"]
     tables = [report.rung_table(content), *([report.pair_table(content)] if content["pairs"] else [])]
     method = {**content["method"], "words": {}}  # of slices, which are not shown here
     skipped = [f"skipped: {one['folder']}: {one['reason']}" for one in content["skipped"]]
     return fragment(
         report.headline(content),
         tables,
-        images,
+        [svg(accuracies(content))],
         [report.verdicts(content), *report.notes(content | {"method": method}), *skipped],
     )
 

@@ -216,8 +216,8 @@ def file_source(kind: str, path: Path, cfg: Any, swapped: bool = False) -> Sourc
 def hub_source(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
     hub = cfg.hub
-    way_out = "data.path=<a file of pairs> and data.source=packaged need no hub"
-    dataset = load_hub(hub, "data.hub", way_out, name=cfg.hub_config)
+    remedy = "data.path=<a file of pairs> and data.source=packaged need no hub"
+    dataset = load_hub(hub, "data.hub", remedy, name=cfg.hub_config)
     parts = {SPLIT_NAMES[name]: part for name, part in dataset.items() if name in SPLIT_NAMES}
     if not parts:
         raise UserError(f"data.hub={hub} has the splits {', '.join(dataset)}, but none named train")

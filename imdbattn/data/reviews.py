@@ -101,7 +101,7 @@ def packaged_source() -> Source:
 
 def hub_source() -> Source:
     """Both official halves from the Hugging Face hub."""
-    arguments = {"setting": "data.source=hub", "way_out": "data.source=packaged needs no hub", "revision": HUB_REVISION}
+    arguments = {"setting": "data.source=hub", "remedy": "data.source=packaged needs no hub", "revision": HUB_REVISION}
     parts = {name: load_hub(HUB_NAME, split=name, **arguments) for name in ("train", "test")}
 
     def load() -> Texts:

@@ -72,7 +72,7 @@ class Rule(NamedTuple):
     # (items, shares of the missing splits, texts of the given splits) -> indices of train and of the missing splits
 
 
-def load_hub(dataset: str, setting: str, way_out: str, **arguments: Any) -> Any:
+def load_hub(dataset: str, setting: str, remedy: str, **arguments: Any) -> Any:
     """`datasets.load_dataset`. Raises UserError naming the setting if the dataset is not available."""
     import datasets
 
@@ -80,7 +80,7 @@ def load_hub(dataset: str, setting: str, way_out: str, **arguments: Any) -> Any:
     try:
         return datasets.load_dataset(dataset, **arguments)
     except Exception as error:  # the hub's client raises many kinds of exceptions
-        raise UserError(f"{setting}: {dataset} is not available ({in_line(error)}); {way_out}") from error
+        raise UserError(f"{setting}: {dataset} is not available ({in_line(error)}); {remedy}") from error
 
 
 def cut(texts: Texts, name: str, shares: Mapping[str, float] | None, rule: Rule) -> Texts:

@@ -102,7 +102,7 @@ def read_text(file: Path, encoding_errors: str = "strict") -> str:
 
 
 def decode(
-    content: bytes, name: object, encoding_errors: str = "strict", way_out: str = ENCODING, byte: int = 0, line: int = 0
+    content: bytes, name: object, encoding_errors: str = "strict", remedy: str = ENCODING, byte: int = 0, line: int = 0
 ) -> str:
     """The text of UTF-8 bytes, without a byte order mark.
 
@@ -124,7 +124,7 @@ def decode(
         text, start = text.replace("\0", "\ufffd"), -1
     if start >= 0:
         line += 1 + content.count(b"\n", 0, start)
-        raise UserError(f"{name} {problem} at byte {byte + start}, line {line}: {way_out}")
+        raise UserError(f"{name} {problem} at byte {byte + start}, line {line}: {remedy}")
     return text if byte else text.removeprefix("\ufeff")
 
 
@@ -186,7 +186,7 @@ def read_lines(file: str | None) -> Iterator[str]:
         if file is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
             raise UserError(f"{name} is a device: give a text file, one review per line")
         for number, line in enumerate(stream):
-            text = decode(line, name, way_out="save it as UTF-8", byte=byte, line=number)
+            text = decode(line, name, remedy="save it as UTF-8", byte=byte, line=number)
             if number or text:  # a byte order mark alone is not a line
                 yield text.replace("\r\n", "\n").removesuffix("\n")
             byte += len(line)

@@ -37,7 +37,7 @@ CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.js
 METRICS, PROGRAM, ONNX = "metrics.json", "model.pt2", "model.onnx"
 FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD)  # what `read_export` needs; a graph is for other programs
 NUMBERS = {"test_set", "parameters", "val_accuracy", "val_loss", "val_reviews", "val_fingerprint"}  # shown in the card
-WAY_OUT = "export the model again, or copy its whole folder again"
+REMEDY = "export the model again, or copy its whole folder again"
 OTHER_FOLDER = "choose another folder"
 
 
@@ -214,7 +214,7 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
                 raise ValueError("it has changed since it was written")
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{folder / name} cannot be used ({reason}): {WAY_OUT}") from error
+            raise UserError(f"{folder / name} cannot be used ({reason}): {REMEDY}") from error
     try:
         tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
         if cfg.task == "seq2seq":
@@ -229,12 +229,12 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
     except UserError:
         raise
     except Exception as error:  # the libraries' own
-        raise UserError(f"{folder} cannot be used ({in_line(error)}): {WAY_OUT}") from error
+        raise UserError(f"{folder} cannot be used ({in_line(error)}): {REMEDY}") from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json of an export. Raises UserError for one that is damaged, of another version or another program."""
-    config, file = read_json(folder / CONFIG, WAY_OUT), folder / CONFIG
+    config, file = read_json(folder / CONFIG, REMEDY), folder / CONFIG
     if config.get("model_type") != KIND:
         raise UserError(f"{file} is not that of an exported model: give a run folder, or a folder that export wrote")
     if config.get("format") != FORMAT:
@@ -243,5 +243,5 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{config.get('version')}, or export the model again"
         )
     if config.get("checksum") != digest(config):
-        raise UserError(f"{file} has changed since it was written: {WAY_OUT}")
+        raise UserError(f"{file} has changed since it was written: {REMEDY}")
     return config

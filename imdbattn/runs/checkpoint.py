@@ -47,8 +47,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         try:
             torch.load(states, weights_only=True)
         except Exception as error:
-            way_out = "return only those from its state_dict()"
-            raise UserError(f"a callback's state is not made of tensors and plain values: {way_out}") from error
+            remedy = "return only those from its state_dict()"
+            raise UserError(f"a callback's state is not made of tensors and plain values: {remedy}") from error
         torch.save(checkpoint, whole)
         write_atomically(Path(path), whole.getvalue())
 

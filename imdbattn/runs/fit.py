@@ -17,7 +17,7 @@ from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoi
 from imdbattn.runs.results import read_results, summary, training_facts, write_results
 from imdbattn.runs.resume import pinned
 from imdbattn.runs.signals import exiting_on_signals
-from imdbattn.runs.start import WAY_OUT, begin_folder, locked
+from imdbattn.runs.start import REMEDY, begin_folder, locked
 from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
 from imdbattn.settings.schema import Settings, validate
 from imdbattn.tasks.build import read_checkpoint, reason
@@ -39,8 +39,8 @@ def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
     """
     quiet()
     check_folder(folder)
-    make_folder(folder, WAY_OUT)
-    with writing_into(folder, WAY_OUT), locked(folder), exiting_on_signals():
+    make_folder(folder, REMEDY)
+    with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
         if not (resume and finished(folder)):
             return train(cfg, folder, resume)
     metrics, lines = read_results(folder)

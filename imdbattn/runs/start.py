@@ -21,7 +21,7 @@ from imdbattn.runs.trainer import float32_products
 from imdbattn.settings.keys import PACKAGE
 
 LOCK_SECONDS = 20.0  # how long a run waits for another one that uses its folder, which may be stopping
-WAY_OUT = "choose another hydra.run.dir"
+REMEDY = "choose another hydra.run.dir"
 PACKAGES = (
     *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
     *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
@@ -34,7 +34,7 @@ def locked(folder: Path) -> Iterator[None]:
     if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
         yield
         return
-    busy = f"another run is active in {folder}: wait for it, or {WAY_OUT}"
+    busy = f"another run is active in {folder}: wait for it, or {REMEDY}"
     lock = acquired(folder / ".lock", busy, LOCK_SECONDS)
     try:
         yield

@@ -107,8 +107,8 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: Setting
             if len(trials(TrialState.COMPLETE, TrialState.PRUNED)) > done:
                 failed = trials(TrialState.FAIL)
             if len(trials(TrialState.FAIL)) >= len(failed) + FAILURES:
-                way_out = f"correct their cause, then resume={os.path.relpath(folder)}, or start a new search"
-                raise UserError(f"{FAILURES} trials in a row failed: {way_out}")
+                remedy = f"correct their cause, then resume={os.path.relpath(folder)}, or start a new search"
+                raise UserError(f"{FAILURES} trials in a row failed: {remedy}")
     except BaseException as stop:
         for run in running:
             with suppress(BaseException):

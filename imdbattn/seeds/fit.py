@@ -24,7 +24,7 @@ from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.fit import prepare_data
 from imdbattn.runs.results import summary, training_facts, write_results
 from imdbattn.runs.signals import exiting_on_signals
-from imdbattn.runs.start import WAY_OUT, begin_folder, locked
+from imdbattn.runs.start import REMEDY, begin_folder, locked
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.seeds.stack import Course, SeedStack
 from imdbattn.settings.schema import Settings
@@ -79,8 +79,8 @@ def fit_seeds(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
     with ExitStack() as stack:
         for folder in folders:
             check_folder(folder)
-            make_folder(folder, WAY_OUT)
-            stack.enter_context(writing_into(folder, WAY_OUT))
+            make_folder(folder, REMEDY)
+            stack.enter_context(writing_into(folder, REMEDY))
             stack.enter_context(locked(folder))
         stack.enter_context(exiting_on_signals())
         train(cfgs, folders)

@@ -229,8 +229,8 @@ def refuse_missing_launchers(arguments: Collection[str]) -> None:
         if f"hydra/launcher={launcher}" in arguments and not has_plugin(f"hydra_{extra}_launcher"):
             raise UserError(f"hydra/launcher={launcher} needs an extra: pip install 'imdbattn[{extra}]'")
     if "hydra/sweeper=optuna" in arguments and not has_plugin("hydra_optuna_sweeper"):
-        way_out = "pip install 'imdbattn[search]', then pip install --no-deps hydra-optuna-sweeper==1.3.0"
-        raise UserError(f"hydra/sweeper=optuna is not installed: use imdbattn.search, or {way_out}")
+        remedy = "pip install 'imdbattn[search]', then pip install --no-deps hydra-optuna-sweeper==1.3.0"
+        raise UserError(f"hydra/sweeper=optuna is not installed: use imdbattn.search, or {remedy}")
 
 
 def check_arguments(config_name: str, arguments: Sequence[str]) -> None:
@@ -294,8 +294,8 @@ def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
     near = difflib.get_close_matches(key, [known for known in parts if parts[known] in similar], 1, cutoff=0)
     if near or (parent in parts and not open_group):
         return f"there is no setting {key}; the nearest is {near[0] if near else parent}"
-    way_out = f"+{key}=... passes it to the class" if open_group else "--help lists them all"
-    return f"there is no setting {key}; {way_out}"
+    remedy = f"+{key}=... passes it to the class" if open_group else "--help lists them all"
+    return f"there is no setting {key}; {remedy}"
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:

@@ -74,7 +74,7 @@ def read_small(file: Path) -> str:
     return file.read_text("utf-8")
 
 
-def read_json(file: Path, way_out: str = "restore it, or delete it and run again") -> dict[str, Any]:
+def read_json(file: Path, remedy: str = "restore it, or delete it and run again") -> dict[str, Any]:
     """The object in a JSON file of a run folder, which may be untrusted. Raises UserError for anything else."""
     try:
         content = json.loads(read_small(file))
@@ -82,7 +82,7 @@ def read_json(file: Path, way_out: str = "restore it, or delete it and run again
             raise ValueError("it does not contain an object")
         return content
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{file} cannot be read ({in_line(error)}): {way_out}") from error
+        raise UserError(f"{file} cannot be read ({in_line(error)}): {remedy}") from error
 
 
 def read_settings(file: Path) -> dict[str, Any]:

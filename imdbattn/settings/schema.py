@@ -752,5 +752,5 @@ def check_run(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[
     try:
         return validate(settings, extra="allow")
     except UserError as error:
-        way_out = ": copy the run folder again, or train again" if str(error).endswith("is missing") else ""
-        raise UserError(f"{file}: {error}{way_out}") from None
+        remedy = ": copy the run folder again, or train again" if str(error).endswith("is missing") else ""
+        raise UserError(f"{file}: {error}{remedy}") from None

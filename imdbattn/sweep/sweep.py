@@ -25,7 +25,7 @@ from imdbattn.sweep.job import LOG, end_with, group_of, jobs_of
 log = logging.getLogger(__name__)
 
 FILES = (LOG, "multirun.yaml")  # files of a sweep in its folder
-WAY_OUT = "choose another hydra.sweep.dir"
+REMEDY = "choose another hydra.sweep.dir"
 
 
 class SweepReport(Callback):
@@ -67,15 +67,15 @@ class SweepReport(Callback):
             try:
                 jobs_of(sweep)
             except (OSError, ValueError, KeyError, TypeError):
-                raise UserError(f"{sweep} contains {', '.join(self.earlier)}, not of a sweep: {WAY_OUT}") from None
-        make_folder(sweep, WAY_OUT)
-        busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {WAY_OUT}"
+                raise UserError(f"{sweep} contains {', '.join(self.earlier)}, not of a sweep: {REMEDY}") from None
+        make_folder(sweep, REMEDY)
+        busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
         lock = acquired(sweep / ".lock", busy)
         if os.environ.get(SWEEP_PID) == str(os.getppid()):
             end_with(os.getppid())  # it was started by a search
         os.environ[SWEEP_PID] = str(os.getpid())
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the finally clauses
-        with writing_into(sweep, WAY_OUT):
+        with writing_into(sweep, REMEDY):
             (sweep / LOG).write_text("")
             # For `varied_overrides`. Of Hydra's sweepers only the basic one writes it.
             OmegaConf.save(config, sweep / "multirun.yaml")

@@ -21,11 +21,11 @@ from imdbattn.settings.safety import check_archive
 log = logging.getLogger(__name__)
 
 PARTS = {"trainer.callbacks": L.Callback}  # lists of objects of another class than the rest of their group
-WAY_OUT = "train again, or use the version that its environment.json names"
+REMEDY = "train again, or use the version that its environment.json names"
 RENAMED = re.compile(r"^(net\.(?:encoder\.)?)((?:phrases|channels|convolution)\.)")  # weights in earlier versions
 
 
-def read_checkpoint(path: Path, way_out: str) -> dict[str, Any]:
+def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU.
 
     Raises UserError if the file is damaged, compressed, or contains anything but tensors and plain values.
@@ -43,7 +43,7 @@ def read_checkpoint(path: Path, way_out: str) -> dict[str, Any]:
         problem = str(error).strip().partition("\n")[0] or type(error).__name__
         if "weights_only" in str(error):  # torch advises to load the file with weights_only=False
             problem = "it contains something other than tensors and plain values"
-        raise UserError(f"{path} cannot be read: {problem}; {way_out}") from error
+        raise UserError(f"{path} cannot be read: {problem}; {remedy}") from error
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Any], strict: bool = True) -> None:
@@ -86,8 +86,8 @@ def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
         return instantiate(settings, _convert_="all")
     except Exception as error:
         log.debug("%s", what, exc_info=True)
-        way_out = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
-        raise UserError(f"{what}: {reason(error)}{way_out}") from error
+        remedy = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
+        raise UserError(f"{what}: {reason(error)}{remedy}") from error
 
 
 def check_targets(node: Any, key: str, kind: type) -> None:
@@ -142,7 +142,7 @@ def load(
 
     Raises UserError for a file that is damaged, of another model or version, or contains weights that are not finite.
     """
-    content = dict(read_checkpoint(checkpoint, WAY_OUT) if content is None else content)
+    content = dict(read_checkpoint(checkpoint, REMEDY) if content is None else content)
     try:
         module = make_module(content["state_dict"], content["hyper_parameters"])
         module.on_load_checkpoint(content)
@@ -150,7 +150,7 @@ def load(
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{checkpoint} cannot be loaded: {reason(error)[:300]}; {WAY_OUT}") from error
+        raise UserError(f"{checkpoint} cannot be loaded: {reason(error)[:300]}; {REMEDY}") from error
     return module.eval()
 
 

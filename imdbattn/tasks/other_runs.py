@@ -34,7 +34,7 @@ from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
 
-WAY_OUT = "train teachers on the same data with python -m imdbattn.train +experiment=teachers"
+REMEDY = "train teachers on the same data with python -m imdbattn.train +experiment=teachers"
 FORMAT = 1  # version of the cached labels; increment it when probabilities would differ
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
 UNUSED = ("head.", "pooling.")  # prefixes of pretrained weights that are not used: the classifier has its own
@@ -80,9 +80,9 @@ def teachers(where: str) -> list[Path]:
     try:
         runs = sorted(run for run in folder.iterdir() if finished(run))
     except OSError as error:
-        raise UserError(f"data.teachers={where} cannot be read ({error.strerror}): {WAY_OUT}") from error
+        raise UserError(f"data.teachers={where} cannot be read ({error.strerror}): {REMEDY}") from error
     if not runs:
-        raise UserError(f"data.teachers={where} contains no finished run: {WAY_OUT}")
+        raise UserError(f"data.teachers={where} contains no finished run: {REMEDY}")
     return runs
 
 
@@ -91,11 +91,11 @@ def open_teacher(run: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Any, Path]:
     settings, checkpoint = open_run(str(run))
     name = f"data.teachers: {run}"
     if settings.task != "reviews":
-        raise UserError(f"{name} is a run of task={settings.task}, which labels no reviews: {WAY_OUT}")
+        raise UserError(f"{name} is a run of task={settings.task}, which labels no reviews: {REMEDY}")
     metrics = read_json(run / "metrics.json")
     check_held_out(name, {key: metrics.get(key) for key in FINGERPRINT.values()}, corpus.fingerprints)
     if metrics.get("labels") != corpus.label_names:
-        raise UserError(f"{name} has other labels than {', '.join(corpus.label_names)}: {WAY_OUT}")
+        raise UserError(f"{name} has other labels than {', '.join(corpus.label_names)}: {REMEDY}")
     if (other := settings.data.tokenizer) != cfg.tokenizer:  # its vectors are compared when it is loaded
         raise UserError(f"{name} has data.tokenizer={other}, but this run has {cfg.tokenizer}: use the same")
     return settings, checkpoint
@@ -140,24 +140,24 @@ def pretrained_weights(
         facts = resumed["hyper_parameters"]
         return without_prefix(resumed["state_dict"]), {key: facts[key] for key in START if key in facts}
     task = "neighbors" if cfg.model.name == "regions" else "masked_words"
-    run, way_out = cfg.init, f"train one, task={task} hydra.run.dir=runs/{task}, or set init=null"
+    run, remedy = cfg.init, f"train one, task={task} hydra.run.dir=runs/{task}, or set init=null"
     folder = Path(run)
     if not finished(folder):
-        raise UserError(f"init={run} is not a folder with a finished pretraining: {way_out}")
+        raise UserError(f"init={run} is not a folder with a finished pretraining: {remedy}")
     pretraining, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
     if pretraining.task not in PREFIXES:
-        raise UserError(f"init={run} is a run of task={pretraining.task}: {way_out}")
+        raise UserError(f"init={run} is a run of task={pretraining.task}: {remedy}")
     settings = pretraining.model_dump()
     if pretraining.task == "masked_words":
         check_encoder(run, settings["model"], cfg.model_dump()["model"])
     try:
         metrics = read_json(folder / "metrics.json")
-        content = read_checkpoint(checkpoint, way_out)
+        content = read_checkpoint(checkpoint, remedy)
         weights, facts = content["state_dict"], content["hyper_parameters"]
         vectors = facts["vectors"]
         held_out = {key: metrics[key] for key in FINGERPRINT.values()}
     except Exception as error:
-        raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {way_out}") from error
+        raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {remedy}") from error
     check_vectors(f"init={run}", vectors, corpus.glove.fingerprint)
     check_held_out(f"init={run}", held_out, corpus.fingerprints)
     old, new = PREFIXES[pretraining.task]

@@ -1,13 +1,13 @@
 """Draws pictures at the end of a run. A picture that cannot be drawn causes only a warning."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from imdbattn.data.corpus import ReviewCorpus
+from imdbattn.errors import only_warning
 from imdbattn.explain.figures import learning_curves, write_png
 from imdbattn.run_folder import read_curves
 
@@ -16,12 +16,8 @@ log = logging.getLogger(__name__)
 WORDS = 30  # minimum number of words of the review to draw
 
 
-@contextmanager
-def only_warnings() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        log.warning("Some pictures could not be drawn: %s: %s", type(error).__name__, error)
+def only_warnings() -> AbstractContextManager[None]:
+    return only_warning(log, "Some pictures could not be drawn")
 
 
 def draw_curves(folder: Path, training: str, validation: str) -> None:

@@ -5,13 +5,13 @@ Shape suffix: N items of a split.
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from imdbattn.errors import only_warning
 from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import PRETRAINING, flat
 from imdbattn.tracking.wandb_run import start_wandb
@@ -34,11 +34,11 @@ def publish_run(folder: Path, metrics: Mapping[str, Any]) -> None:
     if wandb is None or wandb.run is None:
         return
     run = wandb.run
-    with logged_errors("best values"):
+    with only_warning(log, "W&B: best values were not logged"):
         run.log({name: metrics[key] for name, key in VALUES.items() if key in metrics})
-    with logged_errors("predictions"):
+    with only_warning(log, "W&B: predictions were not logged"):
         run.log(predictions(folder, metrics, run.config["logger"]))
-    with logged_errors("pictures"):
+    with only_warning(log, "W&B: pictures were not logged"):
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
 
 
@@ -50,7 +50,7 @@ def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings
     if logger_settings.name != "wandb":
         return
     config = {key: comparison[key] for key in ("split", "test_set", "fingerprint", "reviews", "method")}
-    with logged_errors("the comparison's results"):
+    with only_warning(log, "W&B: the results of the comparison were not logged"):
         run = start_wandb(logger_settings, out, config, "comparison", "comparison", ["comparison"], group)
         if run is None:
             return
@@ -59,15 +59,6 @@ def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings
             log_media(run, "comparison", out / "figures", out / "comparison.html")
         finally:
             run.finish()
-
-
-@contextmanager
-def logged_errors(what: str) -> Iterator[None]:
-    """Converts any exception to a warning."""
-    try:
-        yield
-    except Exception as error:
-        log.warning("W&B: %s were not logged: %s", what, " ".join(f"{type(error).__name__} {error}".split()))
 
 
 def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
