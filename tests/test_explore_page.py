@@ -580,6 +580,7 @@ def test_every_control_has_a_name_for_screen_readers(open_tab, run):
     assert ("application", "layer 1, head 1: arrow keys move, Enter pins a query") in controls
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_reaches_and_changes_everything(open_tab, run):
     tab = open_tab("residual_pe", text="the great film was dull .")
     plain = numbers(tab)

@@ -646,7 +646,8 @@ def random_predictor(settings, rung: str) -> ReviewPredictor:
 SIZES = [(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)]
 
 
-@pytest.mark.parametrize("rung", [pytest.param("residual_pe_cls", marks=pytest.mark.slow), "wide"])
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", ["residual_pe_cls", "wide"])
 def test_a_graph_equals_the_model_for_any_batch_and_length(settings, tmp_path, rung):
     predictor = random_predictor(settings, rung)
     torch.export.save(to_program(predictor), tmp_path / "model.pt2")

@@ -139,6 +139,7 @@ def test_it_learns_which_words_occur_together(settings, small, world, tmp_path):
     assert metrics["val_loss"] < 0.5, metrics
 
 
+@pytest.mark.slow
 def test_a_stopped_classifier_resumes_without_the_pretraining(settings, small, pretrained, tmp_path):
     start = shutil.copytree(pretrained[0], tmp_path / "start")
     cfg = settings(*small, "model=regions", f"init={start}", "trainer.max_epochs=2")

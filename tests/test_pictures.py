@@ -260,8 +260,8 @@ def finished(trained):
         ("mean", {"attention.html"}),
         pytest.param("base", {"attention.html", "attention.png"}, marks=pytest.mark.slow),
         pytest.param("residual_pe_cls", {"attention.html", "attention.png", "positions.png"}, marks=pytest.mark.slow),
-        pytest.param("residual_learned", {"attention.html", "attention.png", "positions.png"}, marks=pytest.mark.slow),
-        ("tuned", {"attention.html", "attention.png", "distances.png"}),
+        ("residual_learned", {"attention.html", "attention.png", "positions.png"}),
+        pytest.param("tuned", {"attention.html", "attention.png", "distances.png"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_draws_the_pictures_that_its_rung_has(finished, rung, expected, tmp_path, caplog):
