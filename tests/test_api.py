@@ -472,6 +472,7 @@ def test_a_wrong_config_is_refused(small, tmp_path):
         imdbattn.train("resume=runs/latest", folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_an_interrupt_saves_and_training_resumes_to_the_same_bits(small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     overrides = (*small, "model=mean", "trainer.max_epochs=8", "patience=null")
@@ -543,6 +544,7 @@ def ladder(trained, tmp_path) -> Path:
     return tmp_path / "ladder"
 
 
+@pytest.mark.slow
 def test_a_comparison_equals_that_of_the_command(ladder, tmp_path, monkeypatch, capsys):
     before = files_in(ladder)
     comparison = imdbattn.compare([ladder], against="mean", resamples=200)

@@ -190,6 +190,7 @@ def flip(file: Path, bit: int) -> None:
     file.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_found_or_changes_nothing(half, trained, settings, tmp_path):
     """At 60 random places of best.ckpt; most are refused, and none changes a probability."""
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")

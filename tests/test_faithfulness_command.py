@@ -18,6 +18,8 @@ from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS
 
 from .processes import ROOT, started, wait_for
 
+pytestmark = pytest.mark.slow  # tests/test_readme.py runs the command in the quick tests
+
 SMALL = ("reviews=24", "permutations=3", "steps=3", "resamples=200", "adversary.steps=5", "adversary.restarts=1")
 SMALL += ("adversary.reviews=4", "epoch_reviews=6")
 SCORES = {"rollout", "last_layer", "all_layers", "gradient", "integrated_gradients", "leave_one_out", "random"}
@@ -107,7 +109,6 @@ def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval
             assert claim["difference"] == pytest.approx(better_by)
 
 
-@pytest.mark.slow
 def test_the_same_command_repeats_no_measurement(measured, shell, tmp_path):
     out = shutil.copytree(measured[0], tmp_path / "out")
     files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
@@ -124,7 +125,6 @@ def test_the_same_command_repeats_no_measurement(measured, shell, tmp_path):
     assert after == before
 
 
-@pytest.mark.slow
 def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell, tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "imdbattn.faithfulness", f"runs={runs}", f"out={out}", *SMALL]
@@ -145,7 +145,6 @@ def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell
     assert found == whole
 
 
-@pytest.mark.slow
 def test_a_changed_option_repeats_only_what_depends_on_it(measured, shell, tmp_path):
     out = shutil.copytree(measured[0], tmp_path / "out")
     files = set(out.rglob("*.parquet"))
@@ -154,7 +153,6 @@ def test_a_changed_option_repeats_only_what_depends_on_it(measured, shell, tmp_p
     assert {file.name.rpartition("-")[0] for file in set(out.rglob("*.parquet")) - files} == {"permutation"}
 
 
-@pytest.mark.slow
 def test_a_different_end_of_training_repeats_only_what_depends_on_it(measured, shell, tmp_path):
     folder = shutil.copytree(measured[0].parent, tmp_path / "runs")
     shutil.copy(*(folder / f"{n}-residual" / "checkpoints" / "last.ckpt" for n in (1, 0)))
@@ -176,7 +174,6 @@ def test_a_damaged_measurement_is_named(measured, shell, tmp_path):
     assert done.stderr.splitlines()[-1].endswith("delete it and run again")
 
 
-@pytest.mark.slow
 def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_path):
     vectors = tmp_path / "glove.txt"
     vectors.write_text((world / "glove.txt").read_text().replace("n't", "not"))
@@ -227,7 +224,6 @@ def test_runs_without_a_classifier_are_skipped_with_the_reason(trained, runs, sh
     assert re.fullmatch(r"error: no run can be measured: runs/one \(.*its data have changed.*\)\n", done.stderr)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rung", [*RUNGS, *CONTROLS, *BEYOND])
 def test_every_rung_is_measured(rung, trained, shell, tmp_path):
     done = shell("faithfulness", f"runs={trained(rung)[0]}", f"out={tmp_path}/out", *SMALL)

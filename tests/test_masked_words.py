@@ -275,6 +275,7 @@ def test_masks_that_hide_nothing_are_refused(settings, small, tmp_path):
         fit(settings(*small, "task=masked_words", "masked.share=0.000000001"), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_stopped_classifier_resumes_without_its_pretraining(settings, small, pretrained, tmp_path):
     """Its weights are its own by then."""
     start = shutil.copytree(pretrained[0], tmp_path / "start")
@@ -289,6 +290,7 @@ def test_a_stopped_classifier_resumes_without_its_pretraining(settings, small, p
     }
 
 
+@pytest.mark.slow
 def test_seeds_of_one_pretraining_are_one_row_whatever_its_folder(settings, small, pretrained, tmp_path):
     for seed in (1, 2):
         start = shutil.copytree(pretrained[0], tmp_path / f"start{seed}")

@@ -102,6 +102,7 @@ def test_a_callback_whose_state_could_not_be_loaded_is_refused_when_it_is_saved(
         fit(settings(*small, "model=mean", "+trainer.callbacks=[{_target_: ownback.Seen}]"), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_refused_leaves_a_finished_one_as_it_is(shell, small, tmp_path):
     words = [*small, "trainer.max_epochs=1", "hydra.sweep.dir=sweep"]
     done = shell("train", "-m", *words, "model=mean", "seed=1", cwd=tmp_path)

@@ -75,6 +75,7 @@ def test_a_table_starts_after_header_and_byte_order_mark_and_skips_blank_lines(t
     assert list(open_lines(f"{tmp_path}/r.CSV").lines) == ['good, "so" good', "bad"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [pytest.param(s, marks=() if s == ".csv" else pytest.mark.slow) for s in WRITERS])
 def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
     """Ten times the rows need no more memory, in Python and in Arrow."""
@@ -97,7 +98,9 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize(
+    "suffix", [pytest.param(s, marks=pytest.mark.slow if s in (".tsv", ".parquet") else ()) for s in WRITERS]
+)
 def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suffix):
     folder, metrics = trained("residual_pe")
     file, out = write_texts(tmp_path / f"in{suffix}", TEXTS, "re, view"), tmp_path / "new" / f"out{suffix}"

@@ -395,6 +395,7 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings,
 # --- three classes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_three_classes_train(small, settings, tmp_path):
     draw, labels = random.Random(0), ("bad", "good", "mixed")
     with (tmp_path / "three.csv").open("w", newline="") as file:

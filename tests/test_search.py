@@ -149,6 +149,7 @@ def test_two_trials_run_at_the_same_time(search, tmp_path):
     assert all(sum(c <= a < d for c, d in spans) <= 2 for a, _ in spans)
 
 
+@pytest.mark.slow
 def test_failed_trials_are_named_and_avoided(search, tmp_path):
     folder = tmp_path / "search"
     done = search("space.model.layers=[1,2,4]", "n_trials=6", "pruner=none")  # four layers fail
@@ -281,6 +282,7 @@ def test_a_value_on_the_command_line_is_used_unchanged(search, tmp_path):
     assert "optim.weight_decay=1" not in done.stdout
 
 
+@pytest.mark.slow
 def test_an_untrusted_search_folder_runs_no_code(search, tmp_path):
     folder = tmp_path / "search"
     assert search("n_trials=1", "seeds=0").returncode == 0

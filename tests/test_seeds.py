@@ -88,7 +88,10 @@ def test_each_seed_has_the_losses_of_a_separate_run(together, alone, rung):
             marks=pytest.mark.slow,
         ),
         # rows of its table are updated as LazyAdamW does alone
-        ("model=tuned", "trainer.max_epochs=2", "model.embedding.mixout=0", "model.dropout=0"),
+        pytest.param(
+            ("model=tuned", "trainer.max_epochs=2", "model.embedding.mixout=0", "model.dropout=0"),
+            marks=pytest.mark.slow,
+        ),
         # a gradient that is clipped
         pytest.param(
             ("model=base", "trainer.max_epochs=2", "trainer.gradient_clip_val=0.01", "test=false"),

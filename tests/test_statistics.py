@@ -49,7 +49,9 @@ def simulated(draws, reviews=1000, seeds=3, sd_seed=0.0, shift=0.0):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "sd_seed"), [(3, 0.0), (3, 0.4), (1, 0.0)], ids=["reviews differ most", "seeds differ most", "two models"]
+    ("seeds", "sd_seed"),
+    [pytest.param(3, 0.0, marks=pytest.mark.slow), (3, 0.4), (1, 0.0)],
+    ids=["reviews differ most", "seeds differ most", "two models"],
 )
 def test_without_a_difference_few_comparisons_are_decided(seeds, sd_seed):
     decided, covered = simulated(300, reviews=600, seeds=seeds, sd_seed=sd_seed)
