@@ -96,11 +96,9 @@ def with_unlabelled(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
     identity += [corpus.fingerprints["validation"], corpus.fingerprints["test"]]
 
     def build(folder: Path) -> None:
-        held_out = {
-            " ".join(text.split()) for split in ("validation", "test") for text in read_texts(corpus.texts(split))
-        }
+        held_out = {single_spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
         train = source.load().splits["train"]
-        kept = [n for n, text in enumerate(train.texts) if " ".join(text.split()) not in held_out]
+        kept = [n for n, text in enumerate(train.texts) if single_spaced(text) not in held_out]
         rest = Texts({"train": train.take(kept)}, dropped=len(train) - len(kept))
         write(folder, rest, source, Tokenizer(cfg.tokenizer, corpus.glove.words))
 
@@ -117,6 +115,11 @@ def with_unlabelled(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
 
 def load_vectors(cfg: Any) -> Glove:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
+
+
+def single_spaced(text: str) -> str:
+    """The text with single spaces, for comparisons."""
+    return " ".join(text.split())
 
 
 # --- cache -----------------------------------------------------------------------------------------------------------
