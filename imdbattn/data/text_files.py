@@ -154,7 +154,7 @@ def open_lines(file: str | None, column: str | None = None) -> Lines:
     Raises UserError if there are no lines or they cannot be read.
     """
     total = blank = None
-    read: Callable[[], Iterator[str]] = partial(read_lines, file)
+    read: Callable[[], Iterator[str]] = partial(stream_lines, file)
     if file is not None and suffix_of(Path(file)) in SUFFIXES:
         read = partial(stream_column, file, "text" if column is None else column)
     elif column is not None:
@@ -173,12 +173,21 @@ def open_lines(file: str | None, column: str | None = None) -> Lines:
     return Lines(chain([first], lines), total, blank)
 
 
-def read_lines(file: str | None) -> Iterator[str]:
+def stream_lines(file: str | None) -> Iterator[str]:
+    """The lines of `read_lines` without their newlines."""
+    for line in read_lines(file):
+        yield line.replace("\r\n", "\n").removesuffix("\n")
+
+
+def read_lines(
+    file: str | None, name: str | None = None, encoding_errors: str = "strict", remedy: str = "save it as UTF-8"
+) -> Iterator[str]:
     """The lines of a file or pipe, or of standard input if None, as they arrive, without a byte order mark.
 
-    Only newlines separate lines: \\x85 and similar occur in reviews. Raises UserError if a line cannot be read.
+    Only newlines separate lines, and stay at their ends: \\x85 and similar occur in reviews.
+    name: of the file, for messages. encoding_errors, remedy: see `decode`. Raises UserError if a line cannot be read.
     """
-    name, byte = "standard input" if file is None else f"file={file}", 0
+    name, byte = name or ("standard input" if file is None else f"file={file}"), 0
     with (
         reading(name),
         nullcontext(sys.stdin.buffer) if file is None else open(os.path.expanduser(file), "rb") as stream,
@@ -186,88 +195,106 @@ def read_lines(file: str | None) -> Iterator[str]:
         if file is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
             raise UserError(f"{name} is a device: give a text file, one review per line")
         for number, line in enumerate(stream):
-            text = decode(line, name, remedy="save it as UTF-8", byte=byte, line=number)
+            text = decode(line, name, encoding_errors, remedy, byte=byte, line=number)
             if number or text:  # a byte order mark alone is not a line
-                yield text.replace("\r\n", "\n").removesuffix("\n")
+                yield text
             byte += len(line)
 
 
-# --- columns ---------------------------------------------------------------------------------------------------------
+# --- tables ----------------------------------------------------------------------------------------------------------
 
 
 def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = "strict") -> list[list[str | None]]:
     """The values of some columns of a file with one of SUFFIXES, as text; None where there is no value.
 
-    columns: the setting that names a column -> its name.
+    columns: the setting that names a column -> its name. Raises UserError as `read_rows`.
+    """
+    return [list(values) for values in zip(*read_rows(file, columns, str(file), encoding_errors), strict=True)]
+
+
+def stream_column(file: str, column: str) -> Iterator[str]:
+    """The values of one column, few of which are in memory at a time. Raises UserError also for a row without one."""
+    name = f"file={file}"
+    rows = read_rows(Path(file).expanduser(), {"column": column}, name, remedy="save it as UTF-8")
+    for row, (value,) in enumerate(rows):
+        if value is None:
+            raise UserError(f"{name}: {counted(row)} has no '{column}': fill it, or remove the row")
+        yield value
+
+
+def read_rows(
+    file: Path, columns: Mapping[str, str], name: str, encoding_errors: str = "strict", remedy: str = ENCODING
+) -> Iterator[tuple[str | None, ...]]:
+    """The values of the columns of each row.
+
+    name: of the file, and remedy: for text that is not UTF-8 or has null bytes, both for messages.
     Raises UserError for a file that cannot be read or has no rows, and for a missing column.
     """
-    import pyarrow as pa
-
-    suffix = suffix_of(file)
+    suffix, row = suffix_of(file), -1
     if suffix not in SUFFIXES:
-        raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
-    with open(file, "rb") as stream:
-        check_start(start := stream.read(8), file)
-    if not start:
-        raise UserError(f"{file} is empty: it should contain reviews and their labels")
+        raise UserError(f"{name} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
+    after_return = re.compile("(?<=\r)(?!\n)")  # an old Mac's line break
+    lines = chain.from_iterable(map(after_return.split, read_lines(str(file), name, encoding_errors, remedy)))
+    rows: Iterable[tuple[str | None, ...]]
+    if suffix == ".parquet":
+        rows = parquet_rows(file, columns, name)
+    elif suffix in (".jsonl", ".json"):
+        rows = json_rows(lines, columns, name)
+    else:
+        rows = csv_rows(lines, columns, name, "," if suffix == ".csv" else "\t")
     try:
-        table = read_table(file, set(columns.values()), encoding_errors)
-        names = table.column_names
-        texts = [table[name].cast("string").to_pylist() for name in columns.values() if names.count(name) == 1]
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if suffix != ".parquet":
-            decode(file.read_bytes(), file, encoding_errors)  # raises a message with the position
-        raise UserError(f"{file} cannot be read ({in_line(error)}): {EXPECTED[suffix]}") from error
-    if not table.num_rows:
-        raise UserError(f"{file} has a header but no rows: it should contain reviews and their labels")
+        for row, values in enumerate(rows):
+            for column, value in zip(columns.values(), values, strict=True):
+                if value and "\0" in value and encoding_errors == "strict":
+                    raise UserError(f"{name}: {counted(row)} has a null byte in '{column}': {remedy}")
+            yield tuple(value and value.replace("\0", "\ufffd") for value in values)
+    except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's are among them
+        raise UserError(f"{name} cannot be read ({in_line(error)}): {EXPECTED[suffix]}") from error
+    if row < 0:
+        raise UserError(f"{name} has no rows: {EXPECTED[suffix]}")
+
+
+def check_columns(columns: Mapping[str, str], names: list[str], file: str) -> None:
+    """Raises UserError unless a table has one column of each name."""
     for setting, column in columns.items():
-        check_column(column, names, file, setting)
-    if encoding_errors == "replace":
-        return [[value and value.replace("\0", "\ufffd") for value in values] for values in texts]
-    for column, values in zip(columns.values(), texts, strict=True):
-        if row := next((row for row, value in enumerate(values, 1) if value and "\0" in value), 0):
-            raise UserError(f"{file}: {counted(row - 1)} has a null byte in '{column}': {ENCODING}")
-    return texts
+        if (count := names.count(column)) != 1:
+            has = f"{count} columns" if count else "no column"
+            raise UserError(f"{file} has {has} '{column}'; it has {in_line(', '.join(names))}: set {setting}")
 
 
-def check_column(column: str, names: list[str], file: object, setting: str) -> None:
-    """Raises UserError unless a table has one column of that name."""
-    if (count := names.count(column)) != 1:
-        has = f"{count} columns" if count else "no column"
-        raise UserError(f"{file} has {has} '{column}'; it has {in_line(', '.join(names))}: set {setting}")
+def parquet_rows(file: Path, columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
+    """The rows of a Parquet file. Raises pyarrow's errors, OSError or ValueError."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
+        check_columns(columns, table.schema_arrow.names, name)
+        for batch in table.iter_batches(4096, columns=[*columns.values()]):
+            yield from zip(*(batch[column].cast("string").to_pylist() for column in columns.values()), strict=True)
 
 
-def read_table(file: Path, text_columns: set[str], encoding_errors: str) -> Any:
-    """A file as a pyarrow table. Raises pyarrow's errors, OSError or ValueError.
-
-    text_columns: columns that stay text, even if all values look like numbers.
-    """
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    if (suffix := suffix_of(file)) == ".parquet":
-        return pa.parquet.read_table(file)
-    if suffix in (".jsonl", ".json"):
-        rows = list(read_json_lines(read_text(file, encoding_errors).split("\n")))
-        names = dict.fromkeys(name for row in rows for name in row)
-        return pa.table({n: [as_text(row.get(n)) if n in text_columns else None for row in rows] for n in names})
-    source: Any = file
-    if encoding_errors == "replace":
-        source = pa.BufferReader(decode(file.read_bytes(), file, "replace").encode())
-    return pa.csv.read_csv(
-        source,
-        pa.csv.ReadOptions(block_size=1 << 26),
-        pa.csv.ParseOptions(delimiter="," if suffix == ".csv" else "\t", newlines_in_values=True),
-        pa.csv.ConvertOptions(strings_can_be_null=False, column_types=dict.fromkeys(text_columns, pa.string())),
-    )
+def csv_rows(lines: Iterable[str], columns: Mapping[str, str], name: str, delimiter: str) -> Iterator[tuple[str, ...]]:
+    """The rows of a CSV or TSV file. Raises ValueError with the line of a wrong row."""
+    csv.field_size_limit(sys.maxsize)
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    names: list[str] = []
+    try:
+        for fields in filter(None, rows):
+            if not names:
+                check_columns(columns, names := fields, name)
+            elif len(fields) == len(names):
+                yield tuple(fields[names.index(column)] for column in columns.values())
+            else:
+                raise csv.Error(f"expected {len(names)} columns, got {len(fields)}")
+    except csv.Error as error:
+        raise ValueError(f"line {rows.line_num}: {error}") from error
 
 
-def read_json_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON Lines file. Raises ValueError with the line that is not an object.
+def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
+    """The objects of a JSON Lines file, with the columns of the first. Raises ValueError for other lines.
 
     pyarrow's reader is not used: some invalid lines, such as `null[`, crash the process.
     """
+    checked = False
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -277,7 +304,10 @@ def read_json_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             raise ValueError(f"line {number}: {error}") from error
         if not isinstance(row, dict):
             raise ValueError(f"line {number} is a {type(row).__name__}")
-        yield row
+        if not checked:
+            check_columns(columns, list(row), name)
+            checked = True
+        yield tuple(as_text(row.get(column)) for column in columns.values())
 
 
 def as_text(value: Any) -> str | None:
@@ -287,53 +317,3 @@ def as_text(value: Any) -> str | None:
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     return None if value is None else str(value).lower()
-
-
-# --- a column as a stream --------------------------------------------------------------------------------------------
-
-
-def stream_column(file: str, column: str) -> Iterator[str]:
-    """The values of a column of a file with one of SUFFIXES, as text; few rows are in memory at a time.
-
-    Raises UserError for what `read_columns` refuses, and for a row without a value.
-    """
-    name, row = f"file={file}", -1
-    try:
-        for row, value in enumerate(column_values(file, column, name)):
-            if value is None:
-                raise UserError(f"{name}: {counted(row)} has no '{column}': fill it, or remove the row")
-            if "\0" in value:
-                raise UserError(f"{name}: {counted(row)} has a null byte in '{column}': remove it")
-            yield value
-    except (csv.Error, OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's are among them
-        raise UserError(f"{name} cannot be read ({in_line(error)}): {EXPECTED[suffix_of(Path(file))]}") from error
-    if row < 0:
-        raise UserError(f"{name} has no rows: it should hold reviews")
-
-
-def column_values(file: str, column: str, name: str) -> Iterator[str | None]:
-    """The same with None where there is no value. Raises errors of the readers. name: of the file, for messages."""
-    if (suffix := suffix_of(Path(file))) == ".parquet":
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(Path(file).expanduser(), buffer_size=1 << 20, pre_buffer=False) as table:
-            check_column(column, table.schema_arrow.names, name, "column")
-            for batch in table.iter_batches(4096, columns=[column]):
-                yield from batch.column(0).cast("string").to_pylist()
-    elif suffix in (".jsonl", ".json"):
-        for number, row in enumerate(read_json_lines(read_lines(file))):
-            if not number:
-                check_column(column, list(row), name, "column")
-            yield as_text(row.get(column))
-    else:
-        csv.field_size_limit(sys.maxsize)
-        lines = (f"{line}\n" for line in read_lines(file))
-        rows = csv.reader(lines, delimiter="," if suffix == ".csv" else "\t", strict=True)
-        names: list[str] = []
-        for fields in filter(None, rows):
-            if not names:
-                check_column(column, names := fields, name, "column")
-            elif len(fields) == len(names):
-                yield fields[names.index(column)]
-            else:
-                raise ValueError(f"line {rows.line_num}: Expected {len(names)} columns, got {len(fields)}")
