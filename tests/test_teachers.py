@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from imdbattn.nn.beyond.phrases import count_phrases, log_count_ratios
 from imdbattn.run_folder import open_run
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
+from imdbattn.sweep.job import missing
 from imdbattn.tasks.reviews import TASK, ReviewClassifier
 
 from .commands import label_texts
@@ -229,6 +231,15 @@ def test_a_finished_run_does_not_need_its_teachers(trained, settings, tmp_path):
     found = score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
     assert found["accuracy"] == metrics["test_accuracy"]
     label_texts(settings(f"run={tmp_path}/run", config="predict"), ["a lovely film"])
+
+
+def test_a_resumed_sweep_keeps_a_finished_run(trained, tmp_path):
+    folder, _ = trained("distilled")
+    settings, _ = open_run(str(folder))
+    assert missing(folder, settings) == ""
+    (tmp_path / "reviews.csv").write_text(Path(settings.data.path).read_text().replace("film", "movie", 1))
+    settings.data.path = str(tmp_path / "reviews.csv")
+    assert missing(folder, settings) == "results on the current data"
 
 
 def test_an_exported_model_names_no_folder_of_the_machine(trained):

@@ -78,6 +78,9 @@ def train(
 
         settings = resumed(settings, overrides, Path(settings["resume"]).expanduser().resolve())
     valid = validate(settings, extra="allow" if resume else None)
+    if valid.seeds_per_process > 1 and config is None and not resume:
+        words = " ".join(overrides)
+        raise UserError(f"{words}: {ONE_MODEL} -m {words} seed=1,2,3,4,5")
     devices = (valid.trainer.model_extra or {}).get("devices", 1)
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
     if valid.trainer.num_nodes > 1 or not one_device:  # they would repeat the program that called
@@ -113,8 +116,6 @@ def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> Dic
     if config is not None and overrides:
         raise UserError("give overrides or config=, not both")
     words = " ".join(overrides)
-    if any(word.startswith("seeds_per_process=") for word in overrides):
-        raise UserError(f"{words}: {ONE_MODEL} -m {words} seed=1,2,3,4,5")
     try:
         cfg = composed("train", overrides, PATHS)
     except UserError as error:

@@ -31,7 +31,9 @@ class Corpus:
     splits: dict[str, Any]
     items: str = "reviews"  # plural
     source: str  # such as hub or path: what data.source=auto chose
-    source_key: str  # 16 hex digits that identify the source's content
+    source_key: (
+        str  # checksum of the source's content; -, and one of data.unlabelled and of the labels of data.teachers
+    )
     test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels
     dropped: int  # number of items that were read but omitted
@@ -109,7 +111,7 @@ def with_unlabelled(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
         splits=corpus.splits | {"train": corpus.splits["train"].joined(more)},
         added=len(more),
         fingerprints=corpus.fingerprints | {"unlabelled": added},
-        source_key=sha256(f"{corpus.source_key} {added}".encode()).hexdigest()[:16],
+        source_key=f"{corpus.source_key}-{added}",
     )
 
 

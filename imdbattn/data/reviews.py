@@ -56,6 +56,14 @@ def find_source(cfg: Any) -> Source:
     return hub_source() if cfg.source == "hub" else packaged_source()
 
 
+def decided_source(settings: Any) -> str | None:
+    """The source that data.source=auto stands for, for this process and its children; None if it is not used."""
+    if settings.task == "seq2seq" or settings.data.source != "auto" or settings.data.path:
+        return None
+    find_source(settings.data)
+    return os.environ[DECIDED]
+
+
 def hub_or_packaged(timeout: float) -> Source:
     """The hub if it answers or IMDB is in its cache, else the wheel, with a warning that names the test set.
 

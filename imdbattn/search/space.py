@@ -1,7 +1,6 @@
 """The space of a search: setting -> a list of values, or a range {low, high} with log: true or step."""
 
 import difflib
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from imdbattn.data import reviews
+from imdbattn.data.reviews import decided_source
 from imdbattn.errors import UserError
 from imdbattn.run_folder import is_debug
 from imdbattn.settings.cli import composed, plain_dict, quote
@@ -43,9 +42,8 @@ def check(cfg: Search, file: Path) -> tuple[Space, Settings]:
             refuse_untrusted(settings.model_dump(), file, cfg.trust)
     if is_debug(settings.model_dump()):
         raise UserError("debug runs have no results to search by: omit debug=")
-    if settings.task != "seq2seq" and settings.data.source == "auto" and not settings.data.path:
-        reviews.find_source(settings.data)
-        cfg.train.append(f"data.source={os.environ[reviews.DECIDED]}")
+    if source := decided_source(settings):
+        cfg.train.append(f"data.source={source}")
     return space, compose(cfg.train)
 
 

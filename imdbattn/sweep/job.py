@@ -127,13 +127,16 @@ def unusable(folder: Path, settings: Settings, *names: str) -> str:
 
 
 def same_data(settings: Settings, source: str, key: str | None) -> bool:
-    """Whether the settings select the data of a run, given its data.source and the checksum of its data."""
+    """Whether the settings select the data of a run, given its data.source and Corpus.source_key.
+
+    Of data.path and of pairs the files are compared; reviews without labels and their teachers are not.
+    """
     from imdbattn.data import pairs, reviews
 
     data: Any = settings.data
     if settings.task == "seq2seq" or data.path:
         module = pairs if settings.task == "seq2seq" else reviews
-        return module.find_source(data).checksum == key
+        return module.find_source(data).checksum == str(key).split("-")[0]
     return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
 
 

@@ -79,10 +79,9 @@ class SweepReport(Callback):
             (sweep / LOG).write_text("")
             # For `varied_overrides`. Of Hydra's sweepers only the basic one writes it.
             OmegaConf.save(config, sweep / "multirun.yaml")
-        if config.task != "seq2seq" and config.data.source == "auto" and not config.data.path:
-            from imdbattn.data.reviews import find_source
+        from imdbattn.data.reviews import decided_source
 
-            find_source(config.data)  # decides `auto` once for all jobs
+        decided_source(config)  # once for all jobs
         return lock
 
     def end(self, config: DictConfig, complete: bool) -> int:

@@ -61,13 +61,13 @@ def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
         means_UC += probabilities_UC / len(opened)
         keys.append(key)
     known_N = train.labels[: len(train) - corpus.added]
-    key = sha256(" ".join([corpus.source_key, *sorted(keys)]).encode()).hexdigest()[:16]
+    key = sha256(" ".join(sorted(keys)).encode()).hexdigest()[:16]
     return replace(
         corpus,
         splits=corpus.splits | {"train": replace(train, labels=torch.cat([known_N, means_UC.argmax(1)]))},
         targets_NC=torch.cat([F.one_hot(known_N, classes), means_UC]).float(),
         fingerprints=corpus.fingerprints | {"teachers": key},
-        source_key=key,
+        source_key=f"{corpus.source_key}-{key}",
         facts=corpus.facts | {"unlabelled_reviews": corpus.added, "teachers": len(opened)},
     )
 
