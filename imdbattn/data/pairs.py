@@ -22,7 +22,7 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
 from imdbattn.data.sources import SPLIT_NAMES, Rule, Source, Split, Texts, cut, fingerprint, load_hub
-from imdbattn.data.text_files import checksum, counted, read_text
+from imdbattn.data.text_files import checksum, counted, printable, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line
 
@@ -204,7 +204,7 @@ def find_source(cfg: Any) -> Source:
 def file_source(kind: str, path: Path, cfg: Any, swapped: bool = False) -> Source:
     """A file of tab-separated pairs without splits. swapped: its first column is the target."""
     key = repr((checksum(path), swapped, cfg.encoding_errors, cfg.limit))
-    name = str(path.resolve()) if kind == "path" else f"Packaged pairs {'-'.join(cfg.languages)}"
+    name = printable(path.resolve()) if kind == "path" else f"Packaged pairs {'-'.join(cfg.languages)}"
 
     def load() -> Texts:
         pairs = read_pairs(path, cfg.encoding_errors)
