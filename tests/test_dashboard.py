@@ -11,7 +11,7 @@ import yaml
 
 from imdbattn.errors import UserError
 from imdbattn.tracking import dashboard, publish, wandb_run
-from imdbattn.tracking.loggers import build_loggers, finish_loggers
+from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
 
 from .test_wandb import COMPARISON
 
@@ -72,8 +72,7 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, settings, 
 
     run = SimpleNamespace(config={"logger": {"table_rows": 5, "table_characters": 50}}, log=log)
     monkeypatch.setattr(wandb, "Image", str)
-    monkeypatch.setattr(wandb, "run", run)
-    publish.publish_run(tmp_path, metrics)
+    publish.publish_run(run, tmp_path, metrics)
     logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)} | {"comparison/page"}
     asked = {key for panel in panels(written) for key in keys_of(panel)}
     assert asked <= logged, asked - logged
@@ -89,15 +88,13 @@ def test_the_spread_over_seeds_and_the_curves_are_grouped_as_configured(written)
 
 def test_the_default_grouping_is_a_key_of_every_runs_config(trained, settings, tmp_path):
     """Also in a native sweep, where `model` is W&B's and not a group of settings."""
-    import wandb
-
     by = settings("dry_run=true", config="dashboard").by
     config = yaml.safe_load((trained("residual_pe")[0] / "config.yaml").read_text())
-    build_loggers(settings("logger=wandb", "logger.mode=disabled").logger, tmp_path, config)
+    loggers = build_loggers(settings("logger=wandb", "logger.mode=disabled").logger, tmp_path, config)
     try:
-        assert wandb.run.config[by] == "residual_pe"
+        assert wandb_run_of(loggers).config[by] == "residual_pe"
     finally:
-        finish_loggers(False)
+        finish_loggers(loggers, False)
 
 
 def test_a_single_sweep_can_be_shown(written):

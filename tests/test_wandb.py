@@ -15,13 +15,14 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import imdbattn
 from imdbattn.runs.fit import fit
 from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.keys import RUNGS, flat
 from imdbattn.settings.safety import without_credentials
 from imdbattn.settings.schema import Logger
 from imdbattn.tracking import publish
-from imdbattn.tracking.loggers import build_loggers, finish_loggers
+from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_comparison, publish_run, rows_to_show
 
 SECRETS = {
@@ -106,9 +107,9 @@ def published(trained, settings, tmp_path_factory):
             patch.setenv(name, value)
         patch.setenv("WANDB_RUN_GROUP", "a-sweep")  # as a sweep sets it for its jobs
         patch.setitem(config, "password", "open sesame")
-        build_loggers(logger, folder, config)
-        publish_run(folder, metrics)
-        finish_loggers(False)
+        loggers = build_loggers(logger, folder, config)
+        publish_run(wandb_run_of(loggers), folder, metrics)
+        finish_loggers(loggers, False)
     return read_back(folder), metrics, page
 
 
@@ -263,15 +264,32 @@ def test_an_error_in_publishing_gives_a_warning(published, trained, tmp_path, mo
     def log(_):
         raise wandb.errors.CommError("server\nin flames")
 
-    monkeypatch.setattr(wandb, "run", SimpleNamespace(config={"logger": {}}, log=log))
-    publish_run(tmp_path, trained("residual_pe")[1])  # nor are there any files
+    run = SimpleNamespace(config={"logger": {}}, log=log)
+    publish_run(run, tmp_path, trained("residual_pe")[1])  # nor are there any files
     assert "server in flames" in caplog.text
     assert "predictions were not logged" in caplog.text
 
 
 def test_a_run_without_wandb_publishes_nothing(trained, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    publish_run(*trained("residual_pe"))
+    publish_run(None, *trained("residual_pe"))
+
+
+@pytest.mark.parametrize("logger", ["csv", "wandb"])
+def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(small, tmp_path, monkeypatch, logger):
+    import wandb
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    own = wandb.init(project="own", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
+    try:
+        words = [*small, f"logger={logger}", "model=mean", "trainer.max_epochs=1"]
+        imdbattn.train(*words, folder=tmp_path / "run")
+        assert wandb.run is own
+        own.log({"x": 1})
+        assert {key for key in own.summary.keys() if not key.startswith("_")} == {"x"}
+        assert len(list((tmp_path / "run").glob("wandb/offline-run-*"))) == (logger == "wandb")
+    finally:
+        own.finish()
 
 
 COMPARISON = {

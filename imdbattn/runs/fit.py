@@ -7,6 +7,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import Logger
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
@@ -25,7 +26,8 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
 from imdbattn.tasks.trial import try_forward
-from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers
+from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
+from imdbattn.tracking.publish import publish_run
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +67,13 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
         compile_net(module.net, cfg.compile)
 
     # Trainer
+    loggers: list[Logger] = []
+
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
             begin_folder(folder, settings, corpus.source_key, keep_training=resumes)
-        trainer.loggers = build_loggers(cfg.logger, folder, settings, resume)
+        loggers.extend(build_loggers(cfg.logger, folder, settings, resume))
+        trainer.loggers = loggers
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
     resume_checkpoint = ResumeCheckpoint(folder, corpus.fingerprints, stop_on_nan, cfg.save_minutes, begin)
@@ -91,13 +96,14 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
         metrics = write_results(cfg, folder, trainer, module, data, facts)
+        publish_run(wandb_run_of(loggers), folder, metrics)
         failed = False
     except Stopped as stopped:
         for line in stopped.lines:
             log.warning(line)
         raise
     finally:
-        finish_loggers(failed)
+        finish_loggers(loggers, failed)
     if trainer.is_global_zero:
         debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
         for line in [debug_line] if is_debug(settings) else summary(metrics, folder):

@@ -18,7 +18,6 @@ from imdbattn.settings.schema import Settings
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
-from imdbattn.tracking.publish import publish_run
 from imdbattn.tracking.wandb_run import upload_command
 
 
@@ -65,7 +64,6 @@ def write_results(
         if cfg.pictures:
             task.draw(module, corpus, cfg, folder)
         write_json(folder / results_file(settings), metrics)  # written last: it marks the run as finished
-        publish_run(folder, metrics)
     return metrics
 
 

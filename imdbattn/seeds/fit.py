@@ -32,7 +32,8 @@ from imdbattn.tasks.build import reason
 from imdbattn.tasks.loaders import BatchData, Loader
 from imdbattn.tasks.task import task_of
 from imdbattn.tasks.trial import try_forward
-from imdbattn.tracking.loggers import build_loggers, finish_loggers
+from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
+from imdbattn.tracking.publish import publish_run
 
 log = logging.getLogger(__name__)
 
@@ -147,9 +148,8 @@ def finish(
 ) -> None:
     """Writes the results of one seed. speed: seconds of training, and its tokens per second. rows: for its loggers."""
     module.net.load_state_dict(course.weights, strict=False)
-    failed = True
+    failed, loggers = True, build_loggers(cfg.logger, folder, cfg.model_dump())
     try:
-        loggers = build_loggers(cfg.logger, folder, cfg.model_dump())
         write_rows(loggers, rows)
         trainer = build_trainer(cfg.trainer, default_root_dir=folder, enable_checkpointing=False)
         trainer.strategy.connect(module)
@@ -159,9 +159,10 @@ def finish(
         if cfg.test:
             test = {f"test/{name}": value for name, value in module.scores.values().items()}
             write_rows(loggers, [({"epoch": course.epochs, **test}, course.steps)])
+        publish_run(wandb_run_of(loggers), folder, metrics)
         failed = False
     finally:
-        finish_loggers(failed)
+        finish_loggers(loggers, failed)
     for line in summary(metrics, folder):
         log.info(line)
 

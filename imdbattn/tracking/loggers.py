@@ -1,8 +1,7 @@
 """Lightning's loggers: metrics.csv always, and W&B (default), TensorBoard or nothing in addition."""
 
 import json
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,12 @@ def build_loggers(settings: Any, folder: Path, config: Mapping[str, Any], resume
     return loggers
 
 
-def finish_loggers(failed: bool) -> None:
-    """Finish the W&B run, so that the next job in this process starts its own (wandb issue 1314)."""
-    if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
-        wandb.finish(exit_code=int(failed))
+def wandb_run_of(loggers: Iterable[Logger]) -> Any:
+    """The W&B run that they log to, or None."""
+    return next((logger.experiment for logger in loggers if isinstance(logger, WandbLogger)), None)
+
+
+def finish_loggers(loggers: Iterable[Logger], failed: bool) -> None:
+    """Finishes their W&B run, so that nothing of the next job in this process is logged to it."""
+    if (run := wandb_run_of(loggers)) is not None:
+        run.finish(exit_code=int(failed))

@@ -4,7 +4,6 @@ Shape suffix: N items of a split.
 """
 
 import logging
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,13 @@ VALUES = {  # name in W&B -> name in metrics.json
 }
 
 
-def publish_run(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Log the results in a run folder to the live W&B run, if there is one.
+def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
+    """Logs the results in a run folder to its W&B run, unless that is None.
 
     These are the best validation and test values, a confusion matrix, a table of predictions, and the pictures.
     """
-    wandb = sys.modules.get("wandb")
-    if wandb is None or wandb.run is None:
+    if run is None:
         return
-    run = wandb.run
     with only_warning(log, "W&B: best values were not logged"):
         run.log({name: metrics[key] for name, key in VALUES.items() if key in metrics})
     with only_warning(log, "W&B: predictions were not logged"):

@@ -84,6 +84,7 @@ def start_wandb(
                 name=name,
                 tags=list(tags),
                 config=config,
+                reinit="create_new",  # a run of the program that called stays active
                 **resumed,
                 settings=wandb.Settings(
                     init_timeout=settings.timeout,
