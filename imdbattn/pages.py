@@ -1,4 +1,4 @@
-"""Figures as PNG and SVG, and pages from Jinja templates. Figures are made without pyplot."""
+"""Figures as PNG and SVG, pages from Jinja templates, and text in Markdown. Figures are made without pyplot."""
 
 from __future__ import annotations
 
@@ -92,3 +92,14 @@ def render(template: Path, **values: Any) -> str:
     environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
     text = environment.get_template(template.name).render(values, policy=PAGE_POLICY, log=math.log, exp=math.exp)
     return text.encode("utf-8", "replace").decode()
+
+
+def plain(text: str) -> str:
+    """Text on one line, with HTML, emphasis, links and columns of Markdown escaped."""
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|&#~" else letter for letter in " ".join(text.split()))
+
+
+def code(text: str) -> str:
+    """Text as Markdown's code, on one line, also inside a table."""
+    text = " ".join(text.split()).replace("`", "'").replace("|", "\\|")
+    return f"`{text}`"

@@ -26,6 +26,7 @@ SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
+RESULTS = ("pictures", "evaluations", "explanations")  # folders of what commands compute with the best checkpoint
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
 DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings of runs whose numbers are not results
 Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
@@ -42,9 +43,10 @@ def results_file(settings: Mapping[str, Any]) -> str:
     return "debug.json" if is_debug(settings) else "metrics.json"
 
 
-def finished(folder: Path) -> bool:
-    """Whether a run folder has its results. Debug runs never count as finished."""
-    return os.path.exists(folder / "metrics.json")  # Path.exists raises for names that are too long
+def finished(folder: Path, test: bool = False) -> bool:
+    """Whether a run folder has its results, with `test` those of the test split too. Debug runs are never finished."""
+    names = ["metrics.json", *SPLIT_FILES["test"][:test]]
+    return all(os.path.exists(folder / name) for name in names)  # Path.exists raises for names that are too long
 
 
 def temporary_files(folder: Path) -> Iterator[Path]:

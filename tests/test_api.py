@@ -384,11 +384,13 @@ def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(sm
         process = [list(sys.argv), os.getcwd(), *map(signal.getsignal, range(1, 20)), threads, deterministic, *randoms]
         return [*process, logging.getLogger("imdbattn").level]
 
+    torch.backends.mkldnn.matmul.fp32_precision = "none"  # as in a new process
     torch.set_num_threads(2)  # small has threads=1
     torch.use_deterministic_algorithms(False)
     before = state()
     runs = [imdbattn.train(*overrides) for _ in range(2)]
     assert state() == before
+    torch.get_float32_matmul_precision()  # which Lightning calls on a GPU; an error if oneDNN's setting was changed
     weights = [(run / "checkpoints/best.ckpt") for run in (tmp_path / "expected", *(run.folder for run in runs))]
     first, *others = (torch.load(file, weights_only=True)["state_dict"] for file in weights)
     assert all(torch.equal(first[name], other[name]) for other in others for name in first)

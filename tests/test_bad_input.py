@@ -403,6 +403,15 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         r"trainer\.callbacks=.* must be a valid list",
     ),
     "nothing to validate": (typed("trainer.limit_val_batches=0"), r"trainer\.limit_val_batches=0 leaves no batches"),
+    "nothing to test": (
+        typed("trainer.limit_test_batches=0.001"),
+        r"trainer\.limit_test_batches=0\.001 is less than one batch: set it higher",
+    ),
+    "epochs in words": (typed("trainer.min_epochs=two"), r"trainer\.min_epochs=two must be an integer"),
+    "a time without epochs": (
+        typed("trainer.max_epochs=null", "trainer.max_time=00:00:01:00"),
+        "trainer.max_time needs trainer.max_epochs or max_steps too",
+    ),
     "unknown accelerator": (typed("trainer.accelerator=abacus"), "trainer: .*abacus.*"),
     "unknown precision": (typed("trainer.precision=7"), "trainer: .*7.*32"),
     "a strategy that forks": (typed("trainer.strategy=ddp_fork"), r"trainer\.strategy=ddp_fork must be a strategy"),

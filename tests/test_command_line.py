@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from imdbattn.settings.keys import RUNGS
 
 
@@ -24,10 +26,12 @@ def test_help_lists_the_choices(shell):
     assert "split=validation" in shell("evaluate", "--help").stdout
 
 
-def test_help_ends_without_a_message_when_its_reader_has_ended():
+@pytest.mark.parametrize("words", [["compare", "--help"], ["evaluate", "split=validation", "trainer=cpu"]])
+def test_a_command_ends_without_a_message_when_its_reader_has_ended(trained, words):
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer) as stdout:
-        command = [sys.executable, "-m", "imdbattn.compare", "--help"]
+        words = [f"imdbattn.{words[0]}", *words[1:]]
+        command = [sys.executable, "-m", *words, *[f"run={trained('mean')[0]}"] * ("--help" not in words)]
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

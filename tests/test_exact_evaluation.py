@@ -161,10 +161,12 @@ def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings)
 
     folder, metrics = trained("residual_pe")
     score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
-    score_run(settings(f"run={folder}", "data.max_tokens=3", "trainer=cpu", config="evaluate"))
+    for change in ("data.max_tokens=3", "trainer.precision=bf16-mixed"):
+        score_run(settings(f"run={folder}", "trainer=cpu", change, config="evaluate"))
     written = [json.loads(file.read_text()) for file in (folder / "evaluations").glob("test-*.json")]
     assert {(found["accuracy"], str(found["changed"])) for found in written} >= {(metrics["test_accuracy"], "{}")}
-    assert any(found["changed"] == {"max_tokens": 3} for found in written)
+    for changed in ({}, {"max_tokens": 3}, {"precision": "bf16-mixed"}):
+        assert changed in [found["changed"] for found in written]
 
 
 def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):

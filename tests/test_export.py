@@ -188,6 +188,13 @@ def test_the_card_has_the_test_set_and_the_results_of_the_run(model, trained, tm
     assert Path(metrics["test_set"]).name in card.text
 
 
+def test_labels_are_escaped_in_the_card(model, tmp_path, monkeypatch):
+    predictor, run = model("residual_pe")
+    monkeypatch.setitem(predictor.module.hparams, "labels", ["<b>neg", "pos|\nx"])
+    write_export(predictor, tmp_path / "m", run)
+    assert r"with the labels \<b\>neg, pos\| x:" in (tmp_path / "m" / "README.md").read_text()
+
+
 def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
     predictor, run = model("residual_pe")
     predictor.cfg.init = str(tmp_path / "runs" / "masked_words")
@@ -402,6 +409,8 @@ def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
     (tmp_path / "empty").mkdir()
     for _ in range(2):
         write_export(predictor, tmp_path / "empty", run)
+        assert not (tmp_path / "empty" / "evaluations").exists()
+        (tmp_path / "empty" / "evaluations").mkdir()  # as `evaluate run=<export>` does
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert" / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "file").write_text("mine")

@@ -123,6 +123,8 @@ def test_attention_without_a_mask_reads_all_keys(score, lead):
     attention, (q, k, v) = nn.Attention(score(4, 4)), (torch.randn(*lead, rows, 4) for rows in (5, 6, 6))
     expected = attention(q, k, v, torch.ones(6, dtype=torch.bool).expand(*lead, 1, 6))
     torch.testing.assert_close(attention(q, k, v), expected)
+    torch.testing.assert_close(attention(q, k, v, torch.ones(6, dtype=torch.bool)), expected)
+    torch.testing.assert_close(attention(q, k, v, torch.tensor(True)), expected)
     with watch(attention) as weights:
         torch.testing.assert_close(attention(q, k, v), expected)
     assert len(weights) == 1

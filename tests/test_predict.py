@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn.data.text_files import open_lines, read_lines
+from imdbattn.data.text_files import open_lines, stream_lines
 from imdbattn.runs.score import load_predictor, predict
 from imdbattn.settings.cli import quote, take_argument
 from imdbattn.settings.keys import BEYOND, RUNGS
@@ -173,7 +173,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_review(trained, shell, tmp_pa
 )
 def test_lines_end_only_at_line_breaks(tmp_path, content, lines):
     (tmp_path / "r.txt").write_bytes(content.encode())
-    assert list(read_lines(f"{tmp_path}/r.txt")) == lines
+    assert list(stream_lines(f"{tmp_path}/r.txt")) == lines
 
 
 def test_no_line_of_a_file_with_an_invalid_line_is_labeled(trained, shell, tmp_path):

@@ -23,6 +23,7 @@ from imdbattn.runs import checkpoint, signals
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.settings.schema import Settings
+from imdbattn.sweep import job as one_job
 from imdbattn.tasks.reviews import ReviewClassifier
 
 from .commands import changed
@@ -272,6 +273,18 @@ def test_a_finished_run_is_not_changed(whole, tmp_path, caplog):
     assert metrics == json.loads((reference / "metrics.json").read_text())
     assert "already finished" in caplog.text
     assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
+
+
+def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(settings, small, tmp_path):
+    words = [*small, "model=mean", "trainer.max_epochs=2"]
+    expected = fit(settings(*words), tmp_path / "whole")
+    fit(settings(*words, "test=false"), tmp_path / "run")
+    weights = (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes()
+    assert one_job.missing(tmp_path / "run", settings(*words)) == "readable predictions.parquet"
+    assert one_job.resumable(tmp_path / "run", settings(*words))
+    metrics = fit(settings(*words), tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes() == weights
+    assert (metrics["test_accuracy"], metrics["epochs"]) == (expected["test_accuracy"], 2)
 
 
 @pytest.mark.slow

@@ -137,6 +137,19 @@ def test_predictions_and_texts_of_a_split_are_in_the_same_order(trained, world, 
     assert texts["text"].to_pylist() == [source[row] for row in texts["row"].to_pylist()]
 
 
+def test_an_overwritten_run_leaves_no_results_of_the_old_model(settings, small, tmp_path):
+    from imdbattn.runs.fit import fit
+    from imdbattn.runs.score import score_run
+
+    words = [*small, "trainer.max_epochs=1"]
+    fit(settings(*words, "model=residual_pe", "pictures=true"), tmp_path / "run")
+    score_run(settings(f"run={tmp_path}/run", "trainer=cpu", "split=validation", config="evaluate"))
+    fit(settings(*words, "model=mean"), tmp_path / "run")
+    fit(settings(*words, "model=mean"), tmp_path / "expected")
+    names = [sorted(file.name for file in (tmp_path / run).iterdir()) for run in ("run", "expected")]
+    assert names[0] == names[1]
+
+
 def test_texts_are_copied_if_they_cannot_be_linked(tmp_path, monkeypatch):
     from imdbattn import run_folder
 

@@ -286,7 +286,7 @@ def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(smal
         imdbattn.train(*words, folder=tmp_path / "run")
         assert wandb.run is own
         own.log({"x": 1})
-        assert {key for key in own.summary.keys() if not key.startswith("_")} == {"x"}
+        assert {key for key in dict(own.summary) if not key.startswith("_")} == {"x"}
         assert len(list((tmp_path / "run").glob("wandb/offline-run-*"))) == (logger == "wandb")
     finally:
         own.finish()

@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 
 from imdbattn.comparison.figures import FIGURES, VERDICTS, figures, level, signed
 from imdbattn.files import write_atomically, writing_into
-from imdbattn.pages import png, render, svg, terminal
+from imdbattn.pages import code, plain, png, render, svg, terminal
 from imdbattn.settings.safety import visible
 
 Table = list[list[str]]
@@ -156,17 +156,6 @@ def markdown_end(notes: Iterable[str], skipped: Sequence[Mapping[str, str]]) -> 
     if skipped:
         parts += ["## Skipped", "\n".join(f"- {code(one['folder'])}: {plain(one['reason'])}" for one in skipped)]
     return parts
-
-
-def plain(text: str) -> str:
-    """Text on one line, with HTML, emphasis, links and columns of Markdown escaped."""
-    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|&#~" else letter for letter in " ".join(text.split()))
-
-
-def code(text: str) -> str:
-    """Text as Markdown's code, on one line, also inside a table."""
-    text = " ".join(text.split()).replace("`", "'").replace("|", "\\|")
-    return f"`{text}`"
 
 
 def each(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -25,8 +25,8 @@ from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError, in_line
 from imdbattn.export.vectors import VECTORS, build, facts_of, smaller
 from imdbattn.files import make_folder, regular_file, sha256_of, write_atomically, writing_into
-from imdbattn.pages import render
-from imdbattn.run_folder import write_json
+from imdbattn.pages import plain, render
+from imdbattn.run_folder import RESULTS, write_json
 from imdbattn.settings.safety import plain_settings, read_json
 from imdbattn.settings.schema import check_run
 from imdbattn.tasks.seq2seq import TASK as SEQ2SEQ
@@ -106,13 +106,13 @@ def write_export(
 
 
 def check_out(out: Path) -> None:
-    """Raises UserError unless `out` is absent, empty, or an export and nothing else."""
+    """Raises UserError unless `out` is absent, empty, or an export and what commands have written into it."""
     with writing_into(out, OTHER_FOLDER):
         files = {file.name for file in out.iterdir()} if out.exists() else set()
     is_ours = False
     with suppress(UserError):
         is_ours = CONFIG in files and read_json(out / CONFIG).get("model_type") == KIND
-    if others := files - ({*FILES, PROGRAM, ONNX} if is_ours else set()):
+    if others := files - ({*FILES, PROGRAM, ONNX, *RESULTS} if is_ours else set()):
         raise UserError(f"{out} contains {min(others)}, which is not part of an exported model: {OTHER_FOLDER}")
 
 
@@ -182,7 +182,7 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
     scores = {split: key for split, key in (("validation", "val_"), ("test", "test_")) if f"{key}accuracy" in metrics}
     about = (task, cfg.data.source, metrics["test_set"], "accuracy")
     results = [EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split) for split, key in scores.items()]
-    name, labels = cfg.model.name, predictor.module.hparams.get("labels")
+    name, labels = cfg.model.name, [plain(label) for label in predictor.module.hparams.get("labels", ())]
     header = ModelCardData(
         library_name=KIND, pipeline_tag=task, tags=[KIND, name], model_name=name, eval_results=results
     ).to_yaml()

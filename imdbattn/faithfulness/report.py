@@ -12,7 +12,7 @@ from imdbattn.comparison.figures import signed
 from imdbattn.faithfulness.attributions import ATTENTION
 from imdbattn.faithfulness.erasure import SHOWN
 from imdbattn.faithfulness.figures import FIGURES, SCORES, UNITS, figures, measured
-from imdbattn.pages import png, render, svg, terminal
+from imdbattn.pages import plain, png, render, svg, terminal
 
 Row = dict[str, str]  # column -> cell
 TEMPLATES = Path(__file__).parent
@@ -92,9 +92,9 @@ def page(summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
 
 def markdown(summary: dict[str, Any], pictures: Iterable[str]) -> str:
     """The same as Markdown with links to the figures."""
-    parts = [f"# {shared.plain(headline(summary))}", verdicts(summary), shared.bullets(sentences(summary))]
+    parts = [f"# {plain(headline(summary))}", verdicts(summary), shared.bullets(sentences(summary))]
     for section in sections(summary):
-        parts += [f"## {section.title}", shared.plain(section.text)]
+        parts += [f"## {section.title}", plain(section.text)]
         parts += [shared.markdown_figure(name) for name in section.figures if name in pictures]
         parts += [shared.markdown_table(section.table)]
     return shared.joined([*parts, *shared.markdown_end(notes(summary), summary["skipped"])])

@@ -35,6 +35,7 @@ def attention(
         query, key, scale = join(query * scale, added[0]), join(key, added[1]), 1.0
     if mask is None:
         mask = torch.ones(1, key.shape[-2], dtype=torch.bool, device=key.device)
+    mask = torch.atleast_2d(mask)
     if use_blocks(query, key, value):
         return blocked_attention(query, key, value, mask, scale)
     width = value.shape[-1]

@@ -43,7 +43,7 @@ def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
     check_folder(folder)
     make_folder(folder, REMEDY)
     with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
-        if not (resume and finished(folder)):
+        if not (resume and finished(folder, cfg.test)):
             return train(cfg, folder, resume)
     metrics, lines = read_results(folder)
     for line in ("This run is already finished:", *lines):
@@ -83,6 +83,10 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
     trainer = build_trainer(cfg.trainer, callbacks, checkpoint_io, default_root_dir=folder)
+
+    share = trainer.limit_test_batches
+    if cfg.test and isinstance(share, float) and not int(share * len(data.test_dataloader())):
+        raise UserError(f"trainer.limit_test_batches={share} is less than one batch: set it higher")
 
     failed = True
     try:

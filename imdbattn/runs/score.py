@@ -98,7 +98,8 @@ def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path, w
     selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # longer pairs are omitted
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
-    precision = cfg.trainer.precision or settings.trainer.precision
+    if (precision := cfg.trainer.precision or settings.trainer.precision) != settings.trainer.precision:
+        changed["precision"] = precision
     trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
     data = task.loaders(settings, corpus, split)
     try_forward(module, data, settings.model.name, split)

@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
 from imdbattn.files import acquired, write_atomically
-from imdbattn.run_folder import SPLIT_FILES, is_debug, temporary_files, write_json
+from imdbattn.run_folder import RESULTS, SPLIT_FILES, is_debug, temporary_files, write_json
 from imdbattn.runs.trainer import float32_products
 from imdbattn.settings.keys import PACKAGE
 
@@ -50,6 +50,8 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
         old += ["metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"]
     for file in (*(folder / name for name in old), *temporary_files(folder)):
         file.unlink(missing_ok=True)
+    for name in () if keep_training else RESULTS:
+        shutil.rmtree(folder / name, ignore_errors=True)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
     write_json(folder / "environment.json", environment() | {"source_key": source_key})
     runs = Path("runs").resolve()

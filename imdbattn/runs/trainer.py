@@ -46,14 +46,17 @@ def quiet() -> None:
 
 @contextmanager
 def preserved_torch_settings() -> Iterator[None]:
-    """Restores what a run changes: random states, number of threads and deterministic kernels."""
+    """Restores what a run changes: random states, number of threads, deterministic kernels, and matrix products."""
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    matmul, products = _matmul_backend(), getattr(_matmul_backend(), "fp32_precision", None)
     try:
         with isolate_rng():
             yield
     finally:
         torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode(mode)
+        if matmul is not None:
+            matmul.fp32_precision = products
 
 
 def build_trainer(
@@ -97,13 +100,14 @@ def compile_net(net: torch.nn.Module, backend: str) -> None:
 def use_onednn() -> bool:
     """Lets oneDNN multiply float32 matrices if that keeps their precision; returns whether it does.
 
-    Not for GPU runs: torch then raises an error when Lightning reads the precision of products.
+    Not where there is a GPU: torch then raises an error when Lightning reads the precision of products.
     On AMD processors torch's MKL uses AVX2 where oneDNN uses AVX-512, about twice as fast. Torch offers oneDNN only
     together with the permission to round to bfloat16, which oneDNN uses on processors with AMX: those are excluded,
     and elsewhere products are first compared with float64.
     """
     matmul = _matmul_backend()
-    if matmul is None or not torch.backends.mkldnn.is_available() or torch.cpu._is_amx_tile_supported():
+    unsuitable = torch.cuda.is_available() or torch.cpu._is_amx_tile_supported()
+    if matmul is None or unsuitable or not torch.backends.mkldnn.is_available():
         return False
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"

@@ -69,7 +69,11 @@ def command(
             folder = Path(HydraConfig.get().runtime.output_dir)
             fresh = folder != Path.cwd() and not any(folder.iterdir())
             try:
-                return task(validated(schema, plain_dict(cfg)) if schema else cfg)
+                result = task(validated(schema, plain_dict(cfg)) if schema else cfg)
+                sys.stdout.flush()
+                return result
+            except BrokenPipeError:
+                exit_without_reader()
             except UserError as error:
                 print_error(error)
                 if in_sweep():
@@ -93,11 +97,11 @@ def command(
                 return run()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
+            except BrokenPipeError:  # while it prints its help
+                exit_without_reader()
             except (UserError, HydraException, OmegaConfBaseException, ValueError, OSError) as error:
                 if begun and not isinstance(error, UserError):  # a bug, not wrong input
                     raise
-                if isinstance(error, BrokenPipeError):
-                    exit_without_reader()
                 if not begun:  # otherwise `guarded` has printed it
                     print_error(explain(error, config_name, typed[1:]))
                 sys.exit(2)
@@ -292,6 +296,7 @@ def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
     if not open_group and key in keys_of(config_name, []):
         return f"there is no setting {key} with these choices of task and data: omit it"
     near = difflib.get_close_matches(key, [known for known in parts if parts[known] in similar], 1, cutoff=0)
+    near = [name for name in near if name != key]
     if near or (parent in parts and not open_group):
         return f"there is no setting {key}; the nearest is {near[0] if near else parent}"
     remedy = f"+{key}=... passes it to the class" if open_group else "--help lists them all"

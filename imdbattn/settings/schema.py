@@ -132,6 +132,10 @@ class Trainer(Part):
         for name, value in (self.model_extra or {}).items():
             if re.fullmatch("limit_(train|val|test)_batches|val_check_interval", name) and value == 0:
                 raise UserError(f"trainer.{name}=0 leaves no batches; use test=false to skip the test split")
+            if name in ("min_epochs", "min_steps") and not (value is None or isinstance(value, int)):
+                raise UserError(f"trainer.{name}={value} must be an integer")
+            if name == "max_time" and value and self.max_epochs is None and self.max_steps == -1:
+                raise UserError("trainer.max_time needs trainer.max_epochs or max_steps too, for the learning rate")
 
 
 class Distances(Part):

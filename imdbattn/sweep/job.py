@@ -107,8 +107,13 @@ def missing(folder: Path, settings: Settings) -> str:
 
 
 def resumable(folder: Path, settings: Settings) -> bool:
-    """Whether `folder` contains an unfinished run with a readable last checkpoint, trained on the current data."""
-    return not finished(folder) and not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
+    """Whether `folder` contains a readable last checkpoint of a run on the current data that can be continued.
+
+    Such a run is unfinished, or only its scores of the test split are missing.
+    """
+    if finished(folder) and missing(folder, settings.model_copy(update={"test": False})):
+        return False
+    return not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
 
 
 def unusable(folder: Path, settings: Settings, *names: str) -> str:
