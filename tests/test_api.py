@@ -349,6 +349,24 @@ def test_evaluate_takes_texts_and_labels(model):
     assert model.evaluate("a great film", "pos").reviews == 1
 
 
+def test_evaluate_knows_the_labels_of_folders_that_are_numbers(small, world, tmp_path):
+    for row, (text, label) in enumerate(pd.read_csv(world / "reviews.csv").itertuples(index=False)):
+        folder = tmp_path / ("test" if row % 5 else "train") / {"neg": "1.0", "pos": "2.0"}[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{row}_1.txt").write_text(text)
+    overrides = [*small, "model=mean", "trainer.max_epochs=1", f"data.path={tmp_path}"]
+    model = imdbattn.train(*overrides, folder=tmp_path / "run").model
+    assert model.labels == ["1.0", "2.0"]
+    texts = [" ".join((*FILLER, *words)) for words in (GOOD, BAD)]
+    predicted = model.predict(texts).labels
+    pd.DataFrame({"text": texts, "label": predicted}).to_csv(tmp_path / "r.csv")
+    assert model.evaluate(tmp_path / "r.csv").accuracy == 1
+    for labels in (predicted, [float(label) for label in predicted], [int(label[0]) for label in predicted]):
+        assert model.evaluate(texts, labels).accuracy == 1
+    for text, label in zip(texts, predicted, strict=True):
+        assert model.evaluate(text, label).accuracy == 1
+
+
 def test_evaluate_refuses_wrong_data(model, world):
     cases = [
         (["nowhere.csv"], {}, "nowhere.csv cannot be read"),

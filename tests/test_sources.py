@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +64,16 @@ def test_columns_and_label_names_are_settings(data_settings, tmp_path):
     for names in (["3", "2", "1"], [3, 2, 1]):
         cfg.label_names = names
         assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
+    cfg.label_names = [3.0, 2.0, 1.0]  # values that are stored as floats
+    assert find_source(cfg).load().label_names == ["3.0", "2.0", "1.0"]
+    write(path, labels=[3.0, 1.0, 2.0] * 4, columns=("review", "stars"))
+    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
+    cfg.label_names = [1.0, 0.0]  # the other order than as places
+    write(path, labels=[1.0, 0.0] * 6, columns=("review", "stars"))
+    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 1] * 6
+    cfg.label_names = ["1", "1.0"]
+    with pytest.raises(UserError, match=r"two of the labels 1, 1\.0 are equal .*: rename one"):
+        find_source(cfg).load()
     cfg.label_names = ["bad", "fair", "good"]  # names for labels that are places already
     write(path, labels=[2, 0, 1] * 4, columns=("review", "stars"))
     assert find_source(cfg).load().splits[""].labels.tolist() == [2, 0, 1] * 4
@@ -83,6 +94,24 @@ def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
     assert other.key != find_source(data(data_settings, tmp_path)).key
     with pytest.raises(UserError, match=r"folders neg are not in data\.label_names: add them"):
         find_source(data(data_settings, tmp_path, "data.label_names=[pos,good]"))
+
+
+def test_folders_may_be_named_by_numbers(data_settings, tmp_path):
+    for label in ("1.0", "2.0"):
+        (tmp_path / "train" / label).mkdir(parents=True)
+        (tmp_path / "train" / label / "1_1.txt").write_text("good")
+    reviews = find_source(data(data_settings, tmp_path)).load()
+    assert (reviews.label_names, reviews.splits["train"].labels.tolist()) == (["1.0", "2.0"], [0, 1])
+    other = find_source(data(data_settings, tmp_path, "data.label_names=[2,1]")).load()
+    assert (other.label_names, other.splits["train"].labels.tolist()) == (["2", "1"], [1, 0])
+    (tmp_path / "train" / "1.0").rename(tmp_path / "train" / "2")
+    with pytest.raises(UserError, match=r"two of the labels 2, 2\.0 are equal .*: rename one"):
+        find_source(data(data_settings, tmp_path))
+
+
+def test_the_order_of_equal_numbers_does_not_depend_on_hashes():
+    names = [f"{'0' * n}1" for n in range(9)]
+    assert sources.names_of_labels([names * 5], Path("r.csv"), "label") == names[::-1]
 
 
 def test_unusual_file_names_are_read(data_settings, tmp_path):

@@ -224,7 +224,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             raise UserError("labels are for classifiers: give the path of a file with pairs")
         texts = listed(data)
         try:
-            given = [label_of(str(label)) or str(label) for label in ([labels] if isinstance(labels, str) else labels)]
+            given = [label_of(str(label)) for label in ([labels] if isinstance(labels, str) else labels)]
         except TypeError:
             raise UserError(f"labels must be a list with one label for each text, not {labels!r:.50}") from None
         if len(texts) != len(given) or not given:
