@@ -1,5 +1,6 @@
 """Reviews are read correctly from every source, cut in blocks, never leak, and wrong files give one clear line."""
 
+import bz2
 import csv
 import itertools
 import json
@@ -354,6 +355,7 @@ def test_the_cache_can_also_be_opened_with_datasets(data_settings, small):
     [
         ("text,label\n".encode("utf-16"), "is UTF-16: save it as UTF-8"),
         (b"\x1f\x8b\x08", "is compressed: unpack it first"),
+        (bz2.compress(b"text,label\n", 5), "is compressed: unpack it first"),
         (b"caf\xe9", r"is not UTF-8 at byte 3, line 1.*: save it as UTF-8, or set data\.encoding_errors=replace"),
     ],
 )
@@ -372,5 +374,6 @@ def test_all_kinds_of_text_are_refused_with_the_same_message(data_settings, tmp_
 
 def test_a_stream_is_decoded_line_by_line_with_the_same_messages():
     assert decode(b"\xef\xbb\xbfgood\n", "standard input") == "good\n"
+    assert decode(b"BZhang directed it\n", "standard input") == "BZhang directed it\n"
     with pytest.raises(UserError, match=r"^standard input is not UTF-8 at byte 8, line 2: save it as UTF-8$"):
         decode(b"caf\xe9", "standard input", remedy="save it as UTF-8", byte=5, line=1)
