@@ -26,6 +26,7 @@ from mypy import api as mypy
 import imdbattn
 from imdbattn import UserError
 from imdbattn.api.model import within_memory
+from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import load_predictor, score_run
 from imdbattn.settings.cli import conf_dir
@@ -349,6 +350,15 @@ def test_evaluate_takes_texts_and_labels(model):
     assert model.evaluate("a great film", "pos").reviews == 1
 
 
+@pytest.mark.parametrize("text", ["good \ud800 film", "good \0 film\0", "a good \ud83d\ude00"])
+def test_evaluate_reads_all_characters_as_predict_does(trained, tmp_path, monkeypatch, text):
+    model = imdbattn.load(trained("mean")[0])
+    monkeypatch.setitem(model.predictor.tokenizer._ids, "?", FIRST_WORD)
+    monkeypatch.setattr("imdbattn.data.corpus.Tokenizer", lambda *_: model.predictor.tokenizer)
+    metrics = model.evaluate([text], ["pos"], cache_dir=str(tmp_path))
+    assert metrics.loss == pytest.approx(-np.log(model.predict(text)[0].probabilities["pos"]), rel=1e-5)
+
+
 def test_evaluate_knows_the_labels_of_folders_that_are_numbers(small, world, tmp_path):
     for row, (text, label) in enumerate(pd.read_csv(world / "reviews.csv").itertuples(index=False)):
         folder = tmp_path / ("test" if row % 5 else "train") / {"neg": "1.0", "pos": "2.0"}[label]
@@ -370,7 +380,7 @@ def test_evaluate_knows_the_labels_of_folders_that_are_numbers(small, world, tmp
 def test_evaluate_refuses_wrong_data(model, world):
     cases = [
         (["nowhere.csv"], {}, "nowhere.csv cannot be read"),
-        ([f"{world}/reviews.csv"], {"text_column": "review"}, "has no column 'review'; it has text, label"),
+        ([f"{world}/reviews.csv"], {"text_column": "review"}, "has no column 'review'; it has 'text', 'label'"),
         ([["a text"]], {}, "texts and their labels"),
         ([["a", "b"], ["pos"]], {}, "2 texts and 1 labels"),
         ([["a", "b"], "pos"], {}, "2 texts and 1 labels"),
