@@ -143,6 +143,7 @@ def test_a_folder_that_is_not_a_run_is_refused(trained, tmp_path):
     cases = {
         tmp_path / "empty": "is not a finished run: it has no config.yaml",
         tmp_path / "nowhere": "is not a folder",
+        "~nobody-of-that-name/run": "is not a folder",
         tmp_path / "alone.ckpt": "outside of its run folder",
         run / "config.yaml": "is not a folder",
         run / "checkpoints" / "text.ckpt": "cannot be read",
@@ -607,6 +608,7 @@ def test_different_test_sets_are_compared_separately(ladder):
 def test_a_comparison_of_nothing_is_refused(ladder, tmp_path):
     (tmp_path / "empty").mkdir()
     cases: list = [(tmp_path / "empty", {}, "no finished run"), ([], {}, "at least one folder"), (3, {}, "not 3")]
+    cases += [("~nobody-of-that-name", {}, "name is not a folder")]
     cases += [(ladder, {"against": "x"}, "against=x"), (ladder, {"foo": 1}, "no setting foo")]
     for runs, options, message in cases:
         with pytest.raises(UserError, match=message):

@@ -571,6 +571,10 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         typed("model=distilled", f"data.teachers={'x' * 5000}"),
         r"cannot be read \(File name too long\): train teachers on the same data",
     ),
+    "teachers of an unknown user": (
+        typed("model=distilled", "data.teachers='~nobody-of-that-name'"),
+        r"cannot be read \(No such file or directory\): train teachers on the same data",
+    ),
     # vectors
     "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is not a file: give a \.txt"),
     "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is not a file: give a .txt, .gz or .zip"),
@@ -815,6 +819,10 @@ TABLES: dict[str, tuple[Arguments, str]] = {
         table(csv_text(), "file=missing.csv", "out=o.csv"),
         r"file=missing\.csv cannot be read \(No such file",
     ),
+    "a table of an unknown user": (
+        table("", "file='~nobody-of-that-name/r.csv'", "out='~nobody-of-that-name/o.csv'"),
+        r"r\.csv cannot be read \(No such file",
+    ),
     "results and a page": (table(csv_text(), "out=o.csv", "explain=true"), "give out= or explain=true, not both"),
     "results for no run": (table(csv_text(), "out=o.csv"), r"run=\. is not a finished run"),
 }
@@ -823,6 +831,11 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     # runs
     "no run": ("predict", typed("text=good"), "run=<run folder> is needed"),
     "a missing run": ("predict", typed("run=nowhere", "text=good"), "run=nowhere is not a folder"),
+    "a run of an unknown user": (
+        "predict",
+        typed("run='~nobody-of-that-name/run'", "text=good"),
+        "run=~nobody-of-that-name/run is not a folder",
+    ),
     "a file for a run": (
         "predict",
         lambda place: [f"run={place.write('run', 'x')}", "text=good"],
@@ -976,6 +989,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         typed("runs=[nowhere/a,nowhere/b]"),
         "runs=nowhere/a is not a folder: give a run folder, or",
     ),
+    "runs of an unknown user": ("compare", typed("runs='~nobody-of-that-name'"), "name is not a folder: give a run"),
     "no finished run": ("compare", typed("runs=."), r"no finished run in \.: choose another folder"),
     "unknown split to compare": (
         "compare",

@@ -29,6 +29,7 @@ from imdbattn.data.text_files import (
     wheel_file,
 )
 from imdbattn.errors import UserError, in_line
+from imdbattn.files import expanded
 from imdbattn.network import http_status
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ def find_source(cfg: Any) -> Source:
         return order_probe_source(cfg.probe)
     if cfg.path:
         with reading(f"data.path={cfg.path}"):
-            return path_source(Path(os.path.expanduser(cfg.path)), cfg)
+            return path_source(expanded(cfg.path), cfg)
     if cfg.source == "auto":
         return hub_or_packaged(cfg.hub_timeout)
     return hub_source() if cfg.source == "hub" else packaged_source()
@@ -132,7 +133,7 @@ def hub_available(timeout: float) -> bool:
     if not offline and http_status(f"{endpoint}/api/datasets/{HUB_NAME}", timeout) == 200:
         return True
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    home = Path(os.environ.get("HF_HOME") or caches / "huggingface").expanduser()
+    home = expanded(os.environ.get("HF_HOME") or caches / "huggingface")
     cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / HUB_NAME.replace("/", "___")
     if next(cached.rglob("*.arrow"), None) is None:
         return False
@@ -216,7 +217,7 @@ def unlabelled_source(where: str, encoding_errors: str) -> Source:
         options = {"split": "unsupervised", "revision": HUB_REVISION}
         part = load_hub(HUB_NAME, "data.unlabelled=hub", "give a folder, or null", **options)
         return Source("hub", "IMDB without labels (hub)", part._fingerprint, lambda: unlabelled(list(part["text"][:])))
-    path = Path(os.path.expanduser(where))
+    path = expanded(where)
     root = next((place for place in (path / "train" / "unsup", path) if os.path.isdir(place)), path)
     if not (os.path.isdir(root) or (os.path.isfile(path) and suffix_of(path) == ".txt")):
         raise UserError(f"data.unlabelled={where} is neither hub, nor a folder of .txt files, nor a .txt file")

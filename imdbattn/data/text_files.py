@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import sha256_of
+from imdbattn.files import expanded, sha256_of
 
 TABLE = "write a header and one row per review, quoted if it holds the delimiter, quotes or line breaks"
 JSON_LINE = 'write one {"text": "...", "label": "..."} per line, with text or numbers'
@@ -217,7 +217,7 @@ def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = 
 def stream_column(file: str, column: str) -> Iterator[str]:
     """The values of one column, few of which are in memory at a time. Raises UserError also for a row without one."""
     name = f"file={file}"
-    rows = read_rows(Path(file).expanduser(), {"column": column}, name, remedy=AS_UTF_8)
+    rows = read_rows(expanded(file), {"column": column}, name, remedy=AS_UTF_8)
     for row, (value,) in enumerate(rows):
         if value is None:
             raise UserError(f"{name}: {counted(row)} has no '{column}': fill it, or remove the row")
