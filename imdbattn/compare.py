@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import UserError
+from imdbattn.files import expanded
 from imdbattn.settings.cli import command
 
 
@@ -12,7 +13,7 @@ def main(settings: Any) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
     options = settings.model_dump(exclude={"runs", "out"})
     folders = listed(settings.runs)
-    out = Path(settings.out or Path(folders[0], "comparison")).expanduser()
+    out = expanded(settings.out or Path(folders[0], "comparison"))
     from imdbattn.comparison.compare import compare_sets  # slow imports (scipy, matplotlib) that `--help` does not need
     from imdbattn.comparison.report import print_terminal, write_sets
 
@@ -24,7 +25,7 @@ def main(settings: Any) -> None:
 
 def listed(runs: Any) -> list[str]:
     """The folders in `runs`: one folder, a list, or text such as "[a,b]". Raises UserError if there is none."""
-    if isinstance(runs, str) and runs.startswith("[") and runs.endswith("]") and not Path(runs).expanduser().exists():
+    if isinstance(runs, str) and runs.startswith("[") and runs.endswith("]") and not expanded(runs).exists():
         runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
     folders = [str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")]
     if not folders:

@@ -1,9 +1,8 @@
 """Builds a W&B workspace for the runs of a project: `python -m imdbattn.dashboard entity=<user or team>`."""
 
-from pathlib import Path
 from typing import Any
 
-from imdbattn.files import write_atomically
+from imdbattn.files import expanded, write_atomically
 from imdbattn.settings.cli import command
 
 
@@ -16,7 +15,7 @@ def main(settings: Any) -> None:
     if not settings.dry_run:
         print(f"dashboard: {save(built, settings.timeout)}")
         return
-    path = Path(settings.out).expanduser()
+    path = expanded(settings.out)
     # The library has no public function for the JSON that it sends.
     write_atomically(path, built._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=2) + "\n")
     print(f"dashboard: {path}")

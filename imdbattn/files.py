@@ -30,6 +30,11 @@ def regular_file(path: Path) -> Path:
     return path
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path with ~ as the home folder. Unlike in Path.expanduser, ~ and an unknown name remain."""
+    return Path(os.path.expanduser(path))
+
+
 def make_folder(path: Path, remedy: str) -> None:
     """Creates a folder and its parents. Raises UserError where that is not possible."""
     with writing_into(path, remedy):
@@ -93,7 +98,7 @@ def writing_into(folder: Path, remedy: str) -> Iterator[None]:
 def cache_root(setting: str | None) -> Path:
     """`setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else ~/.cache/imdbattn."""
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return Path(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn").expanduser()
+    return expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.files import expanded
 from imdbattn.run_folder import SPLIT_FILES, open_run
 from imdbattn.settings.cli import command, plain_dict, take_argument, validated, without_gc
 
@@ -27,9 +28,9 @@ def draw(settings: dict[str, Any]) -> list[Path]:
         from imdbattn.runs.score import load_predictor
 
     if cfg.picture == "scaling":
-        return [write_png(scaling_figure(), Path(cfg.out or "pictures").expanduser() / "scaling.png")]
+        return [write_png(scaling_figure(), expanded(cfg.out or "pictures") / "scaling.png")]
     predictor, folder = load_predictor(cfg)
-    out = Path(cfg.out or folder / "pictures").expanduser()
+    out = expanded(cfg.out or folder / "pictures")
     if cfg.picture == "attention":
         reading = predictor.explain(text)
         return write_attention(reading, out, f"attention-{digest([reading])}", cfg.words)

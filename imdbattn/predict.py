@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from imdbattn.data.text_files import Lines, open_lines
 from imdbattn.errors import UserError
+from imdbattn.files import expanded
 from imdbattn.settings.cli import command, exit_without_reader, plain_dict, take_argument, validated, without_gc
 from imdbattn.settings.safety import visible
 
@@ -23,7 +24,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     """
     settings = validated("Predict", plain_dict(cfg) | ({} if text is None else {"text": text}))
     if settings.out:
-        check_out(Path(settings.out).expanduser(), settings.file)
+        check_out(expanded(settings.out), settings.file)
     texts = (
         open_lines(settings.file, settings.column) if settings.text is None else Lines(iter([str(settings.text)]), 1)
     )
@@ -66,7 +67,7 @@ def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int 
                 yield columns
                 bar.update(len(columns["row"]))
 
-        write_table(out.expanduser(), counted())
+        write_table(expanded(out), counted())
     print(f"predictions: {out}")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import UserError
-from imdbattn.files import atomically, write_atomically
+from imdbattn.files import atomically, expanded, write_atomically
 from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import read_settings
 
@@ -119,7 +119,7 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
 
     if not run:
         raise UserError("run=<run folder> is needed: the path that training printed at its end")
-    folder = Path(run).expanduser()
+    folder = expanded(run)
     checkpoint = folder / "checkpoints" / "best.ckpt"
     if run.endswith(".ckpt") and os.path.isfile(folder):  # Path.is_file raises for names that are too long
         folder, checkpoint = (file := folder.absolute()).parents[1], file

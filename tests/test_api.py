@@ -26,6 +26,7 @@ from mypy import api as mypy
 import imdbattn
 from imdbattn import UserError
 from imdbattn.api.model import within_memory
+from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import load_predictor, score_run
 from imdbattn.settings.cli import conf_dir
@@ -142,6 +143,7 @@ def test_a_folder_that_is_not_a_run_is_refused(trained, tmp_path):
     cases = {
         tmp_path / "empty": "is not a finished run: it has no config.yaml",
         tmp_path / "nowhere": "is not a folder",
+        "~nobody-of-that-name/run": "is not a folder",
         tmp_path / "alone.ckpt": "outside of its run folder",
         run / "config.yaml": "is not a folder",
         run / "checkpoints" / "text.ckpt": "cannot be read",
@@ -349,10 +351,37 @@ def test_evaluate_takes_texts_and_labels(model):
     assert model.evaluate("a great film", "pos").reviews == 1
 
 
+@pytest.mark.parametrize("text", ["good \ud800 film", "good \0 film\0", "a good \ud83d\ude00"])
+def test_evaluate_reads_all_characters_as_predict_does(trained, tmp_path, monkeypatch, text):
+    model = imdbattn.load(trained("mean")[0])
+    monkeypatch.setitem(model.predictor.tokenizer._ids, "?", FIRST_WORD)
+    monkeypatch.setattr("imdbattn.data.corpus.Tokenizer", lambda *_: model.predictor.tokenizer)
+    metrics = model.evaluate([text], ["pos"], cache_dir=str(tmp_path))
+    assert metrics.loss == pytest.approx(-np.log(model.predict(text)[0].probabilities["pos"]), rel=1e-5)
+
+
+def test_evaluate_knows_the_labels_of_folders_that_are_numbers(small, world, tmp_path):
+    for row, (text, label) in enumerate(pd.read_csv(world / "reviews.csv").itertuples(index=False)):
+        folder = tmp_path / ("test" if row % 5 else "train") / {"neg": "1.0", "pos": "2.0"}[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{row}_1.txt").write_text(text)
+    overrides = [*small, "model=mean", "trainer.max_epochs=1", f"data.path={tmp_path}"]
+    model = imdbattn.train(*overrides, folder=tmp_path / "run").model
+    assert model.labels == ["1.0", "2.0"]
+    texts = [" ".join((*FILLER, *words)) for words in (GOOD, BAD)]
+    predicted = model.predict(texts).labels
+    pd.DataFrame({"text": texts, "label": predicted}).to_csv(tmp_path / "r.csv")
+    assert model.evaluate(tmp_path / "r.csv").accuracy == 1
+    for labels in (predicted, [float(label) for label in predicted], [int(label[0]) for label in predicted]):
+        assert model.evaluate(texts, labels).accuracy == 1
+    for text, label in zip(texts, predicted, strict=True):
+        assert model.evaluate(text, label).accuracy == 1
+
+
 def test_evaluate_refuses_wrong_data(model, world):
     cases = [
         (["nowhere.csv"], {}, "nowhere.csv cannot be read"),
-        ([f"{world}/reviews.csv"], {"text_column": "review"}, "has no column 'review'; it has text, label"),
+        ([f"{world}/reviews.csv"], {"text_column": "review"}, "has no column 'review'; it has 'text', 'label'"),
         ([["a text"]], {}, "texts and their labels"),
         ([["a", "b"], ["pos"]], {}, "2 texts and 1 labels"),
         ([["a", "b"], "pos"], {}, "2 texts and 1 labels"),
@@ -581,6 +610,7 @@ def test_different_test_sets_are_compared_separately(ladder):
 def test_a_comparison_of_nothing_is_refused(ladder, tmp_path):
     (tmp_path / "empty").mkdir()
     cases: list = [(tmp_path / "empty", {}, "no finished run"), ([], {}, "at least one folder"), (3, {}, "not 3")]
+    cases += [("~nobody-of-that-name", {}, "name is not a folder")]
     cases += [(ladder, {"against": "x"}, "against=x"), (ladder, {"foo": 1}, "no setting foo")]
     for runs, options, message in cases:
         with pytest.raises(UserError, match=message):

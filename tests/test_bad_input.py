@@ -438,16 +438,20 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "blank lines only": (reviews("\n\n\n"), r"r\.csv has no rows: write a header and one row"),
     "no such column": (
         reviews(csv_text(head="review,label")),
-        r"no column 'text'; it has review, label: set data\.text_column",
+        r"no column 'text'; it has 'review', 'label': set data\.text_column",
     ),
     "other delimiter": (
         reviews(csv_text().replace(",", ";")),
-        r"no column 'text'; it has text;label: set data\.text_co",
+        r"no column 'text'; it has 'text;label': set data\.text_co",
     ),
-    "no header": (reviews(csv_text(head="fine film,pos")), r"no column 'text'; it has fine film, pos"),
+    "no header": (reviews(csv_text(head="fine film,pos")), r"no column 'text'; it has 'fine film', 'pos'"),
     "a column twice": (
         reviews(csv_text(head="text,text")),
-        r"2 columns 'text'; it has text, text: set data\.text_column",
+        r"2 columns 'text'; it has 'text', 'text': set data\.text_column",
+    ),
+    "a space before a column": (
+        reviews(csv_text(head="text, label")),
+        "no column 'label'; it has 'text', ' label': set data.label_column",
     ),
     "columns swapped": (
         reviews(csv_text(TEXTS, LABELS)),
@@ -487,7 +491,10 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         reviews(csv_text().replace("word2", "\0")),
         r"r\.csv has a null byte at byte \d+, line 4: .* data\.encoding_errors=replace",
     ),
-    "a null byte in JSON": (reviews(lines({"text": "\0", "label": "pos"}), "r.jsonl"), "row 40 .* has a null byte"),
+    "a null byte in JSON": (
+        reviews(lines({"text": "\0", "label": "pos"}), "r.jsonl"),
+        "row 40 .* null byte in 'text': remove it, or set",
+    ),
     "a row too long": (
         reviews(csv_text() + "b,neg,more\n"),
         r"line 42: expected 2 columns, got 3.*one row per review, quoted",
@@ -518,11 +525,11 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "half a line": (reviews(lines()[:-9], "r.jsonl"), r"r\.jsonl cannot be read \(line 40: "),
     "a nested text": (
         reviews('{"text": {"a": "x"}, "label": "pos"}\n' * 9, "r.jsonl"),
-        r"r\.jsonl cannot be read \(a value is a dict\): .*, with text or numbers",
+        r"r\.jsonl cannot be read \(line 1: a value is a dict\): .*, with text or numbers",
     ),
     "a nested label": (
-        reviews('{"text": "x", "label": ["pos"]}\n' * 9, "r.jsonl"),
-        r"r\.jsonl cannot be read \(a value is a list\): .*, with text or numbers",
+        reviews(lines({"text": "x", "label": ["pos"]}), "r.jsonl"),
+        r"r\.jsonl cannot be read \(line 41: a value is a list\): .*, with text or numbers",
     ),
     "what ends pyarrow": (reviews("null[\n\n", "r.jsonl"), r"r\.jsonl cannot be read \(line 1: Extra data.*per line"),
     "no parquet": (reviews("text", "r.parquet"), r"r\.parquet cannot be read .*: download or write"),
@@ -556,6 +563,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "a device for reviews": (typed("data.path=/dev/zero"), r"/dev/zero cannot be read \(it is not a regular file\)"),
     "a path not UTF-8": (not_utf8(b"caf\xe9.csv"), r"data\.path='.*caf\\udce9\.csv' is not UTF-8: rename the file"),
+    "a column not UTF-8": (typed("data.text_column='caf\udce9'"), r"'caf\\udce9' is not UTF-8: .*, or write the text"),
     "a label not UTF-8 of a folder": (
         not_utf8(b"train/n\xe9g/1.txt"),
         r"has a folder 'n\\udce9g', whose name is not UTF-8: rename it",
@@ -571,6 +579,10 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "teachers with a name too long": (
         typed("model=distilled", f"data.teachers={'x' * 5000}"),
         r"cannot be read \(File name too long\): train teachers on the same data",
+    ),
+    "teachers of an unknown user": (
+        typed("model=distilled", "data.teachers='~nobody-of-that-name'"),
+        r"cannot be read \(No such file or directory\): train teachers on the same data",
     ),
     # vectors
     "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is not a file: give a \.txt"),
@@ -781,8 +793,11 @@ def table(content: str | bytes, *more: str, name: str = "r.csv") -> Arguments:
 
 
 TABLES: dict[str, tuple[Arguments, str]] = {
-    "a column that is not there": (table(csv_text(head="review,label")), "has no column 'text'; it has review, label"),
-    "another column that is not there": (table(csv_text(), "column=re"), "has no column 're'; it has text, label: set"),
+    "a column that is not there": (
+        table(csv_text(head="review,label")),
+        "has no column 'text'; it has 'review', 'label'",
+    ),
+    "another column that is not there": (table(csv_text(), "column=re"), "no column 're'; it has 'text', 'label': set"),
     "a column without a table": (
         table("fine", "column=text", name="r.txt"),
         "column=text is for tables, such as file=",
@@ -794,7 +809,11 @@ TABLES: dict[str, tuple[Arguments, str]] = {
     "a quote that stays open": (table('text\n"a\n'), r"r\.csv cannot be read .*, quoted if"),
     "a table that is not UTF-8": (table(b"text\ncaf\xe9\n"), r"r\.csv is not UTF-8 at byte 8, line 2: save it as"),
     "a table with a null byte": (table(b"text\na\0\n"), r"r\.csv has a null byte at byte 6, line 2: save it as"),
-    "a list for a text": (table(lines({"text": [1, 2]}), name="r.jsonl"), "a value is a list.*with text or numbers"),
+    "a null byte in a value": (table(parquet(["\0"] * 40), name="r.parquet"), "has a null byte in 'text': remove it$"),
+    "a list for a text": (
+        table(lines({"text": [1, 2]}), name="r.jsonl"),
+        "line 41: a value is a list.*with text or numbers",
+    ),
     "a row without a text": (table(lines({"label": "a"}), name="r.jsonl"), f"row 40 {COUNTED} has no 'text': fill it"),
     "half a Parquet file": (table(parquet()[:500], name="r.parquet"), r"r\.parquet cannot be read .*: download or"),
     "a column of lists": (
@@ -809,6 +828,10 @@ TABLES: dict[str, tuple[Arguments, str]] = {
         table(csv_text(), "file=missing.csv", "out=o.csv"),
         r"file=missing\.csv cannot be read \(No such file",
     ),
+    "a table of an unknown user": (
+        table("", "file='~nobody-of-that-name/r.csv'", "out='~nobody-of-that-name/o.csv'"),
+        r"r\.csv cannot be read \(No such file",
+    ),
     "results and a page": (table(csv_text(), "out=o.csv", "explain=true"), "give out= or explain=true, not both"),
     "results for no run": (table(csv_text(), "out=o.csv"), r"run=\. is not a finished run"),
 }
@@ -817,6 +840,11 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     # runs
     "no run": ("predict", typed("text=good"), "run=<run folder> is needed"),
     "a missing run": ("predict", typed("run=nowhere", "text=good"), "run=nowhere is not a folder"),
+    "a run of an unknown user": (
+        "predict",
+        typed("run='~nobody-of-that-name/run'", "text=good"),
+        "run=~nobody-of-that-name/run is not a folder",
+    ),
     "a file for a run": (
         "predict",
         lambda place: [f"run={place.write('run', 'x')}", "text=good"],
@@ -970,6 +998,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         typed("runs=[nowhere/a,nowhere/b]"),
         "runs=nowhere/a is not a folder: give a run folder, or",
     ),
+    "runs of an unknown user": ("compare", typed("runs='~nobody-of-that-name'"), "name is not a folder: give a run"),
     "no finished run": ("compare", typed("runs=."), r"no finished run in \.: choose another folder"),
     "unknown split to compare": (
         "compare",

@@ -148,6 +148,7 @@ def test_the_root_is_the_setting_then_the_environment_then_home(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
     monkeypatch.setenv("IMDBATTN_CACHE", "/ours")
     assert cache_root("~/given") == Path("/home/someone/given")
+    assert cache_root("~nobody-of-that-name/cache") == Path("~nobody-of-that-name/cache")
     assert cache_root(None) == Path("/ours")
     monkeypatch.setenv("IMDBATTN_CACHE", "")
     assert cache_root(None) == Path("/xdg/imdbattn")

@@ -145,6 +145,7 @@ def test_a_finished_classifier_does_not_need_its_pretraining(trained, settings, 
     ("overrides", "words"),
     [
         (["init=nowhere"], "nowhere is not a folder with a finished pretraining: train one, task=masked_words"),
+        (["init='~nobody-of-that-name'"], "name is not a folder with a finished pretraining"),
         ([f"init={'x' * 5000}"], "x is not a folder with a finished pretraining"),
         (["init={mean}"], "is a run of task=reviews: train one, task=masked_words"),
         (

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -117,6 +118,25 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suf
         assert row["label"] == metrics["labels"][int(np.argmax(shares))] == one.output
         assert (row["probability"], sum(shares)) == (max(shares), pytest.approx(1))
         assert row["probability"] == pytest.approx(one.probability, abs=1e-6)
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@given(labels=st.lists(st.text(st.sampled_from("a \r\n\t,\"'\\;\x85\u2028"), min_size=1), min_size=1, max_size=5))
+@hypothesis(max_examples=40, deadline=None)
+def test_any_label_can_be_read_again(tmp_path_factory, suffix, labels):
+    file = tmp_path_factory.mktemp("table") / f"r{suffix}"
+    write_table(
+        file, [{"row": [n], "label": [label], f"probability_{labels[0]}": [0.5]} for n, label in enumerate(labels)]
+    )
+    columns = {"label": "label", "probability": f"probability_{labels[0]}"}
+    assert read_columns(file, columns) == [labels, ["0.5"] * len(labels)]
+    if suffix in (".csv", ".tsv"):
+        found = pd.read_csv(file, sep="," if suffix == ".csv" else "\t", keep_default_na=False, dtype=str)
+        assert found[[*columns.values()]].to_dict("list") == {
+            "label": labels,
+            columns["probability"]: ["0.5"] * len(labels),
+        }
+        assert file.read_bytes().startswith(b"row")
 
 
 def test_the_labels_equal_those_of_evaluate(trained, settings, world, tmp_path):

@@ -1,5 +1,6 @@
 """Reviews are read correctly from every source, cut in blocks, never leak, and wrong files give one clear line."""
 
+import bz2
 import csv
 import itertools
 import json
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +65,16 @@ def test_columns_and_label_names_are_settings(data_settings, tmp_path):
     for names in (["3", "2", "1"], [3, 2, 1]):
         cfg.label_names = names
         assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
+    cfg.label_names = [3.0, 2.0, 1.0]  # values that are stored as floats
+    assert find_source(cfg).load().label_names == ["3.0", "2.0", "1.0"]
+    write(path, labels=[3.0, 1.0, 2.0] * 4, columns=("review", "stars"))
+    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
+    cfg.label_names = [1.0, 0.0]  # the other order than as places
+    write(path, labels=[1.0, 0.0] * 6, columns=("review", "stars"))
+    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 1] * 6
+    cfg.label_names = ["1", "1.0"]
+    with pytest.raises(UserError, match=r"two of the labels 1, 1\.0 are equal .*: rename one"):
+        find_source(cfg).load()
     cfg.label_names = ["bad", "fair", "good"]  # names for labels that are places already
     write(path, labels=[2, 0, 1] * 4, columns=("review", "stars"))
     assert find_source(cfg).load().splits[""].labels.tolist() == [2, 0, 1] * 4
@@ -83,6 +95,24 @@ def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
     assert other.key != find_source(data(data_settings, tmp_path)).key
     with pytest.raises(UserError, match=r"folders neg are not in data\.label_names: add them"):
         find_source(data(data_settings, tmp_path, "data.label_names=[pos,good]"))
+
+
+def test_folders_may_be_named_by_numbers(data_settings, tmp_path):
+    for label in ("1.0", "2.0"):
+        (tmp_path / "train" / label).mkdir(parents=True)
+        (tmp_path / "train" / label / "1_1.txt").write_text("good")
+    reviews = find_source(data(data_settings, tmp_path)).load()
+    assert (reviews.label_names, reviews.splits["train"].labels.tolist()) == (["1.0", "2.0"], [0, 1])
+    other = find_source(data(data_settings, tmp_path, "data.label_names=[2,1]")).load()
+    assert (other.label_names, other.splits["train"].labels.tolist()) == (["2", "1"], [1, 0])
+    (tmp_path / "train" / "1.0").rename(tmp_path / "train" / "2")
+    with pytest.raises(UserError, match=r"two of the labels 2, 2\.0 are equal .*: rename one"):
+        find_source(data(data_settings, tmp_path))
+
+
+def test_the_order_of_equal_numbers_does_not_depend_on_hashes():
+    names = [f"{'0' * n}1" for n in range(9)]
+    assert sources.names_of_labels([names * 5], Path("r.csv"), "label") == names[::-1]
 
 
 def test_unusual_file_names_are_read(data_settings, tmp_path):
@@ -325,6 +355,7 @@ def test_the_cache_can_also_be_opened_with_datasets(data_settings, small):
     [
         ("text,label\n".encode("utf-16"), "is UTF-16: save it as UTF-8"),
         (b"\x1f\x8b\x08", "is compressed: unpack it first"),
+        (bz2.compress(b"text,label\n", 5), "is compressed: unpack it first"),
         (b"caf\xe9", r"is not UTF-8 at byte 3, line 1.*: save it as UTF-8, or set data\.encoding_errors=replace"),
     ],
 )
@@ -343,5 +374,6 @@ def test_all_kinds_of_text_are_refused_with_the_same_message(data_settings, tmp_
 
 def test_a_stream_is_decoded_line_by_line_with_the_same_messages():
     assert decode(b"\xef\xbb\xbfgood\n", "standard input") == "good\n"
+    assert decode(b"BZhang directed it\n", "standard input") == "BZhang directed it\n"
     with pytest.raises(UserError, match=r"^standard input is not UTF-8 at byte 8, line 2: save it as UTF-8$"):
         decode(b"caf\xe9", "standard input", remedy="save it as UTF-8", byte=5, line=1)

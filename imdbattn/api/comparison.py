@@ -13,6 +13,7 @@ from imdbattn.comparison import report
 from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.figures import accuracies
 from imdbattn.errors import UserError
+from imdbattn.files import expanded
 from imdbattn.pages import printed, svg
 from imdbattn.settings.cli import composed, plain_dict
 from imdbattn.settings.keys import overlay
@@ -65,7 +66,7 @@ class Comparison:
 
     def save(self, out: StrPath) -> Path:
         """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns the HTML page."""
-        return report.write_sets(self.contents, Path(out).expanduser())
+        return report.write_sets(self.contents, expanded(out))
 
     def __repr__(self) -> str:
         return printed(lambda console: report.print_terminal(*self.contents, console=console))

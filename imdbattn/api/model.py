@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -222,9 +223,9 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         """Writes texts and labels into a file of the cache; returns it, and their number."""
         if not self.labels:
             raise UserError("labels are for classifiers: give the path of a file with pairs")
-        texts = listed(data)
+        texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]  # as predict reads them
         try:
-            given = [label_of(str(label)) or str(label) for label in ([labels] if isinstance(labels, str) else labels)]
+            given = [label_of(str(label)) for label in ([labels] if isinstance(labels, str) else labels)]
         except TypeError:
             raise UserError(f"labels must be a list with one label for each text, not {labels!r:.50}") from None
         if len(texts) != len(given) or not given:
@@ -232,7 +233,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         names = [self.labels[number] for number in number_labels(given, self.labels, "labels")]
         digest = fingerprint(f"{name}\0{text}\0" for text, name in zip(texts, names, strict=True))
         path = cache_root(self.options.data.cache_dir) / "given" / f"{digest}.parquet"
-        write_table(path, {"text": [text.encode("utf-8", "replace").decode() for text in texts], "label": names})
+        write_table(path, {"text": texts, "label": names})
         return path, len(texts)
 
 

@@ -17,6 +17,7 @@ from imdbattn.api.display import fragment
 from imdbattn.explain.figures import attention_png
 from imdbattn.explain.reading import AttentionWeights, LabelledReview, Reading, WrittenSequence, percent
 from imdbattn.explain.show import page, print_readings, printable, write_page
+from imdbattn.files import expanded
 from imdbattn.pages import printed
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Explanation:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes a self-contained HTML page, and returns its path. Raises UserError if it cannot be written."""
-        return write_page([self.reading], Path(path).expanduser())
+        return write_page([self.reading], expanded(path))
 
     def __repr__(self) -> str:
         return printed(lambda console: print_readings([self.reading], console))

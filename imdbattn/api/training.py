@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.api.display import Metrics, fragment
 from imdbattn.errors import UserError
+from imdbattn.files import expanded
 from imdbattn.settings.cli import PATHS, composed, plain_dict, remove_empty
 from imdbattn.settings.safety import VisibleFormatter, untrusted
 from imdbattn.settings.schema import validate
@@ -76,7 +77,7 @@ def train(
             raise UserError("resume= and folder= are different folders: omit folder=")
         from imdbattn.runs.resume import resumed
 
-        settings = resumed(settings, overrides, Path(settings["resume"]).expanduser().resolve())
+        settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
     valid = validate(settings, extra="allow" if resume else None)
     if valid.seeds_per_process > 1 and config is None and not resume:
         words = " ".join(overrides)
@@ -85,7 +86,7 @@ def train(
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
     if valid.trainer.num_nodes > 1 or not one_device:  # they would repeat the program that called
         raise UserError(f"trainer.devices={devices}: train() uses one process; for several, {COMMAND}")
-    place = Path(folder if folder is not None else cfg.hydra.run.dir).expanduser().resolve()
+    place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
     from imdbattn.runs.signals import SIGNALS

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import regular_file
+from imdbattn.files import expanded, regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, Curves, is_debug, read_curves
 from imdbattn.settings.keys import BEYOND, CONTROLS, PRETRAINING, RUNGS, WRITERS, variant
 from imdbattn.settings.safety import read_json, read_settings
@@ -230,7 +230,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     """
     newest: dict[str, Run] = {}
     skipped: list[Skipped] = []
-    roots = [Path(folder).expanduser() for folder in folders]
+    roots = [expanded(folder) for folder in folders]
     for root in roots:
         if not os.path.isdir(root):  # Path.is_dir raises for a name that is too long
             raise UserError(f"runs={root} is not a folder: give a run folder, or a folder that contains runs")

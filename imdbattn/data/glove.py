@@ -28,7 +28,7 @@ from filelock import FileLock
 
 from imdbattn.data.text_files import wheel_file
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import NOT_WRITABLE, build_once, cache_root, sha256_of
+from imdbattn.files import NOT_WRITABLE, build_once, cache_root, expanded, sha256_of
 
 FORMAT = 4  # version of the cache entries; increment it when `store` changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
@@ -71,7 +71,7 @@ def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cac
     if source == "auto":
         source = "wheel" if dim == 50 and importlib.util.find_spec(WHEEL) else "official"
     root = cache_root(cache_dir)
-    file = Path(os.path.expanduser(path)) if path else None
+    file = expanded(path) if path else None
 
     def build(folder: Path) -> None:
         if file:

@@ -5,7 +5,6 @@ Shape suffixes: N items of a split, B sequences of a batch, S source positions, 
 
 import hashlib
 import logging
-import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +24,7 @@ from imdbattn.data.sources import SPLIT_NAMES, Rule, Source, Split, Texts, cut, 
 from imdbattn.data.text_files import checksum, counted, printable, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line
+from imdbattn.files import expanded
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +197,7 @@ def find_source(cfg: Any) -> Source:
     if cfg.hub:
         return hub_source(cfg)
     if cfg.path:
-        return file_source("path", Path(os.path.expanduser(cfg.path)), cfg)
+        return file_source("path", expanded(cfg.path), cfg)
     return file_source("packaged", PACKAGED, cfg, swapped=cfg.languages != PACKAGED_LANGUAGES)
 
 

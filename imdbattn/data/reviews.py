@@ -29,6 +29,7 @@ from imdbattn.data.text_files import (
     wheel_file,
 )
 from imdbattn.errors import UserError, in_line
+from imdbattn.files import expanded
 from imdbattn.network import http_status
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ def find_source(cfg: Any) -> Source:
         return order_probe_source(cfg.probe)
     if cfg.path:
         with reading(f"data.path={cfg.path}"):
-            return path_source(Path(os.path.expanduser(cfg.path)), cfg)
+            return path_source(expanded(cfg.path), cfg)
     if cfg.source == "auto":
         return hub_or_packaged(cfg.hub_timeout)
     return hub_source() if cfg.source == "hub" else packaged_source()
@@ -132,7 +133,7 @@ def hub_available(timeout: float) -> bool:
     if not offline and http_status(f"{endpoint}/api/datasets/{HUB_NAME}", timeout) == 200:
         return True
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    home = Path(os.environ.get("HF_HOME") or caches / "huggingface").expanduser()
+    home = expanded(os.environ.get("HF_HOME") or caches / "huggingface")
     cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / HUB_NAME.replace("/", "___")
     if next(cached.rglob("*.arrow"), None) is None:
         return False
@@ -157,6 +158,9 @@ def path_source(path: Path, cfg: Any) -> Source:
             return text_folder_source(path, label_names, cfg.encoding_errors)
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
     checksums = [f"{name}={checksum(file)}" for name, file in files.items()]
+    key = repr((checksums, columns, label_names))
+    if label_names and label_names != [label_of(name) for name in label_names]:
+        key += ", 1.0 is 1"  # caches of earlier versions may have wrong labels
 
     def load() -> Texts:
         tables = {name: read_reviews(file, *columns) for name, file in files.items()}
@@ -167,7 +171,7 @@ def path_source(path: Path, cfg: Any) -> Source:
         }
         return Texts(splits, names)
 
-    return Source("path", printable(path.resolve()), repr((checksums, columns, label_names)), load)
+    return Source("path", printable(path.resolve()), key, load)
 
 
 def text_folder_source(path: Path, label_names: list[str] | None, encoding_errors: str) -> Source:
@@ -190,13 +194,14 @@ def text_folder_source(path: Path, label_names: list[str] | None, encoding_error
         if printable(name) != name:
             raise UserError(f"data.path={path} has a folder {name!a}, whose name is not UTF-8: rename it")
     names = label_names or sorted(folders)
-    if unknown := sorted(folders - set(names)):
+    numbers = numbers_of(names, path)
+    if unknown := sorted(name for name in folders if label_of(name) not in numbers):
         raise UserError(f"data.path={path}: folders {', '.join(unknown)} are not in data.label_names: add them")
 
     def load() -> Texts:
         splits = {}
         for name, group in files.items():
-            labels = np.array([names.index(file.parent.name) for file in group])
+            labels = np.array([numbers[label_of(file.parent.name)] for file in group])
             splits[name] = Split([read_text(file, encoding_errors) for file in group], labels, np.arange(len(group)))
         return Texts(splits, names)
 
@@ -212,7 +217,7 @@ def unlabelled_source(where: str, encoding_errors: str) -> Source:
         options = {"split": "unsupervised", "revision": HUB_REVISION}
         part = load_hub(HUB_NAME, "data.unlabelled=hub", "give a folder, or null", **options)
         return Source("hub", "IMDB without labels (hub)", part._fingerprint, lambda: unlabelled(list(part["text"][:])))
-    path = Path(os.path.expanduser(where))
+    path = expanded(where)
     root = next((place for place in (path / "train" / "unsup", path) if os.path.isdir(place)), path)
     if not (os.path.isdir(root) or (os.path.isfile(path) and suffix_of(path) == ".txt")):
         raise UserError(f"data.unlabelled={where} is neither hub, nor a folder of .txt files, nor a .txt file")
@@ -243,17 +248,25 @@ def read_reviews(file: Path, text_column: str, label_column: str, encoding_error
     """Texts and labels of a file. Raises UserError for a missing value."""
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = read_columns(file, columns, encoding_errors)
-    labels = [label_of(label or "") for label in labels]
+    labels = [None if (name := label_of(label or "")).lower() in ("", "nan") else name for label in labels]
     for column, values in ((text_column, texts), (label_column, labels)):
         if None in values:
             raise UserError(f"{file}: {counted(values.index(None))} has no '{column}': fill it, or remove the row")
     return texts, labels  # type: ignore[return-value]
 
 
-def label_of(label: str) -> str | None:
-    """A label for comparisons: without surrounding spaces, 1.0 as 1; None if it is empty or nan."""
-    label = re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
-    return None if label.lower() in ("", "nan") else label
+def label_of(label: str) -> str:
+    """A label for comparisons: without surrounding spaces, 1.0 as 1."""
+    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
+
+
+def numbers_of(names: list[str], file: object) -> dict[str, int]:
+    """Class numbers by `label_of` each name. Raises UserError if that is the same for two names."""
+    numbers = {label_of(name): number for number, name in enumerate(names)}
+    if len(numbers) < len(names):
+        known = in_line(", ".join(names))
+        raise UserError(f"{file}: two of the labels {known} are equal (data.label_names), as 1 and 1.0: rename one")
+    return numbers
 
 
 def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> list[str]:
@@ -265,13 +278,14 @@ def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> 
     if len(names) > max(10, rows / 2):
         column = f"column '{label_column}' has {len(names)} different labels in {rows} rows"
         raise UserError(f"{path}: {column}: set data.label_column to the column with the labels")
-    return sorted(names, key=int if all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names) else None)
+    whole = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
+    return sorted(sorted(names), key=int if whole else None)  # first as words: 01 equals 1
 
 
 def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
-    """Class numbers: the index of each label in `names`, or the labels themselves if all of them are indices."""
-    numbers = {name: number for number, name in enumerate(names)}
-    if not set(labels) & set(names):
+    """Class numbers: the index in `names` of each label, a `label_of`, or the labels if all of them are indices."""
+    numbers = numbers_of(names, file)
+    if not numbers.keys() & labels:
         numbers = {str(number): number for number in range(len(names))}
     try:
         return np.array([numbers[label] for label in labels])

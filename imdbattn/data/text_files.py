@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import sha256_of
+from imdbattn.files import expanded, sha256_of
 
 TABLE = "write a header and one row per review, quoted if it holds the delimiter, quotes or line breaks"
 JSON_LINE = 'write one {"text": "...", "label": "..."} per line, with text or numbers'
@@ -27,9 +27,11 @@ EXPECTED = {
     ".parquet": "download or write it again, with text or numbers in these columns",
 }
 SUFFIXES = tuple(EXPECTED)
-COMPRESSED = (b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # zip, gz, bz2, xz, zst
+BZ2 = tuple(b"BZh%d1AY&SY" % level for level in range(1, 10))
+COMPRESSED = (b"PK\3\4", b"\x1f\x8b", *BZ2, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # zip, gz, bz2, xz, zst
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-ENCODING = "save it as UTF-8, or set data.encoding_errors=replace"
+AS_UTF_8 = "save it as UTF-8"
+ENCODING = f"{AS_UTF_8}, or set data.encoding_errors=replace"
 
 
 def suffix_of(path: Path) -> str:
@@ -133,7 +135,7 @@ def check_start(content: bytes, name: object) -> None:
     if content.startswith(COMPRESSED):
         raise UserError(f"{name} is compressed: unpack it first")
     if content.startswith(UTF_16):
-        raise UserError(f"{name} is UTF-16: save it as UTF-8")
+        raise UserError(f"{name} is UTF-16: {AS_UTF_8}")
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def stream_lines(file: str | None) -> Iterator[str]:
 
 
 def read_lines(
-    file: str | None, name: str | None = None, encoding_errors: str = "strict", remedy: str = "save it as UTF-8"
+    file: str | None, name: str | None = None, encoding_errors: str = "strict", remedy: str = AS_UTF_8
 ) -> Iterator[str]:
     """The lines of a file or pipe, or of standard input if None, as they arrive, without a byte order mark.
 
@@ -215,7 +217,7 @@ def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = 
 def stream_column(file: str, column: str) -> Iterator[str]:
     """The values of one column, few of which are in memory at a time. Raises UserError also for a row without one."""
     name = f"file={file}"
-    rows = read_rows(Path(file).expanduser(), {"column": column}, name, remedy="save it as UTF-8")
+    rows = read_rows(expanded(file), {"column": column}, name, remedy=AS_UTF_8)
     for row, (value,) in enumerate(rows):
         if value is None:
             raise UserError(f"{name}: {counted(row)} has no '{column}': fill it, or remove the row")
@@ -246,7 +248,8 @@ def read_rows(
         for row, values in enumerate(rows):
             for column, value in zip(columns.values(), values, strict=True):
                 if value and "\0" in value and encoding_errors == "strict":
-                    raise UserError(f"{name}: {counted(row)} has a null byte in '{column}': {remedy}")
+                    remove = remedy.replace(AS_UTF_8, "remove it")
+                    raise UserError(f"{name}: {counted(row)} has a null byte in '{column}': {remove}")
             yield tuple(value and value.replace("\0", "\ufffd") for value in values)
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's are among them
         raise UserError(f"{name} cannot be read ({in_line(error)}): {EXPECTED[suffix]}") from error
@@ -258,8 +261,8 @@ def check_columns(columns: Mapping[str, str], names: list[str], file: str) -> No
     """Raises UserError unless a table has one column of each name."""
     for setting, column in columns.items():
         if (count := names.count(column)) != 1:
-            has = f"{count} columns" if count else "no column"
-            raise UserError(f"{file} has {has} '{column}'; it has {in_line(', '.join(names))}: set {setting}")
+            has, known = f"{count} columns" if count else "no column", ", ".join(f"'{name}'" for name in names)
+            raise UserError(f"{file} has {has} '{column}'; it has {in_line(known)}: set {setting}")
 
 
 def parquet_rows(file: Path, columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
@@ -300,14 +303,15 @@ def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> It
             continue
         try:
             row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"it is a {type(row).__name__}")
+            if not checked:
+                check_columns(columns, list(row), name)
+                checked = True
+            values = tuple(as_text(row.get(column)) for column in columns.values())
         except (ValueError, RecursionError) as error:
             raise ValueError(f"line {number}: {error}") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"line {number} is a {type(row).__name__}")
-        if not checked:
-            check_columns(columns, list(row), name)
-            checked = True
-        yield tuple(as_text(row.get(column)) for column in columns.values())
+        yield values
 
 
 def as_text(value: Any) -> str | None:

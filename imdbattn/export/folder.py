@@ -24,7 +24,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError, in_line
 from imdbattn.export.vectors import VECTORS, build, facts_of, smaller
-from imdbattn.files import make_folder, regular_file, sha256_of, write_atomically, writing_into
+from imdbattn.files import expanded, make_folder, regular_file, sha256_of, write_atomically, writing_into
 from imdbattn.pages import plain, render
 from imdbattn.run_folder import RESULTS, write_json
 from imdbattn.settings.safety import plain_settings, read_json
@@ -66,7 +66,7 @@ def write_export(
     """
     if vectors not in ("training", "all") or precision not in ("auto", "float32"):
         raise UserError(f"vectors={vectors} must be training or all, and precision={precision} auto or float32")
-    out = Path(out).expanduser().resolve()
+    out = expanded(out).resolve()
     check_out(out)
     metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
     if missing := NUMBERS - metrics.keys():
@@ -196,7 +196,7 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
 def is_export(folder: Path | str) -> bool:
     """Whether a folder is an exported model rather than a run folder."""
     with suppress(OSError):  # a name that is too long
-        return (Path(folder).expanduser() / CONFIG).is_file()
+        return (expanded(folder) / CONFIG).is_file()
     return False
 
 
@@ -205,7 +205,7 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
 
     Every file is checked before it is used. Raises UserError if one is missing, damaged or of another version.
     """
-    folder = Path(folder).expanduser()
+    folder = expanded(folder)
     config, file = read_config(folder), folder / CONFIG
     cfg = check_run(plain_settings(config.get("settings"), file), file, trust)
     for name in (WEIGHTS, METRICS, *([WORDS] if cfg.task == "reviews" else [])):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.compare import listed
+from imdbattn.files import expanded
 from imdbattn.settings.cli import command, without_gc
 
 
@@ -13,7 +14,7 @@ def main(settings: Any) -> None:
     """Prints the results and writes them into `out`."""
 
     folders = listed(settings.runs)
-    out = Path(settings.out or Path(folders[0], "faithfulness")).expanduser()
+    out = expanded(settings.out or Path(folders[0], "faithfulness"))
     with without_gc():
         from imdbattn.faithfulness.experiment import run_experiment
         from imdbattn.faithfulness.report import print_terminal, write_sets

@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
+from imdbattn.files import expanded
 from imdbattn.settings.keys import NO_EFFECT, flat, overlay, within, without
 from imdbattn.settings.schema import read_run
 
@@ -65,7 +66,7 @@ def pinned(settings: Mapping[str, Any], source: str | None, batch_tokens: int | 
     data = settings["data"]
 
     def absolute(path: str | None) -> str | None:
-        return None if path is None else str(Path(path).expanduser().resolve())
+        return None if path is None else str(expanded(path).resolve())
 
     values: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
     if data.get("unlabelled") not in (None, "hub"):

@@ -10,6 +10,7 @@ from typing import Any
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
 from imdbattn.export.folder import is_export, read_export
+from imdbattn.files import expanded
 from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings.keys import PRETRAINING, overlay
@@ -118,7 +119,7 @@ def score_run(cfg: Evaluate) -> dict[str, Any]:
     """`evaluate` for the best checkpoint of a finished run, or for an exported model."""
     quiet()
     if cfg.run and is_export(cfg.run):
-        predictor, folder = read_export(cfg.run, cfg.trust), Path(cfg.run).expanduser()
+        predictor, folder = read_export(cfg.run, cfg.trust), expanded(cfg.run)
         settings, module = with_changes(predictor.cfg, cfg.data.model_dump()), predictor.module
     else:
         settings, checkpoint = open_settings(cfg)
@@ -144,7 +145,7 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     use_onednn()  # as in training, for identical results
     keep_memory()
     if cfg.run and is_export(cfg.run):
-        return read_export(cfg.run, cfg.trust), Path(cfg.run).expanduser()
+        return read_export(cfg.run, cfg.trust), expanded(cfg.run)
     settings, checkpoint = open_settings(cfg)
     if (predictor := task_of(settings).predictor(settings, checkpoint)) is None:
         raise UserError(f"run={cfg.run} is a run of task={settings.task}, which cannot be applied to new texts")

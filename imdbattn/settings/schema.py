@@ -718,7 +718,7 @@ def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any], extra: Litera
     """The settings as an object of that class. Raises UserError as `validate` does."""
     for key, value in flat(settings).items():
         if isinstance(value, str) and re.search("[\ud800-\udfff]", value):  # bytes of a file name
-            raise UserError(f"{key}={value!a} is not UTF-8: rename the file or folder")
+            raise UserError(f"{key}={value!a} is not UTF-8: rename the file or folder, or write the text in UTF-8")
     try:
         return kind.model_validate(settings, extra=extra)
     except ValidationError as error:

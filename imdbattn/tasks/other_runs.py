@@ -24,7 +24,7 @@ from tqdm import tqdm
 from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
 from imdbattn.data.sampling import Batches
 from imdbattn.errors import UserError
-from imdbattn.files import build_once, cache_root, sha256_of
+from imdbattn.files import build_once, cache_root, expanded, sha256_of
 from imdbattn.nn.beyond.regions import Regions
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_text, digest, without
@@ -74,7 +74,7 @@ def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
 
 def teachers(where: str) -> list[Path]:
     """The finished run `where`, or those in that folder. Raises UserError if there is none."""
-    folder = Path(where).expanduser()
+    folder = expanded(where)
     if finished(folder):
         return [folder]
     try:
