@@ -158,9 +158,6 @@ def path_source(path: Path, cfg: Any) -> Source:
             return text_folder_source(path, label_names, cfg.encoding_errors)
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
     checksums = [f"{name}={checksum(file)}" for name, file in files.items()]
-    key = repr((checksums, columns, label_names))
-    if label_names and label_names != [label_of(name) for name in label_names]:
-        key += ", 1.0 is 1"  # caches of earlier versions may have wrong labels
 
     def load() -> Texts:
         tables = {name: read_reviews(file, *columns) for name, file in files.items()}
@@ -171,7 +168,7 @@ def path_source(path: Path, cfg: Any) -> Source:
         }
         return Texts(splits, names)
 
-    return Source("path", printable(path.resolve()), key, load)
+    return Source("path", printable(path.resolve()), repr((checksums, columns, label_names)), load)
 
 
 def text_folder_source(path: Path, label_names: list[str] | None, encoding_errors: str) -> Source:
