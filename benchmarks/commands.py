@@ -59,7 +59,7 @@ from imdbattn.tasks.reviews import TASK
 
 cfg = settings(*sys.argv[1:])
 start, busy = time.perf_counter(), time.process_time()
-next(iter(TASK.loaders(cfg, TASK.prepare(cfg.data)).train_dataloader()))
+next(iter(TASK.loaders(cfg, TASK.prepare(cfg)).train_dataloader()))
 print(time.process_time() - busy, time.perf_counter() - start)
 """
 TIMES = 10
@@ -201,7 +201,7 @@ def batch_costs(data: Sequence[Sequence[str]]) -> dict[str, list[tuple[float, fl
     from imdbattn.tasks.reviews import TASK
 
     cfgs = [settings(*overrides) for overrides in data]
-    few, many = (TASK.loaders(cfg, TASK.prepare(cfg.data)).train_dataloader() for cfg in cfgs)
+    few, many = (TASK.loaders(cfg, TASK.prepare(cfg)).train_dataloader() for cfg in cfgs)
 
     def plan(loader: Any) -> float:
         start = time.process_time()

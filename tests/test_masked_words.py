@@ -218,15 +218,15 @@ def write_unlabelled(folder):
     return texts
 
 
-def test_unlabeled_reviews_are_added_to_training_without_held_out_texts(data_settings, small, world, tmp_path):
+def test_unlabeled_reviews_are_added_to_training_without_held_out_texts(settings, small, world, tmp_path):
     texts = write_unlabelled(tmp_path)
-    cfg = data_settings(*small, "task=masked_words")
-    plain = masked_words.TASK.prepare(cfg)
+    words = [*small, "task=masked_words"]
+    plain = masked_words.TASK.prepare(settings(*words))
     held_out = pq.read_table(plain.texts("validation"))["text"][0].as_py()
     with (tmp_path / "reviews.txt").open("a") as file:
         file.write(f"  {held_out} \n")  # however it is spaced
     for where in (tmp_path / "aclImdb", tmp_path / "aclImdb" / "train" / "unsup", tmp_path / "reviews.txt"):
-        more = masked_words.TASK.prepare(cfg.model_copy(update={"unlabelled": str(where)}))
+        more = masked_words.TASK.prepare(settings(*words, f"data.unlabelled={where}"))
         before, after = plain.splits["train"], more.splits["train"]
         assert len(after) == len(before) + len(texts)
         assert torch.equal(after.ids[: len(before.ids)], before.ids)
@@ -248,14 +248,14 @@ def test_unlabeled_reviews_are_added_to_training_without_held_out_texts(data_set
         ("nulls.txt", "has a null byte"),
     ],
 )
-def test_unlabeled_reviews_that_cannot_be_read_give_a_message_of_one_line(data_settings, small, tmp_path, where, words):
+def test_unlabeled_reviews_that_cannot_be_read_give_a_message_of_one_line(settings, small, tmp_path, where, words):
     for folder in ("empty", "halves/test/pos", "links"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "links" / "gone.txt").symlink_to(tmp_path / "gone")
     (tmp_path / "table.csv").write_text("text\nA film.\n")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 \xe9\n"[:3] + b"f\xe9\n")
     (tmp_path / "nulls.txt").write_bytes(b"good\0film\n")
-    cfg = data_settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
+    cfg = settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
     with pytest.raises(UserError) as error:
         masked_words.TASK.prepare(cfg)
     assert words in str(error.value)

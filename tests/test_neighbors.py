@@ -225,8 +225,7 @@ def test_words_that_are_never_predicted_are_refused(settings, small, tmp_path):
         fit(settings(*small, "task=neighbors", "model.subsample=0.000000000001"), tmp_path)
 
 
-def test_unlabeled_reviews_are_added_to_training(data_settings, small, world):
-    cfg = data_settings(*small, "task=neighbors")
-    more = neighbors.TASK.prepare(cfg.model_copy(update={"unlabelled": f"{world}/unlabelled.txt"}))
+def test_unlabeled_reviews_are_added_to_training(settings, small, world):
+    more = neighbors.TASK.prepare(settings(*small, "task=neighbors", f"data.unlabelled={world}/unlabelled.txt"))
     assert more.added > 0
     assert more.items == "neighbors"

@@ -3,7 +3,9 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.errors import UserError
 from imdbattn.export.folder import portable
 from imdbattn.nn.beyond.phrases import count_phrases, log_count_ratios
+from imdbattn.nn.ladder import ResidualLayer
 from imdbattn.run_folder import open_run
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
@@ -64,7 +67,7 @@ def last_texts(world):
 
 
 def test_a_review_without_label_gets_the_mean_probabilities_of_the_teachers(student, settings, teachers, world):
-    corpus = TASK.prepare(student().data)
+    corpus = TASK.prepare(student())
     names, texts = corpus.label_names, last_texts(world)
     expected_UC = np.zeros((len(texts), 2))
     for rung in RUNGS:
@@ -81,9 +84,9 @@ def test_a_review_without_label_gets_the_mean_probabilities_of_the_teachers(stud
 
 
 def test_labeled_and_held_out_reviews_are_not_changed(student):
-    with_teachers = TASK.prepare(student().data)
+    with_teachers = TASK.prepare(student())
     data = student().data.model_copy(update={"teachers": None, "unlabelled": None})
-    plain = TASK.prepare(data)
+    plain = TASK.prepare(student().model_copy(update={"data": data}))
     count = len(plain.splits["train"])
     for split in ("train", "validation", "test"):
         one, other = plain.splits[split], with_teachers.splits[split]
@@ -111,7 +114,7 @@ def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, chance
 
 def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeypatch):
     """Each review that a run trains on has its own row of the targets."""
-    corpus, seen = TASK.prepare(student().data), {}
+    corpus, seen = TASK.prepare(student()), {}
     step = ReviewClassifier.training_step
 
     def recorded(self, batch, index):
@@ -128,7 +131,7 @@ def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeyp
 
 def test_reviews_without_labels_are_in_every_fold(student):
     cfg = student()
-    corpus = TASK.prepare(cfg.data)
+    corpus = TASK.prepare(cfg)
     folds_N = TASK.new(cfg, corpus).folds_N
     assert folds_N[-60:].bincount().tolist() == [6] * 10
     known = len(folds_N) - 60
@@ -160,7 +163,7 @@ def test_the_counts_of_phrases_are_expected_ones(texts, chances):
 
 def test_teachers_label_the_reviews_once(student, own_copy, tmp_path, caplog):
     caplog.set_level("INFO")
-    cfg = student(f"data.cache_dir={tmp_path}/cache", teachers=own_copy).data
+    cfg = student(f"data.cache_dir={tmp_path}/cache", teachers=own_copy)
 
     def labeled():
         caplog.clear()
@@ -250,6 +253,16 @@ def test_an_exported_model_names_no_folder_of_the_machine(trained):
 
 def edited(file, key, value):
     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+
+
+def test_a_teacher_with_a_class_outside_imdbattn_needs_trust(student, own_copy, tmp_path, monkeypatch):
+    config = own_copy / "wide" / "config.yaml"
+    config.write_text(config.read_text().replace("imdbattn.nn.ladder.ResidualLayer", "mypkg.MyLayer"))
+    monkeypatch.setitem(sys.modules, "mypkg", SimpleNamespace(MyLayer=ResidualLayer))
+    cache = f"data.cache_dir={tmp_path}/cache"  # without the labels of other tests
+    with pytest.raises(UserError, match=r"mypkg\.MyLayer is outside imdbattn: add trust=mypkg"):
+        TASK.prepare(student(cache, teachers=own_copy))
+    assert TASK.prepare(student(cache, "trust=mypkg", teachers=own_copy)).added == 60
 
 
 REFUSED = {

@@ -75,8 +75,8 @@ class ShareModule(Learner):
 
 
 class ShareTask(Task):
-    def prepare(self, data, trained=None, uncut=False):
-        return prepare(data, uncut)
+    def prepare(self, cfg, trained=None, uncut=False):
+        return prepare(cfg.data, uncut)
 
     def loaders(self, cfg, corpus, test_split="test"):
         return BatchData(cfg, corpus, cfg.data.batch_tokens, test_split)

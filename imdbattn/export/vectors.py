@@ -64,7 +64,7 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
     if trained_K is not None:
         return trained_K
     try:
-        corpus: Any = task_of(predictor.cfg).prepare(predictor.cfg.data)
+        corpus: Any = task_of(predictor.cfg).prepare(predictor.cfg)
     except UserError as error:
         log.warning("All words are kept, because the training reviews are not available: %s", error)
         return None

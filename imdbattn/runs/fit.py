@@ -121,7 +121,7 @@ def prepare_data(*cfgs: Settings) -> tuple[BatchData, list[Settings]]:
     if cfgs[0].threads:
         torch.set_num_threads(cfgs[0].threads)
     task = task_of(cfgs[0])
-    corpus = task.prepare(cfgs[0].data)
+    corpus = task.prepare(cfgs[0])
     data = task.loaders(cfgs[0], corpus)
     return data, [validate(pinned(c.model_dump(), corpus.source, data.batch_tokens), extra="allow") for c in cfgs]
 

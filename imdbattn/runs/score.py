@@ -93,7 +93,7 @@ def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path, w
     task, split = task_of(settings), cfg.split
     changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
-    corpus = task.prepare(settings.data, module, uncut=other_data)
+    corpus = task.prepare(settings, module, uncut=other_data)
     if split not in corpus.splits:
         raise UserError(f"split={split} does not exist: choose one of {', '.join(corpus.splits)}")
     selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # longer pairs are omitted

@@ -121,11 +121,11 @@ def frequent_words(corpus: ReviewCorpus, words: int) -> tuple[Tensor, Tensor]:
 class MaskedWordTask(ReviewTask):
     items = "masked words"  # what is scored
 
-    def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
-        corpus = prepare(data)
+    def prepare(self, cfg: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
+        corpus = prepare(cfg.data)
         facts = {"items": self.items, "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items=self.items, facts=facts)
-        return with_unlabelled(corpus, data) if data.unlabelled else corpus
+        return with_unlabelled(corpus, cfg.data) if cfg.data.unlabelled else corpus
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         counts_G, guessed_G = frequent_words(corpus, cfg.masked.words)

@@ -49,15 +49,16 @@ PREFIXES = {  # of the names of weights: in a run of each pretraining task, and 
 def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
     """The corpus with the reviews of data.unlabelled, and `targets_NC`: for these the teachers' mean, else the labels.
 
-    cfg: the `data` settings. Raises UserError for a teacher that has other data, labels or vectors than this run, or
-    that may have been trained on reviews of its validation or test split.
+    Raises UserError for a teacher that is not trusted, has other data, labels or vectors than this run, or may have been
+    trained on reviews of its validation or test split.
     """
-    opened = [(run, *open_teacher(run, corpus, cfg)) for run in teachers(cfg.teachers)]  # all are checked first
-    corpus = with_unlabelled(corpus, cfg)
+    data = cfg.data
+    opened = [(run, *open_teacher(run, corpus, cfg)) for run in teachers(data.teachers)]  # all are checked first
+    corpus = with_unlabelled(corpus, data)
     train, classes = corpus.splits["train"], len(corpus.label_names)
     means_UC, keys = torch.zeros(corpus.added, classes, dtype=torch.float64), []
     for run, settings, checkpoint in opened:
-        probabilities_UC, key = labels_by(run, settings, checkpoint, corpus, cfg)
+        probabilities_UC, key = labels_by(run, settings, checkpoint, corpus, data)
         means_UC += probabilities_UC / len(opened)
         keys.append(key)
     known_N = train.labels[: len(train) - corpus.added]
@@ -88,7 +89,7 @@ def teachers(where: str) -> list[Path]:
 
 def open_teacher(run: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Any, Path]:
     """Settings and best checkpoint of a teacher, after the checks of `with_soft_labels`."""
-    settings, checkpoint = open_run(str(run))
+    settings, checkpoint = open_run(str(run), cfg.trust, cfg.model_dump())
     name = f"data.teachers: {run}"
     if settings.task != "reviews":
         raise UserError(f"{name} is a run of task={settings.task}, which labels no reviews: {REMEDY}")
@@ -96,8 +97,8 @@ def open_teacher(run: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Any, Path]:
     check_held_out(name, {key: metrics.get(key) for key in FINGERPRINT.values()}, corpus.fingerprints)
     if metrics.get("labels") != corpus.label_names:
         raise UserError(f"{name} has other labels than {', '.join(corpus.label_names)}: {REMEDY}")
-    if (other := settings.data.tokenizer) != cfg.tokenizer:  # its vectors are compared when it is loaded
-        raise UserError(f"{name} has data.tokenizer={other}, but this run has {cfg.tokenizer}: use the same")
+    if (other := settings.data.tokenizer) != cfg.data.tokenizer:  # its vectors are compared when it is loaded
+        raise UserError(f"{name} has data.tokenizer={other}, but this run has {cfg.data.tokenizer}: use the same")
     return settings, checkpoint
 
 

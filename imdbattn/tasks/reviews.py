@@ -144,12 +144,12 @@ def phrases_of(settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor,
 
 
 class ReviewTask(Task):
-    def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
+    def prepare(self, cfg: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
         if trained is None:
-            corpus = prepare(data, uncut)
-            return with_soft_labels(corpus, data) if data.teachers else corpus
+            corpus = prepare(cfg.data, uncut)
+            return with_soft_labels(corpus, cfg) if cfg.data.teachers else corpus
         labels = trained.hparams["labels"]
-        data = data.model_copy(update={"label_names": labels}) if uncut else data
+        data = cfg.data.model_copy(update={"label_names": labels}) if uncut else cfg.data
         corpus = prepare(data, uncut, getattr(trained, "glove", None))  # an exported model contains its vectors
         if corpus.label_names != labels:
             raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")

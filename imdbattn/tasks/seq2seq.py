@@ -148,8 +148,8 @@ def build_module(cfg: Any, source: Vocabulary, target: Vocabulary) -> Seq2SeqMod
 
 
 class Seq2SeqTask(Task):
-    def prepare(self, data: Any, trained: Any = None, uncut: bool = False) -> PairCorpus:
-        return pairs.prepare(data, trained.vocabularies() if trained else None, uncut)
+    def prepare(self, cfg: Any, trained: Any = None, uncut: bool = False) -> PairCorpus:
+        return pairs.prepare(cfg.data, trained.vocabularies() if trained else None, uncut)
 
     def loaders(self, cfg: Any, corpus: PairCorpus, test_split: str = "test") -> BatchData:
         return BatchData(cfg, corpus, cfg.data.batch_tokens, test_split)

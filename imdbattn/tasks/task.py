@@ -51,7 +51,7 @@ class Task(ABC):
     """The parts of a run that depend on its task. cfg: its settings (settings.schema)."""
 
     @abstractmethod
-    def prepare(self, data: Any, trained: Learner | None = None, uncut: bool = False) -> Corpus:
+    def prepare(self, cfg: Any, trained: Learner | None = None, uncut: bool = False) -> Corpus:
         """The corpus that the `data` settings describe.
 
         trained: the model to score, whose labels or vocabularies are used. uncut: takes the splits as they are.
