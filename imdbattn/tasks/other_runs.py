@@ -49,8 +49,8 @@ PREFIXES = {  # of the names of weights: in a run of each pretraining task, and 
 def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
     """The corpus with the reviews of data.unlabelled, and `targets_NC`: for these the teachers' mean, else the labels.
 
-    Raises UserError for a teacher that is not trusted, has other data, labels or vectors than this run, or may have been
-    trained on reviews of its validation or test split.
+    Raises UserError for a teacher that is not trusted, has other data, labels or vectors than this run, or may have
+    been trained on reviews of its validation or test split.
     """
     data = cfg.data
     opened = [(run, *open_teacher(run, corpus, cfg)) for run in teachers(data.teachers)]  # all are checked first
