@@ -19,6 +19,7 @@ from imdbattn.runs.fit import fit
 from imdbattn.seeds.fit import StackedBatches, fit_seeds
 from imdbattn.seeds.stack import SeedStack
 from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.sweep.job import jobs_of
 from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.review_predictor import batch_options
 from tests.nets import learner, net, reviews
@@ -280,6 +281,21 @@ def test_a_sweep_trains_seeds_of_the_same_settings_in_one_process(shell, small, 
     for seed in (1, 2):
         (metrics,) = (tmp_path / "sweep").glob(f"mean-s{seed}-*/metrics.json")
         assert json.loads(metrics.read_text())["seed"] == seed
+
+
+@pytest.mark.slow
+def test_seeds_that_fail_together_are_trained_once_more_alone_and_keep_the_reason(shell, small, tmp_path):
+    words = (*small, "model=mean", "seed=1,2,3", "trainer.max_epochs=1", "data.padded_lengths=6", "seeds_per_process=3")
+    words += ("trainer.val_check_interval=100000", "hydra.sweep.dir=sweep")  # more batches than an epoch has
+    done = shell("train", "-m", *words, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    runs = re.findall(r"^run     .*: (seed=.*)$", done.stdout, re.MULTILINE)
+    assert runs == ["seed=1 with seeds 2, 3", "seed=2", "seed=3"]
+    jobs = jobs_of(tmp_path / "sweep")
+    assert len(jobs) == 3
+    for job in jobs.values():
+        assert job["status"] == "failed"
+        assert re.match(r"trainer: .*val_check_interval", job["reason"])
 
 
 @pytest.mark.slow
