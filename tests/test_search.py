@@ -90,16 +90,15 @@ def test_the_seed_decides_the_trials(search, tmp_path):
 
 @pytest.mark.parametrize("pruner", ["median", pytest.param("hyperband", marks=pytest.mark.slow)])
 def test_with_one_job_the_speed_of_trials_does_not_decide_which_are_pruned(search, tmp_path, pruner):
-    words = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
+    words = ["n_trials=4", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
 
     def trials(name: str, pause: str) -> list[dict]:
         assert search(*words, folder=tmp_path / name, IMDBATTN_TEST_PAUSE=pause).returncode == 0
         return trials_of(tmp_path / name)
 
-    slow = trials("slow", "0.15")
+    slow = trials("slow", "0.1")
     assert {trial["epochs"] for trial in slow if trial["state"] == "pruned"} - {4}
     assert trials("quick", "0") == slow  # a trial ends before its first epoch is read
-    assert trials("between", "0.03") == slow
 
 
 @pytest.mark.slow
