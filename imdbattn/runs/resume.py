@@ -60,13 +60,13 @@ def check_unchanged(settings: Mapping[str, Any], recorded: Mapping[str, Any], ke
             )
 
 
+def absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).expanduser().resolve())
+
+
 def pinned(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
     """The settings with absolute paths, and with the values that `auto` and null stand for."""
     data = settings["data"]
-
-    def absolute(path: str | None) -> str | None:
-        return None if path is None else str(Path(path).expanduser().resolve())
-
     values: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
     if data.get("unlabelled") not in (None, "hub"):
         values["unlabelled"] = absolute(data["unlabelled"])

@@ -6,6 +6,7 @@ journal.log holds Optuna's study. A pruned trial's folder is renamed to trial-<n
 import logging
 import os
 import random
+import shlex
 import signal
 import sys
 import time
@@ -55,7 +56,7 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
             run_trials(study, cfg, space, settings, folder)
             complete(study, cfg, folder)
         except (KeyboardInterrupt, SystemExit):
-            log.warning("stopped; resume it with:  python -m imdbattn.search resume=%s", place)
+            log.warning("stopped; resume it with:  python -m imdbattn.search resume=%s", shlex.quote(place))
             raise
 
 
@@ -107,7 +108,8 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: Setting
             if len(trials(TrialState.COMPLETE, TrialState.PRUNED)) > done:
                 failed = trials(TrialState.FAIL)
             if len(trials(TrialState.FAIL)) >= len(failed) + FAILURES:
-                remedy = f"correct their cause, then resume={os.path.relpath(folder)}, or start a new search"
+                place = shlex.quote(os.path.relpath(folder))
+                remedy = f"correct their cause, then resume={place}, or start a new search"
                 raise UserError(f"{FAILURES} trials in a row failed: {remedy}")
     except BaseException as stop:
         for run in running:
