@@ -11,9 +11,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from imdbattn.data.reviews import decided_source
 from imdbattn.errors import UserError
 from imdbattn.run_folder import is_debug
-from imdbattn.runs.resume import absolute, pinned
 from imdbattn.settings.cli import PATHS, composed, plain_dict, quote
-from imdbattn.settings.keys import as_text, flat, within
+from imdbattn.settings.keys import absolute, as_text, flat, pinned, within
 from imdbattn.settings.safety import refuse_untrusted
 from imdbattn.settings.schema import Search, Settings, validate
 
