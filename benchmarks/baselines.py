@@ -33,9 +33,9 @@ from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically
 from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predictions
-from imdbattn.runs.resume import pinned
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.runs.start import environment, version
+from imdbattn.settings.keys import pinned
 from imdbattn.settings.schema import ReviewData, validate_as
 from imdbattn.tasks.review_scores import Scores
 

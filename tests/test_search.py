@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from imdbattn.comparison.runs import find_runs
 
@@ -86,6 +87,19 @@ def test_the_seed_decides_the_trials(search, tmp_path):
     assert settings("b", "n_trials=12") == first
     assert settings("c", "n_trials=2", "seed=2") != first[:2]
     assert len({trial["optim.lr"] for trial in first}) == 12
+
+
+@pytest.mark.parametrize("pruner", ["median", pytest.param("hyperband", marks=pytest.mark.slow)])
+def test_with_one_job_the_speed_of_trials_does_not_decide_which_are_pruned(search, tmp_path, pruner):
+    words = ["n_trials=4", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
+
+    def trials(name: str, pause: str) -> list[dict]:
+        assert search(*words, folder=tmp_path / name, IMDBATTN_TEST_PAUSE=pause).returncode == 0
+        return trials_of(tmp_path / name)
+
+    slow = trials("slow", "0.1")
+    assert {trial["epochs"] for trial in slow if trial["state"] == "pruned"} - {4}
+    assert trials("quick", "0") == slow  # a trial ends before its first epoch is read
 
 
 @pytest.mark.slow
@@ -164,19 +178,19 @@ def test_failed_trials_are_named_and_avoided(search, tmp_path):
 
 @pytest.mark.slow
 def test_ten_failures_in_a_row_end_a_search(search, tmp_path):
-    done = search("space.optim.lr=[0.1,0.01]", "n_trials=3", "model.layers=4")
+    done = search("space.optim.lr=[0.1,0.01]", "n_trials=3", "model.layers=4", folder=tmp_path / "my search")
     assert done.returncode == 2
     assert done.stdout.count("out of memory") == 10
-    assert done.stderr.startswith("error: 10 trials in a row failed: correct their cause, then resume=search")
+    assert done.stderr.startswith("error: 10 trials in a row failed: correct their cause, then resume='my search'")
     assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_search_says_how_to_resume_it(tmp_path, number):
-    folder = tmp_path / "search"
-    command = [sys.executable, "-m", "tests.stand_in", *WORDS, f"hydra.run.dir={folder}"]
+def test_a_stopped_search_says_how_to_resume_it(search, tmp_path, number):
+    folder = tmp_path / "my search"
+    command = [sys.executable, "-m", "tests.stand_in", *WORDS, f"hydra.run.dir={folder}", "n_trials=1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "IMDBATTN_TEST_PAUSE": "0.3"}
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with started(command, cwd=tmp_path, env=environment, **pipe) as run:
@@ -186,7 +200,9 @@ def test_a_stopped_search_says_how_to_resume_it(tmp_path, number):
         wait_for(lambda: not processes_about(folder), 20)
     assert run.returncode == 128 + number, output
     assert "Traceback" not in output
-    assert output.splitlines()[-1] == "stopped; resume it with:  python -m imdbattn.search resume=search"
+    _, command = output.splitlines()[-1].split("stopped; resume it with:  python -m imdbattn.search ")
+    assert search(*shlex.split(command)).returncode == 0
+    assert trials_of(folder)[0]["state"] == "finished"
 
 
 WRONG = [
@@ -196,6 +212,7 @@ WRONG = [
     (["model.layers=1,2"], "model.layers=1,2 has several values: give several in the space only"),
     (["optim.lr=-1"], "optim.lr=-1 must be greater than or equal to 0"),
     (["test=true"], "test=true: the search decides this setting"),
+    (["++test=false"], "++test=false: the search decides this setting"),
     (["debug=fast"], "debug runs have no results to search by"),
     (["-m"], "a search starts its trials itself: omit -m"),
     (["pruner=mean"], "pruner=mean must be 'median', 'hyperband' or 'none'"),
@@ -266,12 +283,29 @@ def test_a_damaged_journal_and_other_settings_are_refused(search, tmp_path):
 def test_a_setting_on_the_command_line_is_not_varied(search, tmp_path):
     """Also a file name with characters that have a meaning for Hydra."""
     (tmp_path / "a, b=c").mkdir()
-    done = search("n_trials=1", "model.layers=3", "data.cache_dir=a, b=c")
+    for word in ("model.layers=3", "++model.layers=3"):
+        shutil.rmtree(tmp_path / "search", ignore_errors=True)
+        done = search("n_trials=1", word, "data.cache_dir=a, b=c")
+        assert done.returncode == 0, done.stderr
+        assert list(trials_of(tmp_path / "search")[0]["settings"]) == ["optim.lr"]
+    recorded = yaml.safe_load((tmp_path / "search" / "search.yaml").read_text())["train"]
+    assert "++model.layers=3" in recorded
+    assert f"data.cache_dir='{tmp_path}/a, b=c'" in recorded
+
+
+@pytest.mark.slow
+def test_a_search_on_relative_paths_is_resumed_from_another_folder(shell, small, world, tmp_path):
+    shutil.copytree(world, tmp_path / "my data")
+    words = [word for word in small if not word.startswith(("data.path=", "data.cache_dir=", "threads="))]
+    words += ["data.path=my data/reviews.csv", "space.data.cache_dir=['my cache',other]", "model=mean"]
+    words += ["trainer.max_epochs=1", "n_trials=1", "seeds=0", "hydra.run.dir=search"]
+    assert shell("search", *words, cwd=tmp_path).returncode == 0
+    (tmp_path / "elsewhere").mkdir()
+    done = shell("search", "resume=../search", "n_trials=2", cwd=tmp_path / "elsewhere")
     assert done.returncode == 0, done.stderr
-    assert list(trials_of(tmp_path / "search")[0]["settings"]) == ["optim.lr"]
-    recorded = (tmp_path / "search" / "search.yaml").read_text()
-    assert "model.layers=3" in recorded
-    assert "a, b=c" in recorded
+    trials = trials_of(tmp_path / "search")
+    assert [trial["state"] for trial in trials] == ["finished"] * 2
+    assert {trial["settings"]["data.cache_dir"] for trial in trials} <= {f"{tmp_path}/my cache", f"{tmp_path}/other"}
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,7 +22,7 @@ from imdbattn.data import pairs as pairs_of
 from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
 from imdbattn.settings import machine
-from imdbattn.settings.cli import SWEEP_PID, has_plugin
+from imdbattn.settings.cli import SWEEP_PID, has_plugin, quote
 from imdbattn.settings.keys import ADDED, digest, variant
 from imdbattn.settings.schema import Settings
 from imdbattn.sweep import job as one_job
@@ -426,6 +428,18 @@ def test_a_crashed_job_is_listed_with_its_own_last_message(jobs, shell, tmp_path
     (one / "checkpoints").write_text("in the way")
     assert shell("train", *arguments, cwd=tmp_path).returncode == 1
     assert "Not a directory" in one_job.jobs_of(folder)[one.name]["reason"]
+
+
+@pytest.mark.parametrize("name", ["sweep", "my sweep", "it's 1, 2"])
+def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path, name):
+    words = ["-m", *jobs, "optim.lr=-1"]
+    done = shell("train", *words, quote(f"hydra.sweep.dir={name}", ["hydra.sweep.dir"]), cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    (resume,) = re.findall("^resume it with:  the same command with (.*)$", done.stdout, re.MULTILINE)
+    (tmp_path / name / one_job.LOG).write_text("")
+    done = shell("train", *words, *shlex.split(resume), cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert list(statuses(tmp_path / name).values()) == ["failed"]
 
 
 def test_resume_needs_the_folder_of_a_sweep(jobs, shell, tmp_path):

@@ -16,10 +16,10 @@ from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
 from imdbattn.runs.results import read_results, summary, training_facts, write_results
-from imdbattn.runs.resume import pinned
 from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.start import REMEDY, begin_folder, locked
 from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
+from imdbattn.settings.keys import pinned
 from imdbattn.settings.schema import Settings, validate
 from imdbattn.tasks.build import read_checkpoint, reason
 from imdbattn.tasks.learner import Learner

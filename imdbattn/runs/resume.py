@@ -8,8 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.files import expanded
-from imdbattn.settings.keys import NO_EFFECT, flat, overlay, within, without
+from imdbattn.settings.keys import NO_EFFECT, flat, pinned, within, without
 from imdbattn.settings.schema import read_run
 
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
@@ -59,19 +58,3 @@ def check_unchanged(settings: Mapping[str, Any], recorded: Mapping[str, Any], ke
                 f"resume={os.path.relpath(folder)} uses that run's own settings: {key}={recorded_values.get(key)}, "
                 f"not {values.get(key)}. Give resume= alone, or start a new run"
             )
-
-
-def pinned(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
-    """The settings with absolute paths, and with the values that `auto` and null stand for."""
-    data = settings["data"]
-
-    def absolute(path: str | None) -> str | None:
-        return None if path is None else str(expanded(path).resolve())
-
-    values: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
-    if data.get("unlabelled") not in (None, "hub"):
-        values["unlabelled"] = absolute(data["unlabelled"])
-    values |= {name: absolute(data[name]) for name in ("path", "cache_dir", "teachers") if name in data}
-    if "glove" in data:
-        values["glove"] = {"path": absolute(data["glove"]["path"])}
-    return overlay(dict(settings), {"data": values, "init": absolute(settings.get("init"))})

@@ -69,15 +69,17 @@ def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str
 def varied(space: dict[str, Any], others: list[str]) -> dict[str, Any]:
     """The space with the typed `space.<setting>=<values>`, and without settings that have a typed value."""
     try:
-        typed = OverridesParser.create().parse_overrides([word for word in others if group_of(word) == "space"])
+        words = [word for word in others if group_of(word) == "space"]
+        overrides = OverridesParser.create().parse_overrides(words)
     except HydraException as error:
         raise UserError(explain(error, "search", others)) from error
-    for override in typed:
+    for override in overrides:
         name, value = override.key_or_group.partition("space.")[2], override.value()
         if override.is_sweep_override() or not (name or isinstance(value, dict)):
             raise UserError(f"{override.input_line} must be a setting and its values, as in space.model.layers=[1,2,3]")
         space = space | ({name: value} if name else dict(value))  # type: ignore[arg-type]
-    return {name: values for name, values in space.items() if not any(o.startswith(f"{name}=") for o in others)}
+    typed = {word.lstrip("+").partition("=")[0] for word in others}
+    return {name: values for name, values in space.items() if name not in typed}
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
     with subprocess.Popen(command) as process, stopping(process):
         process.wait()
     if process.returncode:
-        raise UserError(f"the best settings could not be trained: see above, then resume={os.path.relpath(folder)}")
+        place = shlex.quote(os.path.relpath(folder))
+        raise UserError(f"the best settings could not be trained: see above, then resume={place}")
     return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
 
 

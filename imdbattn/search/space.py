@@ -11,8 +11,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from imdbattn.data.reviews import decided_source
 from imdbattn.errors import UserError
 from imdbattn.run_folder import is_debug
-from imdbattn.settings.cli import composed, plain_dict, quote
-from imdbattn.settings.keys import as_text, within
+from imdbattn.settings.cli import PATHS, composed, plain_dict, quote
+from imdbattn.settings.keys import absolute, as_text, flat, pinned, within
 from imdbattn.settings.safety import refuse_untrusted
 from imdbattn.settings.schema import Search, Settings, validate
 
@@ -22,13 +22,17 @@ Space = dict[str, BaseDistribution]
 def check(cfg: Search, file: Path) -> tuple[Space, Settings]:
     """The space, and the settings that all trials share. Raises UserError for wrong ones.
 
-    file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for all trials.
+    file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for all trials. The paths
+    of a new search become absolute.
     """
     if not cfg.space:
         raise UserError("the space is empty: add +search=residual, or space.model.layers=[1,2,3]")
+    for name in set() if cfg.resume else {*PATHS} & {*cfg.space}:
+        if isinstance(values := cfg.space[name], list):
+            cfg.space[name] = [one if one in (None, "hub") else absolute(str(one)) for one in values]
     space = {name: distribution(name, values) for name, values in cfg.space.items()}
     for word in (*space, *cfg.train):
-        if within(word.partition("=")[0], "seed", "resume", "test", "hydra"):
+        if within(word.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
             raise UserError(f"{word}: the search decides this setting for each trial: omit it")
     # Points with both ends of each range, and all values of each list
     ends: dict[str, Any] = {
@@ -44,7 +48,13 @@ def check(cfg: Search, file: Path) -> tuple[Space, Settings]:
         raise UserError("debug runs have no results to search by: omit debug=")
     if source := decided_source(settings):
         cfg.train.append(f"data.source={source}")
-    return space, compose(cfg.train)
+    settings = compose(cfg.train)
+    if not cfg.resume:
+        given, whole = flat(settings.model_dump()), flat(pinned(settings.model_dump(), None))
+        paths = {name: path for name, path in whole.items() if path != given[name]}
+        words = [word for word in cfg.train if word.lstrip("+").partition("=")[0] not in paths]
+        cfg.train[:] = [*words, *(quote(f"{name}={path}", PATHS) for name, path in paths.items())]
+    return space, settings
 
 
 def distribution(name: str, values: Any) -> BaseDistribution:

@@ -6,6 +6,7 @@ journal.log holds Optuna's study. A pruned trial's folder is renamed to trial-<n
 import logging
 import os
 import random
+import shlex
 import signal
 import sys
 import time
@@ -55,7 +56,7 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
             run_trials(study, cfg, space, settings, folder)
             complete(study, cfg, folder)
         except (KeyboardInterrupt, SystemExit):
-            log.warning("stopped; resume it with:  python -m imdbattn.search resume=%s", place)
+            log.warning("stopped; resume it with:  python -m imdbattn.search resume=%s", shlex.quote(place))
             raise
 
 
@@ -107,7 +108,8 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: Setting
             if len(trials(TrialState.COMPLETE, TrialState.PRUNED)) > done:
                 failed = trials(TrialState.FAIL)
             if len(trials(TrialState.FAIL)) >= len(failed) + FAILURES:
-                remedy = f"correct their cause, then resume={os.path.relpath(folder)}, or start a new search"
+                place = shlex.quote(os.path.relpath(folder))
+                remedy = f"correct their cause, then resume={place}, or start a new search"
                 raise UserError(f"{FAILURES} trials in a row failed: {remedy}")
     except BaseException as stop:
         for run in running:
@@ -144,27 +146,20 @@ def run_trial(trial: Trial, cfg: Search, settings: Settings, folder: Path) -> Ge
     study, run, reason = trial.study, folder / f"trial-{trial.number:03}", ""
     chosen, kept = as_words(trial.params), run.with_name(f"{run.name}-pruned")
     pruned = kept.exists()
+    last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
     if not (pruned or finished(run)):
         run.mkdir(exist_ok=True)
         resume = resumable(run, settings)
         log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
         words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
-        last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
         threads = threads_of({"n_jobs": cfg.n_jobs}) if cfg.n_jobs > 1 else None
         with started(run, settings, words, resume, threads, group_of(folder), number=trial.number) as process:
             while process.poll() is None:
                 yield
-                epoch = report(trial, run)
-                if epoch and epoch != last and not pruned and trial.should_prune():
-                    pruned = True
+                if not pruned and (pruned := report(trial, run, last)):
                     process.terminate()  # it saves its state
         reason = failure(process.returncode, run)
-    report(trial, run)
-    if finished(run):  # possibly before the signal arrived
-        accuracy = read_json(run / "metrics.json")["val_accuracy"]
-        study.tell(trial, accuracy)
-        log.info("done    %s: validation %.2f %%", run.name, 100 * accuracy)
-    elif pruned:
+    if pruned or report(trial, run, last):  # also if it has finished meanwhile
         if run.exists():
             run.rename(kept)
             if (latest := Path("runs", "latest")).is_symlink() and not latest.exists():
@@ -172,16 +167,25 @@ def run_trial(trial: Trial, cfg: Search, settings: Settings, folder: Path) -> Ge
         study.tell(trial, state=TrialState.PRUNED)
         ended = study.get_trials(deepcopy=False)[trial.number]
         log.info("pruned  %s after epoch %d: validation %.2f %%", run.name, ended.last_step, 100 * ended.values[0])
+    elif finished(run):
+        accuracy = read_json(run / "metrics.json")["val_accuracy"]
+        study.tell(trial, accuracy)
+        log.info("done    %s: validation %.2f %%", run.name, 100 * accuracy)
     else:
         study.tell(trial, state=TrialState.FAIL)
         log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
 
 
-def report(trial: Trial, run: Path) -> int:
-    """Reports the validation accuracy of each new epoch, and returns the last of them; 0 if there is none."""
+def report(trial: Trial, run: Path, last: int | None) -> bool:
+    """Reports the validation accuracy of each new epoch, up to the one at which the pruner stops the trial.
+
+    Returns whether it does. last: the trial's last epoch, at which it is not stopped.
+    """
     curves = read_curves(run / "metrics.csv") if (run / "metrics.csv").exists() else {}
     accuracies = curves.get("val/accuracy", {})
     new = accuracies.keys() - trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
     for epoch in sorted(new):
         trial.report(accuracies[epoch], epoch)
-    return max(new, default=0)
+        if epoch != last and trial.should_prune():
+            return True
+    return False

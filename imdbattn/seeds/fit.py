@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.callbacks import LambdaCallback, LearningRateMonitor
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
@@ -97,8 +97,14 @@ def train(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
         L.seed_everything(cfg.seed, workers=True, verbose=False)
         members.append(task_of(cfg).new(cfg, corpus))
     module = SeedStack(members, seeds, first.choose_by, first.patience)
+
+    def begin(*_: Any) -> None:
+        for cfg, folder in zip(cfgs, folders, strict=True):
+            begin_folder(folder, cfg.model_dump(), corpus.source_key, keep_training=False)
+
     throughput, rows = Throughput(), Rows()
-    callbacks = [throughput, LearningRateMonitor("epoch")]
+    # Lightning has accepted all settings when training starts
+    callbacks = [LambdaCallback(on_train_start=begin), throughput, LearningRateMonitor("epoch")]
     trainer = build_trainer(first.trainer, callbacks, default_root_dir=folders[0], enable_checkpointing=False)
     if not data.widths and trainer.strategy.root_device.type == "cpu":
         raise UserError(f"seeds_per_process={first.seeds_per_process} needs data.padded_lengths=6 on a CPU")
@@ -109,8 +115,6 @@ def train(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
         raise UserError(f"{error}; seeds_per_process=1 trains each seed alone") from error
     module.try_optimizer(trainer.strategy.root_device)
 
-    for cfg, folder in zip(cfgs, folders, strict=True):
-        begin_folder(folder, cfg.model_dump(), corpus.source_key, keep_training=False)
     trainer.loggers = [rows]
     try:
         trainer.fit(module, SeedData(data, seeds))
@@ -118,12 +122,13 @@ def train(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
         if trainer.global_step:
             raise
         raise UserError(f"trainer: {reason(error)}") from error
+    if not trainer.global_step:  # with trainer.max_time=00:00:00:00
+        begin()
+    module.end()
     for number, (cfg, folder, course) in enumerate(zip(cfgs, folders, module.courses, strict=True)):
         if course.failure:
             continue
-        if course.weights is None:  # training stopped before the first validation
-            course.weights, course.steps = module.weights_of(number), trainer.global_step
-        share = course.epochs / max(trainer.current_epoch, 1) if course.epochs else 1.0
+        share = course.epochs / max(trainer.current_epoch, 1)
         speed = share * throughput.seconds, throughput.rate / len(seeds)
         finish(cfg, folder, members[number], data, course, speed, rows.of(course, len(seeds)))
     if failures := [f"seed {course.seed}: {course.failure}" for course in module.courses if course.failure]:

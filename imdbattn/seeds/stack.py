@@ -142,19 +142,27 @@ class SeedStack(ReviewClassifier):
         super().on_validation_epoch_end()
         if self.trainer.sanity_checking:
             return
-        finite_S = self.seed_means()[0].isfinite()
-        for parameter in self.net.parameters():
-            finite_S = finite_S & parameter.detach().flatten(1).isfinite().all(1)
+        finite_S = self.seed_means()[0].isfinite() & self.finite_weights()
         for number, (course, finite) in enumerate(zip(self.courses, finite_S.tolist(), strict=True)):
             if not course.stopped:
                 self.follow(course, number, finite)
-        self.trainer.should_stop = all(course.stopped for course in self.courses)
+        if all(course.stopped for course in self.courses):  # never set to False: trainer.max_time also sets it
+            self.trainer.should_stop = True
 
-    def follow(self, course: Course, number: int, finite: bool) -> None:
-        """Updates the course after an epoch. number: of its seed in the stack."""
-        course.epochs, course.steps = self.trainer.current_epoch + 1, self.trainer.global_step
+    def finite_weights(self) -> Tensor:
+        """Whether all weights of each seed are finite, (S,)."""
+        return torch.stack([p.detach().flatten(1).isfinite().all(1) for p in self.net.parameters()]).all(0)
+
+    def count(self, course: Course, epochs: int, finite: bool) -> None:
+        """Records how long a seed has been trained. finite: whether its loss and weights are; otherwise it stops."""
+        course.epochs, course.steps = epochs, self.trainer.global_step
         if not finite:
             course.stop(f"loss or weights are not finite in epoch {course.epochs}: try a lower optim.lr")
+
+    def follow(self, course: Course, number: int, finite: bool) -> None:
+        """Updates the course after a validation. number: of its seed in the stack."""
+        self.count(course, self.trainer.current_epoch + 1, finite)
+        if course.stopped:
             return
         score = self.scores.scores[number].values()[self.choose_by]
         better = course.best is None or (score < course.best if self.choose_by == "loss" else score > course.best)
@@ -163,6 +171,13 @@ class SeedStack(ReviewClassifier):
             course.best, course.weights = score, self.weights_of(number)
         elif self.patience and course.worse >= self.patience:
             course.stop()
+
+    def end(self) -> None:
+        """Updates the courses after training, which may end without a validation, as with trainer.max_steps."""
+        for number, (course, finite) in enumerate(zip(self.courses, self.finite_weights().tolist(), strict=True)):
+            if not course.stopped:
+                self.count(course, self.trainer.current_epoch, finite)
+                course.weights = course.weights or self.weights_of(number)
 
     def weights_of(self, number: int) -> dict[str, Tensor]:
         """A copy of the weights of the seed with this number in the stack."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,6 +92,22 @@ def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
         elif value is not None:
             merged[key] = value
     return merged
+
+
+def absolute(path: str | None) -> str | None:
+    return None if path is None else os.path.realpath(os.path.expanduser(path))
+
+
+def pinned(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
+    """The settings with absolute paths, and with the values that `auto` and null stand for."""
+    data = settings["data"]
+    values: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
+    if data.get("unlabelled") not in (None, "hub"):
+        values["unlabelled"] = absolute(data["unlabelled"])
+    values |= {name: absolute(data[name]) for name in ("path", "cache_dir", "teachers") if name in data}
+    if "glove" in data:
+        values["glove"] = {"path": absolute(data["glove"]["path"])}
+    return overlay(dict(settings), {"data": values, "init": absolute(settings.get("init"))})
 
 
 def as_text(value: Any) -> str:

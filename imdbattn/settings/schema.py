@@ -446,6 +446,8 @@ class Training(Group):
             f"task={self.task}": self.task != "reviews",
             f"compile={self.compile}": self.compile,
             "trainer.callbacks": self.trainer.callbacks,
+            "trainer.min_epochs": trainer.get("min_epochs"),
+            "trainer.min_steps": trainer.get("min_steps"),
             "trainer.overfit_batches": trainer.get("overfit_batches"),
             "trainer.fast_dev_run": trainer.get("fast_dev_run"),
             "trainer.gradient_clip_algorithm=value": trainer.get("gradient_clip_algorithm") == "value",

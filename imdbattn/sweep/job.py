@@ -86,9 +86,14 @@ def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]
 
 
 def to_train(folder: Path, settings: Settings, seeds: Sequence[int]) -> list[int]:
-    """The other seeds to train with this job: those that have no results, and no checkpoint to resume from."""
+    """The other seeds to train with this job: those without results that cannot be resumed and have not failed yet."""
     folders = {seed: folder_of_seed(folder, settings.seed, seed) for seed in seeds if seed != settings.seed}
-    return [seed for seed, one in folders.items() if missing(one, settings) and not resumable(one, settings)]
+    failed = {name for name, job in jobs_of(sweep_dir()).items() if job["status"] == "failed"}  # in this sweep
+    return [
+        seed
+        for seed, one in folders.items()
+        if one.name not in failed and missing(one, settings) and not resumable(one, settings)
+    ]
 
 
 def varied_overrides() -> list[str]:
@@ -163,10 +168,11 @@ def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] 
         for name in names:
             record(name, "failed", STOPPED)
         raise
+    reason = failure(process.returncode, folder)
     for name in names:
         part = missing(folder.with_name(name), settings)
-        record(name, "failed" if part else "done", part and f"it ended without {part}")  # its own job trains it again
-    reason = failure(process.returncode, folder)
+        why = part and (reason or f"it ended without {part}")
+        record(name, "failed" if part else "done", why)  # its own job trains it once more, alone
     if reason and not (others and not missing(folder, settings)):  # otherwise another seed has failed
         raise UserError(reason)
 

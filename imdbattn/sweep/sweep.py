@@ -6,6 +6,8 @@ The jobs themselves are in job.py. A failed job does not stop the others.
 import atexit
 import logging
 import os
+import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -17,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.files import acquired, make_folder, write_atomically, writing_into
-from imdbattn.settings.cli import SWEEP_PID, print_error, remove_empty
+from imdbattn.settings.cli import SWEEP_PID, print_error, quote, remove_empty
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.safety import refuse_credentials
 from imdbattn.sweep.job import LOG, end_with, group_of, jobs_of
@@ -107,7 +109,10 @@ class SweepReport(Callback):
         for job in failed:
             log.error("failed  %s: %s", job["job"], job["reason"])
         if failed or not complete:
-            log.error("resume it with:  the same command with resume=%s", os.path.relpath(sweep))
+            place = os.path.relpath(sweep)
+            plain = re.fullmatch(r"[\w./ -]+", place, re.ASCII)  # others, such as a comma, are special in a sweep
+            word = quote(f"resume={place}", [] if plain else ["resume"])
+            log.error("resume it with:  the same command with %s", shlex.quote(word))
         return int(bool(failed))
 
     def restore(self, sweep: Path) -> None:
