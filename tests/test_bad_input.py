@@ -365,7 +365,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "phrases without their length": (typed("model=mean", "model.phrases={folds: 5}"), r"model\.phrases\.longest"),
     "a channel that is none": (
         typed("model=log_counts", "model.channels.log_counts._target_=torch.nn.functional.relu"),
-        r"relu is not a subclass of torch\.nn\.",
+        r"error: model\.[\w.]+=torch\.nn\.functional\.relu is not a subclass of torch\.nn\.",
     ),
     "a value for a group": (typed("optim=adam"), r"optim=adam must be a group of settings"),
     "a value for a group in a group": (

@@ -33,6 +33,7 @@ import imdbattn
 from imdbattn.explore.runs import LOADED
 from imdbattn.explore.server import HEADERS
 from imdbattn.nn import Words, padding_mask, sinusoids
+from imdbattn.run_folder import SPLIT_FILES
 
 from .explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
 from .processes import ROOT, started
@@ -277,6 +278,12 @@ def test_a_deleted_run_is_named_and_a_retrained_one_is_loaded_again(trained, pag
     first = page.read("mean")
     shutil.copy(trained("mean", "seed=2")[0] / "checkpoints" / "best.ckpt", tmp_path / "mean" / "checkpoints")
     expected = imdbattn.load(trained("mean", "seed=2")[0]).predict([TEXT])[0]
+    row = page.ask("next", run=page.run("mean"), runs=[])["row"]
+    for name in SPLIT_FILES["test"]:
+        pq.write_table(pq.read_table(tmp_path / "mean" / name).slice(1), tmp_path / "mean" / name)
+    shutil.copy(trained("mean", "seed=2")[0] / "metrics.json", tmp_path / "mean")
+    assert page.ask("next", run=page.run("mean"), runs=[])["row"] != row
+    assert page.runs.run(page.run("mean")).metrics["seed"] == 2
     assert page.read("mean").probability == pytest.approx(expected.probability, abs=1e-6)
     assert page.read("mean").probability != pytest.approx(first.probability, abs=1e-6)
     shutil.rmtree(tmp_path / "mean")

@@ -287,6 +287,11 @@ def test_a_file_replaces_the_dataset_that_a_run_was_trained_on(settings):
         ("reverse", "data.source=packaged", r"data\.source=packaged does not apply to this run"),
         ("reverse", "data.max_tokens=5", r"data\.max_tokens does not apply to this run"),
         ("reverse", "data.test_lengths=[4,6]", r"must be above the lengths \[1, 4\] that the run was trained on"),
+        (
+            "reverse",
+            "split=validation data.test_lengths=[6,7]",
+            "to split=test, not to split=validation: omit",
+        ),
         ("reverse", "data.test_lengths=[0,3]", r"data\.test_lengths=\[0, 3\] must be the shortest and the longest"),
         ("reverse", "data.test_lengths=3", r"data\.test_lengths=3 must be a valid list"),
         ("translation", "data.test_lengths=[1,2]", r"data\.test_lengths does not apply to this run"),
@@ -299,7 +304,7 @@ def test_a_file_replaces_the_dataset_that_a_run_was_trained_on(settings):
 def test_settings_that_do_not_apply_to_a_run_are_refused_by_name(ran, scored, kind, override, message):
     folder, _ = ran(kind)
     with pytest.raises(UserError, match=message):
-        scored(folder, override)
+        scored(folder, *override.split())
 
 
 def test_a_smaller_limit_on_words_selects_other_pairs_and_is_not_changed_data(ran, scored):

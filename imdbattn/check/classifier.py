@@ -90,6 +90,9 @@ def returns_logits(part: Part) -> None:
     if bool((logits_NC >= 0).all()) and same(logits_NC.sum(1), torch.ones(len(logits_NC))):
         sentence = "The results are probabilities: with cross_entropy, which has a softmax, it is applied twice."
         raise Mistake("softmax-twice", sentence, example, fix)
+    if same(logits_NC.exp().sum(1), torch.ones(len(logits_NC))):
+        sentence = "The results are logarithms of probabilities: cross_entropy applies log_softmax itself."
+        raise Mistake("softmax-twice", sentence, example, fix)
     if bool((logits_NC >= 0).all()):
         sentence = "None of the logits is negative: a ReLU or sigmoid follows the last Linear."
         raise Mistake("logits-not-negative", sentence, example, fix)

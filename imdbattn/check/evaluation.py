@@ -53,19 +53,20 @@ def number(part: Part) -> None:
 @RULES.add("test-reviews")
 def test_reviews(part: Part) -> None:
     """The accuracy is that of the test reviews, in evaluation mode."""
-    train, test = loader([1, 1, 1, 1], [1, 1, 1, 0]), loader([1, 1, 1, 0], [0])
+    train, test = loader([1, 1, 1, 1], [1, 1, 1, 0]), loader([1, 1, 1, 0], [1, 0])
     result = accuracy(part, train, test)
-    example = f"7 of 8 training and 3 of 5 test reviews are right: the result is {result:.4g}, right is 0.6."
-    if abs(result - 0.6) < 1e-4:
+    example = f"7 of 8 training and 4 of 6 test reviews are right: the result is {result:.4g}, right is 0.6667."
+    if abs(result - 4 / 6) < 1e-4:
         return
     mistakes = {
         7 / 8: ("accuracy-on-training", "The accuracy is that of the training reviews.", "Loop over test_loader."),
         1 / 8: ("accuracy-on-training", "The accuracy is that of the training reviews.", "Loop over test_loader."),
-        10 / 13: ("accuracy-on-both", "The accuracy is that of training and test reviews.", "Loop over test_loader."),
-        0.375: ("mean-of-batches", "Batches count the same, however many reviews they have.", "correct / total."),
-        0.4: ("not-in-evaluation-mode", "The model is in training mode, with dropout.", "Call model.eval() first."),
+        11 / 14: ("accuracy-on-both", "The accuracy is that of training and test reviews.", "Loop over test_loader."),
+        0.625: ("mean-of-batches", "Batches count the same, however many reviews they have.", "correct / total."),
+        2 / 6: ("not-in-evaluation-mode", "The model is in training mode, with dropout.", "Call model.eval() first."),
         0.75: ("one-batch-only", "Only the first batch counts.", "Add up the batches before dividing."),
-        0.0: ("one-batch-only", "Only the last batch counts.", "Add up the batches before dividing."),
+        3 / 6: ("one-batch-only", "One of the batches does not count.", "Loop over all of test_loader."),
+        1 / 6: ("one-batch-only", "Only the last batch counts.", "Add up the batches before dividing."),
     }
     for value, (name, sentence, fix) in mistakes.items():
         if abs(result - value) < 1e-4:

@@ -44,6 +44,8 @@ def next_review(
 
     After the last one comes the first. Raises UserError if there is none, or if the run folder has no predictions.
     """
+    if not run.is_classifier:
+        raise UserError(f"{run.place} is not a classifier: it has no test reviews")
     predictions, texts = predictions_of(run), texts_of(run)
     if len(texts) != len(predictions.rows_N):
         raise UserError(f"{run.place} has {len(texts)} texts but {len(predictions.rows_N)} predictions")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from imdbattn.api.model import Model, load
-from imdbattn.comparison.runs import Run, find_runs, variants
-from imdbattn.errors import UserError
+from imdbattn.comparison.runs import Run, find_runs, read_run, variants
+from imdbattn.errors import UserError, in_line
 from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.schema import Explore
 
@@ -31,6 +31,7 @@ class Runs:
             for run in variant.runs:
                 name = id_of(run)
                 self.by_id[name], self.labels[name] = run, variant.label
+        self.versions = {name: modified(run) for name, run in self.by_id.items()}
         self.loaded: dict[str, tuple[Any, Model]] = {}  # name -> version of the checkpoint, model; last used last
         # One model computes at a time: threads would compete for the processor, and explanations change a model.
         self.lock, self.browsing = threading.Lock(), threading.Lock()
@@ -39,8 +40,16 @@ class Runs:
         return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
 
     def run(self, name: str) -> Run:
+        """The run, read again if it has been trained again. Raises UserError if it is unknown or damaged."""
         if name not in self.by_id:
             raise UserError(f"there is no run {name[:100]}: start imdbattn.explore with the folder that contains it")
+        run = self.by_id[name]
+        if (version := modified(run)) not in (None, self.versions[name]):
+            try:
+                self.by_id[name] = read_run(run.folder)
+            except Exception as error:  # any exception of a broken file
+                raise UserError(f"{run.place} cannot be read again: {in_line(error)}") from error
+            self.versions[name] = version
         return self.by_id[name]
 
     def model(self, name: str) -> Model:
@@ -86,6 +95,14 @@ class Runs:
             "split": "validation" if accuracy is None else "test",
             "browsable": run.is_classifier and all((run.folder / file).exists() for file in SPLIT_FILES["test"]),
         }
+
+
+def modified(run: Run) -> int | None:
+    """When its metrics.json was written; None while there is none."""
+    try:
+        return (run.folder / "metrics.json").stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def id_of(run: Run) -> str:

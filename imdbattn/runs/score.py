@@ -93,6 +93,8 @@ def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path, w
     task, split = task_of(settings), cfg.split
     changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
+    if "test_lengths" in changed and split != "test":
+        raise UserError(f"data.test_lengths applies to split=test, not to split={split}: omit one of them")
     corpus = task.prepare(settings, module, uncut=other_data)
     if split not in corpus.splits:
         raise UserError(f"split={split} does not exist: choose one of {', '.join(corpus.splits)}")

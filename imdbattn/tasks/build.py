@@ -81,7 +81,7 @@ def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
     settings: of the user, or of a run folder that `refuse_untrusted` has accepted.
     Raises UserError naming `what` for another target, and for errors of the class itself.
     """
-    check_targets(settings, what, kind)
+    check_targets(settings, what.partition("=")[0], kind)  # model=residual is the group model
     try:
         return instantiate(settings, _convert_="all")
     except Exception as error:

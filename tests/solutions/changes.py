@@ -111,6 +111,7 @@ SKIP = [
 ]
 CLASSIFIER = [
     ("softmax-twice", "return self.head(pooled)", "return self.head(pooled).softmax(-1)"),
+    ("softmax-twice", "return self.head(pooled)", "return self.head(pooled).log_softmax(-1)"),
     ("logits-not-negative", "return self.head(pooled)", "return self.head(pooled).relu()"),
     ("vectors-trained", "from_pretrained(vectors)", "from_pretrained(vectors, freeze=False)"),
     ("id-0-as-padding", MASK, "tokens != 0"),
@@ -158,6 +159,7 @@ ACCURACY = [
     ),
     ("wrong-accuracy", COUNT, "100 * correct / total"),
     ("one-batch-only", LOOP, "in [next(iter(test_loader))]:"),
+    ("one-batch-only", LOOP, "in [(t, l, y - 9 * n) for n, (t, l, y) in enumerate(test_loader)]:"),
 ]
 GROUPS = {
     "SelfAttention": ATTENTION,
