@@ -9,6 +9,8 @@ import pytest
 
 from imdbattn.settings.keys import RUNGS
 
+from .marks import slow_except
+
 
 def test_a_wrong_value_gives_one_line_and_an_exit_status(shell):
     done = shell("train", "seed=-1")
@@ -26,7 +28,10 @@ def test_help_lists_the_choices(shell):
     assert "split=validation" in shell("evaluate", "--help").stdout
 
 
-@pytest.mark.parametrize("words", [["compare", "--help"], ["evaluate", "split=validation", "trainer=cpu"]])
+@pytest.mark.parametrize(
+    "words",
+    slow_except([["compare", "--help"]], [["compare", "--help"], ["evaluate", "split=validation", "trainer=cpu"]]),
+)
 def test_a_command_ends_without_a_message_when_its_reader_has_ended(trained, words):
     reader, writer = os.pipe()
     os.close(reader)

@@ -20,6 +20,8 @@ from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.review_predictor import batch_options
 from tests.nets import WIDTH, WORDS, learner, net
 
+from .marks import slow_except
+
 STEPS, CLASSES = 20, 2
 
 
@@ -122,7 +124,7 @@ def test_the_check_distinguishes_bfloat16_from_float32(onednn):
         assert trainer_module.product_error() > 10 * trainer_module.MAX_ERROR
 
 
-@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
+@pytest.mark.parametrize("rung", slow_except(["text_query", "residual_pe_cls", "tuned", "wide"], [*RUNGS, *BEYOND]))
 def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, monkeypatch):
     # Tensors of the device "meta" have no values: whatever reads one on the host raises.
     cfg = settings(f"model={rung}", "model.embedding.trainable=true")

@@ -21,6 +21,7 @@ from imdbattn.settings.cli import has_plugin
 from imdbattn.sweep.job import jobs_of
 from imdbattn.tracking import loggers
 
+from .marks import slow_except
 from .test_compare import REVIEWS, quick, quick_sets, write_run
 
 # --- the cut ----------------------------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("words", WRONG)
+@pytest.mark.parametrize("words", slow_except([*WRONG][1::2], WRONG))
 def test_wrong_folds_give_a_message_of_one_line(words, small, shell, world, tmp_path):
     (tmp_path / "given").mkdir()
     for name in ("train", "test"):

@@ -6,6 +6,8 @@ import torch
 
 from imdbattn.runs.fit import fit
 
+from .marks import slow_except
+
 
 def run(settings, small, folder, *overrides):
     metrics = fit(settings(*small, "trainer.max_epochs=2", *overrides), folder)
@@ -13,7 +15,7 @@ def run(settings, small, folder, *overrides):
     return metrics, weights, pq.read_table(folder / "predictions.parquet")["probability"].to_pylist()
 
 
-@pytest.mark.parametrize("rung", ["residual_pe_cls", "residual_learned"])
+@pytest.mark.parametrize("rung", slow_except(["residual_pe_cls"], ["residual_pe_cls", "residual_learned"]))
 def test_the_same_seed_gives_the_same_bits(settings, small, tmp_path, rung):
     dropout = "model.layer.dropout=0.1"
     first, again, other = (

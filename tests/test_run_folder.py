@@ -43,6 +43,7 @@ def test_models_learn_the_small_data(trained):
         assert trained(rung)[1]["test_accuracy"] > 0.9, rung
 
 
+@pytest.mark.slow
 def test_debug_overfit_overfits_its_batches(settings, small, tmp_path):
     from imdbattn.runs.fit import fit
 

@@ -89,7 +89,8 @@ def test_the_seed_decides_the_trials(search, tmp_path):
     assert len({trial["optim.lr"] for trial in first}) == 12
 
 
-@pytest.mark.parametrize("pruner", ["median", pytest.param("hyperband", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("pruner", ["median", "hyperband"])
 def test_with_one_job_the_speed_of_trials_does_not_decide_which_are_pruned(search, tmp_path, pruner):
     words = ["n_trials=4", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
 

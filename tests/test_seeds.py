@@ -24,6 +24,8 @@ from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.review_predictor import batch_options
 from tests.nets import learner, net, reviews
 
+from .marks import slow_except
+
 SEEDS = (1, 2, 3)
 QUICK = ("mean", "residual_pe_cls")
 SPEED = ["train/tokens_per_s", "train/epoch_seconds"]
@@ -125,7 +127,7 @@ def test_each_seed_has_the_losses_of_a_separate_run_with_other_settings(together
 @pytest.mark.parametrize(
     "words",
     [
-        ("trainer.max_steps=7",),  # within the first epoch
+        pytest.param(("trainer.max_steps=7",), marks=pytest.mark.slow),  # within the first epoch
         ("trainer.max_steps=25", "trainer.limit_train_batches=20"),  # within the second
         ("trainer.max_epochs=3", "trainer.check_val_every_n_epoch=2", "trainer.limit_train_batches=20"),
         ("trainer.max_time=00:00:00:25", "trainer.limit_train_batches=20", "trainer.max_epochs=4"),
@@ -163,7 +165,9 @@ def test_a_seed_stops_after_as_many_epochs_without_improvement_as_patience(setti
     assert course.weights["head.bias"].eq(best).all()
 
 
-@pytest.mark.parametrize("rung", [rung for rung in BEYOND if rung not in ("pretrained", "regions", "distilled")])
+@pytest.mark.parametrize(
+    "rung", slow_except(["tuned", "wide"], [r for r in BEYOND if r not in ("pretrained", "regions", "distilled")])
+)
 def test_models_beyond_the_ladder_train_together(together, rung):
     for folder in together(f"model={rung}", "trainer.max_steps=3", "test=false", seeds=(1, 2)):
         assert json.loads((folder / "metrics.json").read_text())["steps"] == 3
@@ -249,15 +253,14 @@ class ReadsAValue(PlainLayer):
     [
         (["seeds_per_process=2"], "is for a sweep: add -m and seed=1,2,3,4,5"),
         (["-m", "seeds_per_process=2", "seed=1,2", "compile=aot_eager"], "cannot be combined with compile=aot_eager"),
-        (
-            ["-m", "seeds_per_process=2", "seed=1,2", "trainer.min_epochs=3"],
-            "combined with trainer.min_epochs",
+        *(
+            pytest.param(["-m", "seeds_per_process=2", "seed=1,2", word], reason, marks=pytest.mark.slow)
+            for word, reason in {
+                "trainer.min_epochs=3": "combined with trainer.min_epochs",
+                "+trainer.min_steps=9": "combined with trainer.min_steps",
+                "trainer=ddp_cpu": "cannot be combined with several devices",
+            }.items()
         ),
-        (
-            ["-m", "seeds_per_process=2", "seed=1,2", "+trainer.min_steps=9"],
-            "combined with trainer.min_steps",
-        ),
-        (["-m", "seeds_per_process=2", "seed=1,2", "trainer=ddp_cpu"], "cannot be combined with several devices"),
         (["-m", "seeds_per_process=2", "seed=1,2", "hydra.sweep.subdir=x${seed}"], "omit hydra.sweep.subdir"),
         (["-m", "seeds_per_process=0", "seed=1,2"], "must be greater than or equal to 1"),
     ],

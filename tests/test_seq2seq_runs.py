@@ -28,6 +28,7 @@ from imdbattn.runs.score import score_run, with_changes
 from imdbattn.tasks.seq2seq import TASK, Seq2SeqModule, Seq2SeqScores
 
 from .commands import label_texts
+from .marks import slow_except
 from .test_many_processes import TOLD, free_port, start
 from .test_resume import differences, stops
 
@@ -87,7 +88,7 @@ def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
 # --- the run folder and its numbers ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
 def test_a_run_writes_all_files_of_its_folder(ran, kind):
     folder, metrics = ran(kind, "pictures=true")
     assert metrics == json.loads((folder / "metrics.json").read_text())

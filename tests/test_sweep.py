@@ -29,6 +29,7 @@ from imdbattn.sweep import job as one_job
 from imdbattn.sweep import sweep
 
 from .commands import changed
+from .marks import slow_except
 from .processes import started, wait_for
 
 ROOT = str(Path(__file__).parent.parent)
@@ -430,7 +431,7 @@ def test_a_crashed_job_is_listed_with_its_own_last_message(jobs, shell, tmp_path
     assert "Not a directory" in one_job.jobs_of(folder)[one.name]["reason"]
 
 
-@pytest.mark.parametrize("name", ["sweep", "my sweep", "it's 1, 2"])
+@pytest.mark.parametrize("name", slow_except(["it's 1, 2"], ["sweep", "my sweep", "it's 1, 2"]))
 def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path, name):
     words = ["-m", *jobs, "optim.lr=-1"]
     done = shell("train", *words, quote(f"hydra.sweep.dir={name}", ["hydra.sweep.dir"]), cwd=tmp_path)

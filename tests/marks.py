@@ -1,0 +1,11 @@
+"""Marks of parametrized tests."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def slow_except(quick: Collection[Any], cases: Iterable[Any]) -> list[Any]:
+    """The cases of a parametrized test, all but `quick` for `make test-slow` only."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
