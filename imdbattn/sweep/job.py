@@ -114,9 +114,10 @@ def missing(folder: Path, settings: Settings) -> str:
 def resumable(folder: Path, settings: Settings) -> bool:
     """Whether `folder` contains a readable last checkpoint of a run on the current data that can be continued.
 
-    Such a run is unfinished, or only its scores of the test split are missing.
+    Such a run is unfinished, or was finished with test=false and is to be scored on test.
     """
-    if finished(folder) and missing(folder, settings.model_copy(update={"test": False})):
+    without_test = settings.model_copy(update={"test": False})
+    if finished(folder, settings.test) or (finished(folder) and missing(folder, without_test)):
         return False
     return not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
 
