@@ -51,7 +51,7 @@ def check_out(out: Path, file: str | None) -> None:
     if os.path.isdir(out):
         raise UserError(f"out={out} is a folder: name a file in it")
     with suppress(OSError):  # one of them does not exist
-        if file and os.path.samefile(out, os.path.expanduser(file)):
+        if file and os.path.samefile(out, expanded(file)):
             raise UserError(f"out={out} is the file that is read: choose another name")
 
 

@@ -31,9 +31,7 @@ class Corpus:
     splits: dict[str, Any]
     items: str = "reviews"  # plural
     source: str  # such as hub or path: what data.source=auto chose
-    source_key: (
-        str  # checksum of the source's content; -, and one of data.unlabelled and of the labels of data.teachers
-    )
+    source_key: str  # checksums of the source, of data.unlabelled and of the teachers' labels, separated by -
     test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels
     dropped: int  # number of items that were read but omitted

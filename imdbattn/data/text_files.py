@@ -165,7 +165,7 @@ def open_lines(file: str | None, column: str | None = None) -> Lines:
         raise UserError("standard input is closed: use text=... or file=...")
     if file is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
-    if file is not None and os.path.isfile(os.path.expanduser(file)):
+    if file is not None and os.path.isfile(expanded(file)):
         for total, line in enumerate(read(), 1):
             blank = blank or (None if line.strip() else total)
     lines = read()
@@ -192,7 +192,7 @@ def read_lines(
     name, byte = name or ("standard input" if file is None else f"file={file}"), 0
     with (
         reading(name),
-        nullcontext(sys.stdin.buffer) if file is None else open(os.path.expanduser(file), "rb") as stream,
+        nullcontext(sys.stdin.buffer) if file is None else open(expanded(file), "rb") as stream,
     ):
         if file is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
             raise UserError(f"{name} is a device: give a text file, one review per line")
