@@ -33,18 +33,17 @@ def main() -> None:
     parts = parser.parse_args().parts
     if unknown := set(parts) - PARTS.keys():
         parser.error(f"there is no part {min(unknown)}: choose from {', '.join(PARTS)}")
-    results = []
+    results, folder = [], Path(__file__).parent
     for part in parts or PARTS:
         start = time.perf_counter()
         with own_process() as apart:  # so that no part warms the caches for the next
             results += apart(rows, part)
         print(f"{part}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+        if parts:
+            earlier = [Row(**values) for values in json.loads((folder / "results.json").read_text())]
+            results = list({r.name: r for r in (*earlier, *results)}.values())
+        write(results, folder)
     print(markdown(results), end="")
-    folder = Path(__file__).parent
-    if parts and (folder / "results.json").exists():
-        earlier = [Row(**values) for values in json.loads((folder / "results.json").read_text())]
-        results = list({r.name: r for r in (*earlier, *results)}.values())
-    write(results, folder)
 
 
 if __name__ == "__main__":

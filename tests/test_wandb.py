@@ -24,6 +24,7 @@ from imdbattn.settings.schema import Logger
 from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_comparison, publish_run, rows_to_show
+from imdbattn.tracking.wandb_run import upload_command
 
 SECRETS = {
     "WANDB_API_KEY": "wandb0odd0key0" + "w" * 30,
@@ -326,6 +327,17 @@ COMPARISON = {
         }
     ],
 }
+
+
+@pytest.mark.parametrize(("latest", "expected"), [("offline-run-3-c", "offline-run-*-c"), ("run-3-c", None)])
+def test_the_printed_command_uploads_all_parts_of_the_run_and_no_overwritten_one(tmp_path, latest, expected):
+    for number, name in enumerate(("offline-run-1-a", "offline-run-2-c", latest)):
+        (tmp_path / "wandb" / name).mkdir(parents=True)
+        os.utime(tmp_path / "wandb" / name, (number, number))
+    if expected is None:  # an online run after an offline run
+        (tmp_path / "wandb" / "offline-run-2-c").rmdir()
+    command = upload_command(tmp_path)
+    assert command == (expected and f"wandb sync {os.path.relpath(tmp_path)}/wandb/{expected}")
 
 
 def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_path):

@@ -41,11 +41,23 @@ def wandb_mode(mode: str | None, timeout: float) -> str:
     return "online"
 
 
+def parts_of(folder: Path) -> list[Path]:
+    """The folders that W&B has written into a run folder, the latest last."""
+    return sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
+
+
+def id_of(part: Path) -> str:
+    """The id of a W&B run, from the name of its folder, such as offline-run-20261125_010203-<id>."""
+    return part.name.split("run-", 1)[1].partition("-")[2]
+
+
 def upload_command(folder: Path) -> str | None:
-    """The command that uploads the offline W&B runs of a run folder, if there are any."""
-    if not any(folder.glob("wandb/offline-run-*")):
-        return None
-    return f"wandb sync {shlex.quote(os.path.relpath(folder))}/wandb/offline-run-*"
+    """The command that uploads the W&B run of a run folder, if a part of it is offline."""
+    for part in parts_of(folder)[-1:]:  # those of an overwritten run have another id
+        pattern = f"offline-run-*-{id_of(part)}"
+        if any((folder / "wandb").glob(pattern)):
+            return f"wandb sync {shlex.quote(os.path.relpath(folder))}/wandb/{pattern}"
+    return None
 
 
 def start_wandb(
@@ -60,16 +72,16 @@ def start_wandb(
 ) -> Any:
     """A W&B run, or None with a warning if even an offline one fails.
 
-    The command line, host, git remote and package list are not sent. group: used unless the settings have one. With
-    `resume` it has the id of the folder's last
-    W&B run: online that run continues, offline another folder holds its next part.
+    The command line, host, git remote and package list are not sent. group: used unless the settings have one.
+    resume: the run has the id of the folder's last W&B run; online that run continues, offline another folder holds its
+    next part.
     """
     import wandb
 
     resumed: dict[str, Any] = {}
-    if resume and (parts := sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)):
-        run_id = parts[-1].name.split("run-", 1)[1].partition("-")[2]
-        resumed = {"id": run_id, "resume": "allow", "notes": f"part {len(parts) + 1}: resumes the previous part"}
+    if resume and (parts := parts_of(folder)):
+        notes = f"part {len(parts) + 1}: resumes the previous part"
+        resumed = {"id": id_of(parts[-1]), "resume": "allow", "notes": notes}
     config = without_credentials(config)
     for mode in dict.fromkeys((wandb_mode(settings.mode, settings.timeout), "offline")):
         try:
