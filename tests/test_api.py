@@ -249,6 +249,7 @@ def test_texts_without_words_are_labeled_with_a_warning_for_each_call(model, cap
         assert [record.getMessage()[:6] for record in caplog.records] == ([warning] if warning else [])
 
 
+@pytest.mark.slow
 def test_a_text_of_a_million_characters_is_read_or_refused(model, writer):
     assert len(model.predict("film " * 200_000)) == len(model.predict("f" * 1_000_000)) == 1
     assert len(model.explain("film " * 200_000).words) == 512

@@ -1168,6 +1168,7 @@ def test_empty_reviews_are_scored_and_counted_each_time(place, caplog):
     assert "2 of 3 reviews have no words" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_review_of_ten_megabytes_trains_and_is_scored(place):
     long = "good film " * 1_000_000
     texts = [long + TEXTS[0], *TEXTS[1:38], long + TEXTS[38], TEXTS[39]]

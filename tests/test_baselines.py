@@ -32,6 +32,7 @@ def folders(small, tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_folder_has_the_same_rows_labels_and_texts_as_that_of_a_rung(folders, trained, name):
     rung, folder = trained("mean")[0], folders / f"{name}-s1"
@@ -51,6 +52,7 @@ def test_a_run_folder_has_the_same_rows_labels_and_texts_as_that_of_a_rung(folde
     assert "scikit-learn" in json.loads((folder / "environment.json").read_text())["versions"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_probabilities(folders, task, tmp_path, name):
     baselines.run(name, 1, task, tmp_path)
@@ -58,6 +60,7 @@ def test_the_same_seed_gives_the_same_probabilities(folders, task, tmp_path, nam
     assert again == first
 
 
+@pytest.mark.slow
 @FASTTEXT
 def test_only_fasttext_runs_with_several_seeds(folders):
     assert {folder.name for folder in folders.iterdir() if folder.name.endswith("s2")} == {"fasttext-s2"}

@@ -80,7 +80,8 @@ def test_a_network_without_attention_has_no_results(settings):
     assert adversary(model, batch(model, REVIEWS), 0.05, 3, 1, seeded()) is None
 
 
-@pytest.mark.parametrize("epsilon", [pytest.param(0.01, marks=pytest.mark.slow), 0.05])
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.01, 0.05])
 def test_the_adversary_finds_what_an_exhaustive_search_finds_on_three_words(settings, epsilon):
     steps = range(201)
     grid_GK = torch.tensor([(i, j, 200 - i - j) for i in steps for j in steps[: 201 - i]]) / 200

@@ -557,7 +557,8 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_have_enough_contrast(open_tab, scheme):
     tab = open_tab("base", "residual_pe", color_scheme=scheme)
     tab.locator(".word").nth(2).click()
@@ -567,6 +568,7 @@ def test_texts_have_enough_contrast(open_tab, scheme):
     assert min(found)[0] >= 4.5, min(found)
 
 
+@pytest.mark.slow
 def test_every_control_has_a_name_for_screen_readers(open_tab, run):
     tab = open_tab("base", WRITER[0])
     for details in tab.locator("details").all():

@@ -703,6 +703,7 @@ def test_both_graphs_of_every_rung_equal_the_model(settings, tmp_path, rung):
     compare(predictor, runner(onnxruntime, tmp_path / "model.onnx"), 1e-4)
 
 
+@pytest.mark.slow
 def test_a_graph_that_differs_is_not_written(settings, tmp_path, monkeypatch):
     predictor = random_predictor(settings, "mean")
     program = to_program(predictor)

@@ -267,6 +267,7 @@ def child(path: str, cache: Path, log: Path, wait: float) -> AbstractContextMana
     return started(command, stdout=subprocess.PIPE, text=True, cwd=Path(glove.__file__).parents[2])
 
 
+@pytest.mark.slow
 def test_one_of_two_processes_builds_the_cache_and_both_get_it(tmp_path):
     path = write(tmp_path / "v.txt", TEXT)
     first, second = (child(path, tmp_path / "cache", tmp_path / "log", 1) for _ in range(2))

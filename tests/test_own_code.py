@@ -431,13 +431,10 @@ def test_a_part_that_was_broken_after_training_gives_one_line(kinds, settings, s
         score_run(settings(f"run={run}", "trust=kinds", config="evaluate"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "problem",
-    [
-        pytest.param("appends no weights", marks=pytest.mark.slow),
-        "appends no weights (B, H",
-        pytest.param("has no attribute `skip`", marks=pytest.mark.slow),
-    ],
+    ["appends no weights", "appends no weights (B, H", "has no attribute `skip`"],
 )
 def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings, problem):
     folder, _ = trained("base")

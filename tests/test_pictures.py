@@ -260,7 +260,7 @@ def finished(trained):
         ("mean", {"attention.html"}),
         pytest.param("base", {"attention.html", "attention.png"}, marks=pytest.mark.slow),
         pytest.param("residual_pe_cls", {"attention.html", "attention.png", "positions.png"}, marks=pytest.mark.slow),
-        ("residual_learned", {"attention.html", "attention.png", "positions.png"}),
+        pytest.param("residual_learned", {"attention.html", "attention.png", "positions.png"}, marks=pytest.mark.slow),
         pytest.param("tuned", {"attention.html", "attention.png", "distances.png"}, marks=pytest.mark.slow),
     ],
 )

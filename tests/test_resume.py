@@ -532,6 +532,7 @@ def run_of(file: Path):
     return found[0]
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_path, settings):
     cfg, _ = whole()
     cfg = changed(cfg, {"logger": settings("logger=wandb").logger.model_dump()})

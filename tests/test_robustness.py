@@ -164,6 +164,7 @@ def test_the_texts_of_a_word_order_pair_have_the_same_words():
 # --- labelling -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_unchanged_reviews_are_labeled_as_in_the_run_folder(results, seeds):
     (judge,) = results.judges
     right_NS = results.right_NS(judge, "as it is")
@@ -201,6 +202,7 @@ def test_a_review_with_probability_near_one_half_may_get_either_label(seeds):
         check_unchanged(run, answers, texts, recorded, "test")
 
 
+@pytest.mark.slow
 def test_a_mean_of_vectors_does_not_depend_on_order(results):
     (judge,) = results.judges
     assert (results.right_NS(judge, "shuffled") == results.right_NS(judge, "as it is")).all()
@@ -241,6 +243,7 @@ def test_a_baseline_of_other_data_is_refused(seeds, tmp_path):
         robustness.task_of(read_run(tmp_path / "run"), "test")
 
 
+@pytest.mark.slow
 def test_a_limit_takes_reviews_that_are_evenly_spaced_over_the_split(results, seeds):
     few = measure(seeds[:1], "test", limit=5)
     everything = results.texts["as it is"]
@@ -267,6 +270,7 @@ def test_an_interval_of_a_few_seeds_is_as_wide_as_that_of_student_t():
     assert high - low == pytest.approx(normal * 4.303 / 1.960, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_the_tables(seeds, results, tmp_path, capsys):
     main([*map(str, seeds), "--out", str(tmp_path / "out")])
     printed = capsys.readouterr().out

@@ -48,7 +48,8 @@ def epochs_of(folder: Path) -> dict[str, list[int]]:
     return epochs
 
 
-@pytest.mark.parametrize("pruner", ["median", pytest.param("hyperband", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("pruner", ["median", "hyperband"])
 def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
     folder = tmp_path / "search"
     words = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]

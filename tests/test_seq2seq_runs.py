@@ -151,6 +151,7 @@ def test_an_output_is_correct_if_it_equals_any_reference():
     assert outputs.accuracy == outputs.values()["accuracy"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.slow
 def test_bleu_equals_that_of_sacrebleu_with_all_references(ran, tmp_path):
     import sacrebleu
 
@@ -333,10 +334,8 @@ UNTRAINED = ("model=seq2seq_attention", "optim.lr=0")  # writes until it is stop
 MODELS = [("model=seq2seq",), ("model=seq2seq_attention",), ("model=seq2seq_bahdanau",), UNTRAINED]
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [pytest.param(one, id=" ".join(one), marks=() if one == UNTRAINED else pytest.mark.slow) for one in MODELS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", MODELS, ids=" ".join)
 def test_no_result_depends_on_the_size_of_evaluation_batches(ran, scored, tmp_path, overrides):
     folder, metrics = ran("reverse", *overrides)
     shutil.copytree(folder, tmp_path / "run")

@@ -45,7 +45,11 @@ def place(trained, small, world, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.name == "export.md" else ()) for page in PAGES if BLOCKS[page]],
+    ids=lambda page: page.name,
+)
 def test_snippets_of_the_documents_run(page, place):
     names = {"__name__": "__main__"}
     for line, block in BLOCKS[page]:

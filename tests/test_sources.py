@@ -328,6 +328,7 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(data_settings, s
     assert len(keys()) == 4
 
 
+@pytest.mark.slow
 def test_a_warm_cache_is_opened_without_the_libraries_that_fill_it(data_settings, small):
     cfg = data_settings(*small)
     prepare(cfg)

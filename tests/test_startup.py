@@ -46,6 +46,7 @@ def test_settings_are_printed_and_checked_before_torch_is_loaded(shell, argument
     assert not HEAVY & set(found)
 
 
+@pytest.mark.slow
 def test_commands_load_no_more_than_lightning_and_what_they_use(small, trained, tmp_path):
     """One after another in a process that has loaded Lightning. tests/test_compare.py looks at the command compare."""
     commands = {

@@ -59,6 +59,7 @@ def test_without_a_difference_few_comparisons_are_decided(seeds, sd_seed):
     assert covered >= 0.92
 
 
+@pytest.mark.slow
 def test_a_difference_of_two_points_is_nearly_always_found():
     shift = 0.16  # of the logit: 2.0 points of accuracy
     z = np.random.default_rng(9).normal(1.8, 1.5, 1_000_000)
