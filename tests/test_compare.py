@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from scipy.stats import ttest_ind
 
 from imdbattn.comparison import statistics
 from imdbattn.comparison.compare import FEWEST, POINTS, compare_sets, length_groups
@@ -176,7 +177,7 @@ def test_numbers_follow_from_the_predictions(ladder):
 
 
 def test_the_interval_of_a_pair_depends_on_the_number_of_seeds(ladder):
-    """Four degrees of freedom for three seeds against three; two for one rung's own interval."""
+    """The degrees of freedom of a pair are those of Welch's test; for one rung's own interval, one less than seeds."""
     right = {}
     for model in ("mean", "base", "residual"):
         tables = [pq.read_table(ladder / "day" / f"{model}-{seed}" / "predictions.parquet") for seed in (1, 2, 3)]
@@ -188,7 +189,8 @@ def test_the_interval_of_a_pair_depends_on_the_number_of_seeds(ladder):
     found = quick(ladder)
     gain_N = share_NV[:, 1] - share_NV[:, 0]
     steps = means_BV[:, 1] - means_BV[:, 0], shifts_BV[:, 1] - shifts_BV[:, 0]
-    expected = statistics.interval(*steps, 4, (noise_V[0] + noise_V[1]) / gain_N.var())
+    freedom = ttest_ind(right["mean"].mean(1), right["base"].mean(1), equal_var=False).df
+    expected = statistics.interval(*steps, freedom, (noise_V[0] + noise_V[1]) / gain_N.var())
     assert found["pairs"][0]["interval"] == pytest.approx(expected)
     alone = statistics.interval(means_BV[:, 0], shifts_BV[:, 0], 2, noise_V[0] / share_NV[:, 0].var())
     assert found["rungs"][0]["interval"] == pytest.approx(alone)

@@ -1,5 +1,7 @@
 """The comparison's statistics equal other libraries and examples by hand, and are calibrated in simulations."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -14,47 +16,45 @@ from imdbattn.comparison import statistics
 from imdbattn.per_class import confusion
 
 
-def right_answers(rng, reviews, seeds, sd_seed, shift=0.0, sd_review=1.5, count=2):
-    """(N, S) of each of `count` rungs: easy and hard reviews, good and bad seeds; `shift` makes the last one better."""
-    difficulty_N1 = rng.normal(1.8, sd_review, (reviews, 1))
-    gains = [0.0] * (count - 1) + [shift]
-    logits = [gain + difficulty_N1 + rng.normal(0, sd_seed, seeds) for gain in gains]
-    return [rng.random((reviews, seeds)) < expit(logit_NS) for logit_NS in logits]
+def right_answers(rng, reviews, seeds, spread, shift=0.0):
+    """(N, S) of each of several rungs: easy and hard reviews, good and bad seeds; `shift` makes the last one better.
+
+    seeds: of each rung. spread: standard deviation of the logit over the seeds of each rung.
+    """
+    difficulty_N1 = rng.normal(1.8, 1.5, (reviews, 1))
+    gains = [0.0] * (len(seeds) - 1) + [shift]
+    logits = [gain + difficulty_N1 + rng.normal(0, sd, n) for gain, n, sd in zip(gains, seeds, spread, strict=True)]
+    return [rng.random(logit_NS.shape) < expit(logit_NS) for logit_NS in logits]
 
 
 def compared(rungs, seed, resamples=400):
-    """Verdict, interval and p-value of the second rung's difference from the first."""
-    share_NV = np.stack([right.mean(1) for right in rungs], axis=1)
-    means_BV = statistics.review_means(share_NV, resamples, seed)
-    shifts_BV = statistics.seed_shifts([right.mean(0) for right in rungs], resamples, seed)
-    freedom = sum(right.shape[1] for right in rungs) - 2
-    gain_N = share_NV[:, 1] - share_NV[:, 0]
-    noise = sum(map(statistics.seed_noise, rungs)) / gain_N.var()
-    means_B, shifts_B = means_BV[:, 1] - means_BV[:, 0], shifts_BV[:, 1] - shifts_BV[:, 0]
-    low, high = statistics.interval(means_B, shifts_B, freedom, noise)
-    p = statistics.mcnemar(gain_N)
-    return statistics.verdict(p, low, high), low, high, p
+    """Verdict and interval of the second rung's difference from the first."""
+    bootstrap = statistics.Bootstrap(rungs, resamples, seed)
+    low, high = bootstrap.interval(1, 0)
+    p = statistics.mcnemar(bootstrap.mean_NV[:, 1] - bootstrap.mean_NV[:, 0])
+    return statistics.verdict(p, low, high), low, high
 
 
-def simulated(draws, reviews=1000, seeds=3, sd_seed=0.0, shift=0.0):
+def simulated(draws, reviews=1000, seeds=(3, 3), spread=(0.0, 0.0), shift=0.0):
     """The share of decided draws, and the share of intervals that contain the true difference."""
-    z = np.random.default_rng(9).normal(1.8, np.hypot(1.5, sd_seed), 1_000_000)
-    true = (expit(z + shift) - expit(z)).mean()
+    normal = np.random.default_rng(9).normal(size=1_000_000)
+    old, to = (1.8 + np.hypot(1.5, sd) * normal for sd in spread)
+    true = expit(to + shift).mean() - expit(old).mean()
     found = []
     for draw in range(draws):
-        rungs = right_answers(np.random.default_rng([draw, 7]), reviews, seeds, sd_seed, shift)
-        decided, low, high, _ = compared(rungs, draw)
+        rungs = right_answers(np.random.default_rng([draw, 7]), reviews, seeds, spread, shift)
+        decided, low, high = compared(rungs, draw)
         found.append((decided != "undecided", low <= true <= high))
     return np.mean(found, axis=0)
 
 
 @pytest.mark.parametrize(
-    ("seeds", "sd_seed"),
+    ("seeds", "sd"),
     [pytest.param(3, 0.0, marks=pytest.mark.slow), (3, 0.4), (1, 0.0)],
     ids=["reviews differ most", "seeds differ most", "two models"],
 )
-def test_without_a_difference_few_comparisons_are_decided(seeds, sd_seed):
-    decided, covered = simulated(300, reviews=600, seeds=seeds, sd_seed=sd_seed)
+def test_without_a_difference_few_comparisons_are_decided(seeds, sd):
+    decided, covered = simulated(300, reviews=600, seeds=(seeds, seeds), spread=(sd, sd))
     assert decided <= 0.07  # 5 % and what chance adds in 300 draws
     assert covered >= 0.92
 
@@ -64,24 +64,59 @@ def test_a_difference_of_two_points_is_nearly_always_found():
     shift = 0.16  # of the logit: 2.0 points of accuracy
     z = np.random.default_rng(9).normal(1.8, 1.5, 1_000_000)
     assert (expit(z + shift) - expit(z)).mean() == pytest.approx(0.02, abs=0.001)
-    decided, covered = simulated(40, reviews=5000, shift=shift, sd_seed=0.01)
+    decided, covered = simulated(40, reviews=5000, shift=shift, spread=(0.01, 0.01))
     assert decided >= 0.9
     assert covered >= 0.93
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-@pytest.mark.parametrize("sd_seed", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("sd", [0.0, 0.1, 0.4])
 @pytest.mark.parametrize("shift", [0.0, 0.16])
-def test_intervals_contain_the_true_difference_in_most_draws(seeds, sd_seed, shift):
-    decided, covered = simulated(600, seeds=seeds, sd_seed=sd_seed, shift=shift)
+def test_intervals_contain_the_true_difference_in_most_draws(seeds, sd, shift):
+    decided, covered = simulated(600, seeds=(seeds, seeds), spread=(sd, sd), shift=shift)
     assert covered >= 0.92
     assert shift or decided <= 0.065
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("shift", [0.0, 0.16])
+@pytest.mark.parametrize(
+    ("seeds", "spread", "least"),
+    [
+        ((3, 3), (0.4, 0.02), 0.92),
+        ((3, 10), (0.4, 0.4), 0.92),
+        ((2, 5), (0.1, 0.1), 0.90),
+        ((2, 10), (0.1, 0.1), 0.88),
+        ((2, 10), (0.4, 0.4), 0.86),
+    ],
+)
+def test_intervals_of_unequal_rungs_contain_the_true_difference_in_most_draws(seeds, spread, least, shift):
+    """Two seeds say little about their spread: against many seeds of another rung, the interval is too short."""
+    decided, covered = simulated(600, seeds=seeds, spread=spread, shift=shift)
+    assert covered >= least
+    assert shift or decided <= 1 - least + 0.02
+
+
+@given(st.lists(st.floats(0.01, 10), min_size=2, max_size=2), st.lists(st.integers(2, 20), min_size=2, max_size=2))
+def test_degrees_of_freedom_are_those_of_welchs_test(variances, seeds):
+    rng = np.random.default_rng(0)
+    samples = []
+    for variance, count in zip(variances, seeds, strict=True):
+        values = rng.normal(size=count)
+        samples.append(values * np.sqrt(variance * count / values.var(ddof=1)))  # the variance of the mean
+    expected = stats.ttest_ind(*samples, equal_var=False).df
+    assert statistics.degrees_of_freedom(np.array(variances), np.array(seeds)) == pytest.approx(expected)
+
+
+def test_a_single_seed_adds_no_degrees_of_freedom():
+    assert statistics.degrees_of_freedom(np.array([0.5, 0.0]), np.array([4, 1])) == 3
+    assert statistics.degrees_of_freedom(np.array([0.0, 0.0]), np.array([1, 1])) == 0
+
+
 def test_the_interval_of_one_seed_equals_the_paired_bootstrap_of_scipy():
-    one, other = right_answers(np.random.default_rng(3), 800, 1, 0.0, shift=0.3)
-    _, low, high, _ = compared((one, other), seed=0, resamples=10_000)
+    one, other = right_answers(np.random.default_rng(3), 800, (1, 1), (0.0, 0.0), shift=0.3)
+    _, low, high = compared((one, other), seed=0, resamples=10_000)
     gain = other[:, 0].astype(float) - one[:, 0]
     scipys = stats.bootstrap((gain,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(1))
     assert (low, high) == pytest.approx(tuple(scipys.confidence_interval), abs=0.0025)
@@ -123,6 +158,13 @@ def test_a_review_counts_once_with_several_seeds():
     gain_N = np.array([0.75] * 40 + [-0.5] * 20 + [0.0] * 100)
     assert statistics.mcnemar(gain_N) == pytest.approx(stats.chi2.sf(20**2 / 27.5, 1))
     assert statistics.mcnemar(gain_N) == pytest.approx(statistics.mcnemar(-gain_N))
+
+
+@given(st.lists(st.sampled_from([1.0, 2 / 3, 1 / 3, -1 / 3, -2 / 3, -1.0]), min_size=1, max_size=10))
+def test_few_discordant_reviews_are_tested_by_all_signs_of_their_gains(gains):
+    signs = np.array(list(itertools.product((-1, 1), repeat=len(gains))))
+    as_large = np.abs(signs @ np.abs(gains)) >= abs(sum(gains)) - 1e-9
+    assert statistics.mcnemar(np.array([*gains, 0.0])) == pytest.approx(as_large.mean())
 
 
 def test_holms_correction_by_hand():

@@ -263,7 +263,7 @@ def compare_pairs(
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
         low, high = np.clip(bootstrap.interval(to, old), -1, 1).tolist()
-        single = [ladder[place].label for place in (old, to) if bootstrap.seeds[place] == 1]
+        single = [ladder[place].label for place in (old, to) if bootstrap.seeds_V[place] == 1]
         pair = {
             "from": ladder[old].label,
             "to": ladder[to].label,

@@ -11,7 +11,7 @@ import numpy as np
 
 LEVEL = 0.95  # of the intervals
 DRAWS = 4_000_000  # reviews drawn at a time: about 100 MB
-FEW = 25  # with fewer discordant reviews, McNemar's test is exact (binomial)
+FEW = 25  # with fewer discordant reviews, McNemar's test is exact
 BINS = 15  # of confidence, as in Guo et al. 2017
 APOSTROPHE = "['’ʼ´`\x92]"  # as found in reviews; x92 is from cp1252
 
@@ -51,7 +51,14 @@ def seed_noise(right_NS: np.ndarray) -> float:
     return float(right_NS.var(1, ddof=1).mean() / seeds) if seeds > 1 else 0.0
 
 
-def interval(means_B: np.ndarray, shifts_B: np.ndarray, freedom: int, noise: float = 0.0) -> tuple[float, float]:
+def degrees_of_freedom(variance_V: np.ndarray, seeds_V: np.ndarray) -> float:
+    """Of the sum of the variances of V means over different numbers of seeds (Satterthwaite 1946; Welch 1947)."""
+    several_V = (seeds_V > 1) & (variance_V > 0)
+    variance_V, seeds_V = variance_V[several_V], seeds_V[several_V]
+    return float(variance_V.sum() ** 2 / (variance_V**2 / (seeds_V - 1)).sum()) if len(seeds_V) else 0.0
+
+
+def interval(means_B: np.ndarray, shifts_B: np.ndarray, freedom: float, noise: float = 0.0) -> tuple[float, float]:
     """Percentile interval of the resampled means plus the shifts of the resampled seeds.
 
     freedom: degrees of freedom of the seeds' spread; the shifts are widened by the ratio of t to normal quantiles,
@@ -76,35 +83,44 @@ class Bootstrap:
     """
 
     def __init__(self, values: Sequence[np.ndarray], resamples: int, seed: int):
+        accuracies = [value_NS.mean(0) for value_NS in values]
         self.mean_NV = np.stack([value_NS.mean(1) for value_NS in values], axis=1)
         self.noise_V = np.array([seed_noise(value_NS) for value_NS in values])
         self.means_BV = review_means(self.mean_NV, resamples, seed)
-        self.shifts_BV = seed_shifts([value_NS.mean(0) for value_NS in values], resamples, seed)
-        self.seeds = [value_NS.shape[1] for value_NS in values]  # number of seeds of each variant
+        self.shifts_BV = seed_shifts(accuracies, resamples, seed)
+        self.seeds_V = np.array(list(map(len, accuracies)))  # number of seeds of each variant
+        self.variance_V = np.array([a_S.var(ddof=1) / len(a_S) if len(a_S) > 1 else 0.0 for a_S in accuracies])
 
     def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
         """The interval of a variant's mean, or of its difference from that of `old`."""
         places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
         mean_N, means_B, shifts_B = (a[:, places] @ signs for a in (self.mean_NV, self.means_BV, self.shifts_BV))
         noise = self.noise_V[places].sum() / max(mean_N.var(), 1e-12)
-        freedom = sum(self.seeds[place] - 1 for place in places)
+        freedom = degrees_of_freedom(self.variance_V[places], self.seeds_V[places])
         return interval(means_B, shifts_B, freedom, noise)
 
 
 def mcnemar(gain_N: np.ndarray) -> float:
     """Two-sided p-value of McNemar's test with reviews as clusters of their pairs of seeds (Durkalski et al. 2003).
 
-    gain_N: share of one variant's seeds that classify a review correctly, minus that of the other. With one seed each
-    this is McNemar's original test without continuity correction or, for few discordant reviews, the exact one.
+    gain_N: share of one variant's seeds that classify a review correctly, minus that of the other. For few discordant
+    reviews the p-value is exact: that of random signs of the gains. With one seed each this is McNemar's original test
+    without continuity correction or, for few discordant reviews, the exact (binomial) one.
     """
     from scipy import stats
 
-    gained, lost = int((gain_N > 0).sum()), int((gain_N < 0).sum())
-    if gained + lost == 0:
-        return 1.0
-    if gained + lost < FEW:
-        return float(stats.binomtest(gained, gained + lost).pvalue)
-    return float(stats.chi2.sf(gain_N.sum() ** 2 / (gain_N**2).sum(), 1))
+    discordant_N = gain_N[gain_N != 0]
+    if len(discordant_N) >= FEW:
+        return float(stats.chi2.sf(discordant_N.sum() ** 2 / (discordant_N**2).sum(), 1))
+    probabilities = {0.0: 1.0}  # of each sum of gains with random signs
+    for gain in np.abs(discordant_N).tolist():
+        longer: dict[float, float] = {}
+        for total, probability in probabilities.items():
+            for other in (round(total + gain, 9), round(total - gain, 9)):
+                longer[other] = longer.get(other, 0.0) + probability / 2
+        probabilities = longer
+    least = abs(discordant_N.sum()) - 1e-6
+    return min(1.0, sum(probability for total, probability in probabilities.items() if abs(total) >= least))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
