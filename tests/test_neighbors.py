@@ -80,10 +80,23 @@ def test_the_loss_is_that_of_a_softmax_over_the_word_and_the_sampled_words():
         rows = torch.cat([slots_BTO[0, place, one][None], sample_S])
         scores = net.output_RE[rows] @ h_BTE[0, place] - (q_R[rows] * net.sampled).log()
         expected.append(-scores.log_softmax(0)[0])
-        right.append(bool((scores[0] > scores[1:]).all()))
+        right.append(bool((scores[0] > scores[rows != rows[0]]).all()))
     torch.testing.assert_close(losses_M, torch.stack(expected), rtol=1e-5, atol=1e-6)
     assert right_M.tolist() == right
     assert len(expected) == 8
+
+
+def test_a_word_does_not_compete_with_itself():
+    """Each review repeats one word, whose output vector is that of its region: every prediction is right."""
+    net = NeighborWords(torch.tensor([0, 0, 0, *range(1, 41)]), torch.tensor([0, *[9] * 40]), size=32, sampled=80)
+    with torch.no_grad():
+        net.regions.table_RE.copy_(F.normalize(torch.randn(41, 32), dim=1))
+        net.output_RE.copy_(200 * net.regions.table_RE)
+    tokens_BT = torch.arange(3, 43)[:, None].expand(-1, 7)
+    slots_BTO, sample_S = net.around(tokens_BT), net.sample()
+    assert 20 < len(sample_S.unique()) < 40, "some words are in the sample, and some are not"
+    _, right_M = net(tokens_BT, slots_BTO, slots_BTO > 0, sample_S)
+    assert right_M.all()
 
 
 def test_frequent_words_are_predicted_less_often():

@@ -123,10 +123,13 @@ def compare(
         folders = [os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     except TypeError:
         raise UserError(f"compare takes a folder or a list of folders, not {runs!r:.100}") from None
-    if not folders:
+    if not all(folders) or not folders:
         raise UserError("compare takes at least one folder that contains run folders")
     changes = {**settings, "runs": folders, "against": against}
-    options = validate_as(Compare, overlay(plain_dict(composed("compare")), changes)).model_dump()
+    values = overlay(plain_dict(composed("compare")), changes)
+    if settings.get("words") is not None:  # instead of the default words, not in addition
+        values["words"] = settings["words"]
+    options = validate_as(Compare, values).model_dump()
     del options["out"]  # null in conf/compare.yaml
     comparison = Comparison(tuple(compare_sets(options.pop("runs"), **options)))
     if out is not None:

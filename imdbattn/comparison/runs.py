@@ -164,8 +164,9 @@ class Run:
         return self.metrics.get(FINGERPRINT[split])
 
     def has(self, split: str) -> bool:
-        """Whether it has predictions of a split and the split's fingerprint."""
-        return self.fingerprint(split) is not None and (self.folder / SPLIT_FILES[split][0]).exists()
+        """Whether it has predictions of a split, its accuracy and its fingerprint."""
+        scored = split == "validation" or self.metrics.get("test_accuracy") is not None
+        return scored and self.fingerprint(split) is not None and (self.folder / SPLIT_FILES[split][0]).exists()
 
     def predictions(self, split: str) -> Predictions:
         """Reads the file at each call. Raises UserError for wrong values, and any exception of a broken file."""

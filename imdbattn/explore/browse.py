@@ -82,7 +82,7 @@ def matching(own: Predictions, texts: Sequence[str], others: Sequence[Prediction
     if filters.confident:
         chosen_N &= own.confidence_N >= CONFIDENT
     if filters.long:
-        chosen_N &= own.lengths_N >= LONG
+        chosen_N &= np.fromiter((len(text.split()) >= LONG for text in texts), bool, len(texts))
     if filters.disagree:
         same: list[Any] = [each.predicted_N for each in (own, *others) if np.array_equal(each.rows_N, own.rows_N)]
         chosen_N &= np.ptp(np.stack(same), axis=0) > 0

@@ -199,7 +199,7 @@ class ReviewTask(Task):
         phrases, own, rows = None, without_prefix(weights), len(glove.vectors)
         if cfg.model.phrases:
             keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
-            phrases = Phrases(keys_P, log_counts_PC, rows, cfg.model.phrases.longest)
+            phrases = Phrases(keys_P, log_counts_PC.float(), rows, cfg.model.phrases.longest)
         labels, regions = names_in(facts, "labels"), pretrained_regions(own, facts, rows)
         net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases, regions)
         kept = {"region": facts["region"]} if regions else {}

@@ -133,7 +133,7 @@ class NeighborWords(nn.Module):
         return slots_BTO * (tokens_BT != 0)[..., None]
 
     def forward(self, tokens_BT: Tensor, slots_BTO: Tensor, chosen_BTO: Tensor, sample_S: Tensor) -> tuple[Any, Any]:
-        """For each chosen word (M,): its loss, and whether it is more probable than each of the sampled words.
+        """For each chosen word (M,): its loss, and whether no sampled word is more probable.
 
         slots_BTO: of `around`. chosen_BTO: bool, the words to predict, none of them with row 0. sample_S: of `sample`.
         """
@@ -143,4 +143,6 @@ class NeighborWords(nn.Module):
         word_M = slots_BTO[chosen_BTO]
         own_M = (h_BTE[review_M, place_M] * F.embedding(word_M, self.output_RE)).sum(-1) - self.log_expected_R[word_M]
         losses_M = F.softplus(sampled_BTS.logsumexp(-1)[review_M, place_M] - own_M)
-        return losses_M, own_M.detach() > sampled_BTS.detach().amax(-1)[review_M, place_M]
+        most_BT, best_BT = sampled_BTS.detach().max(-1)
+        is_best_M = sample_S[best_BT[review_M, place_M]] == word_M  # a word may be among the sampled ones itself
+        return losses_M, is_best_M | (own_M.detach() > most_BT[review_M, place_M])
