@@ -379,6 +379,16 @@ def test_evaluate_knows_the_labels_of_folders_that_are_numbers(small, world, tmp
         assert model.evaluate(text, label).accuracy == 1
 
 
+def test_evaluate_takes_other_names_for_the_classes(model, tmp_path):
+    texts = [" ".join((*FILLER, *words)) for words in (BAD, GOOD)]
+    named = {"label_names": ["negative", "positive"]}
+    assert model.evaluate(texts, ["negative", "positive"], **named).accuracy == 1
+    pd.DataFrame({"text": texts, "label": ["negative", "positive"]}).to_csv(tmp_path / "r.csv")
+    assert model.evaluate(tmp_path / "r.csv", **named).accuracy == 1
+    with pytest.raises(UserError, match="label_names must have a name for each of the classes neg, pos"):
+        model.evaluate(texts, ["negative", "positive"], label_names=["negative"])
+
+
 def test_evaluate_refuses_wrong_data(model, world):
     cases = [
         (["nowhere.csv"], {}, "nowhere.csv cannot be read"),
@@ -608,10 +618,16 @@ def test_different_test_sets_are_compared_separately(ladder):
     assert comparison._repr_html_().count("<img") == 2
 
 
+def test_given_words_replace_the_default_words(ladder):
+    for words in ({}, {"praise": ["great", "lovely"]}):
+        (content,) = imdbattn.compare(ladder, resamples=100, words=words).contents
+        assert content["method"]["words"] == words
+
+
 def test_a_comparison_of_nothing_is_refused(ladder, tmp_path):
     (tmp_path / "empty").mkdir()
     cases: list = [(tmp_path / "empty", {}, "no finished run"), ([], {}, "at least one folder"), (3, {}, "not 3")]
-    cases += [("~nobody-of-that-name", {}, "name is not a folder")]
+    cases += [("~nobody-of-that-name", {}, "name is not a folder"), ("", {}, "at least one"), (["a", ""], {}, "one")]
     cases += [(ladder, {"against": "x"}, "against=x"), (ladder, {"foo": 1}, "no setting foo")]
     for runs, options, message in cases:
         with pytest.raises(UserError, match=message):

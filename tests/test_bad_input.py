@@ -442,7 +442,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "other delimiter": (
         reviews(csv_text().replace(",", ";")),
-        r"no column 'text'; it has 'text;label': set data\.text_co",
+        "no column 'text'; it has 'text;label': its columns seem to be separated by ';': write it with commas",
     ),
     "no header": (reviews(csv_text(head="fine film,pos")), r"no column 'text'; it has 'fine film', 'pos'"),
     "a column twice": (

@@ -139,6 +139,16 @@ def test_a_batch_contains_the_head_and_the_tail_of_each_review(reviews, max_toke
         assert batch.tokens_BT[row, len(expected) :].eq(0).all()
 
 
+def test_the_setting_of_the_head_reaches_the_batches(settings, small):
+    """Of 8 tokens, 2 are from the start of a review of 20."""
+    cfg = settings(*small, "data.max_tokens=8", "data.head_share=0.25", "data.word_dropout=0", "model=mean")
+    corpus = TASK.prepare(cfg)
+    reviews = replace(corpus.splits["test"], **vars(ragged([list(range(3, 23))])))
+    data = TASK.loaders(cfg, replace(corpus, splits=corpus.splits | {"test": reviews}))
+    (batch,) = data.test_dataloader()
+    assert batch.tokens_BT[0, :8].tolist() == [3, 4, *range(17, 23)]
+
+
 def test_of_512_tokens_384_are_from_the_start_and_128_from_the_end():
     expected = [*range(384), *range(1000 - 128, 1000)]
     assert read_places(1000, 512, 0.75) == expected

@@ -309,6 +309,7 @@ MALFORMED = {  # what is wrong -> (how a good run folder gets it, what the reaso
     "val_accuracy NaN": (metrics(val_accuracy=float("nan")), "in its metrics.json val_accuracy="),
     "val_accuracy of 85": (metrics(val_accuracy=85), "in its metrics.json val_accuracy="),
     "val_accuracy true": (metrics(val_accuracy=True), "in its metrics.json val_accuracy="),
+    "test_accuracy missing": (metrics(test_accuracy=...), "it has no test predictions"),
     "test_accuracy a list": (metrics(test_accuracy=[0.9]), "in its metrics.json test_accuracy="),
     "test_bleu of text": (metrics(test_bleu="31"), "in its metrics.json test_bleu="),
     "test_set a list": (metrics(test_set=["small"]), "in its metrics.json test_set="),

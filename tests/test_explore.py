@@ -308,7 +308,7 @@ def test_only_the_most_recently_used_models_stay_in_memory(trained, page_of, mon
 # --- test reviews and the order probe ---------------------------------------------------------------------------------
 
 
-def test_the_next_review_matches_the_filters(page, labels):
+def test_the_next_review_matches_the_filters(page, labels, monkeypatch):
     run, other = page.run(labels["mean"]), page.run(labels["base"])
     tables = {}
     for name in (run, other):
@@ -316,6 +316,7 @@ def test_the_next_review_matches_the_filters(page, labels):
     own = tables[run]
     texts = page.runs.by_id[run].texts("test")
     values = np.array(own["predicted"]), np.array(own["label"]), np.array(tables[other]["predicted"])
+    monkeypatch.setattr("imdbattn.explore.browse.LONG", 60)
     confidence = (
         np.array(own["confidence"]) if "confidence" in own else page.runs.by_id[run].predictions("test").confidence_N
     )
@@ -324,6 +325,7 @@ def test_the_next_review_matches_the_filters(page, labels):
         "confident": confidence >= 0.9,
         "disagree": values[0] != values[2],
         "contains": np.array([re.search(r"\bstory\b", text) is not None for text in texts]),
+        "long": np.array([len(text.split()) >= 60 for text in texts]),
     }
     chosen: list[tuple[str, ...]] = [(), *((name,) for name in cases), ("contains", "disagree")]
     for names in chosen:
@@ -341,6 +343,7 @@ def test_the_next_review_matches_the_filters(page, labels):
         assert found == [*expected, expected[0]]  # after the last one comes the first
         back = page.ask("next", run=run, runs=[other], filters=filters, after=expected[0], step=-1)
         assert (back["row"], back["place"]) == (expected[-1], len(expected))
+    assert any(cases["long"])
     assert any(cases["disagree"])
     assert any(cases["wrong"])
 

@@ -15,6 +15,7 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
+from imdbattn.run_folder import read_curves
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks import masked_words
@@ -28,8 +29,8 @@ PLAIN = ("model.phrases=null", "model.channels=null")
 GUESSED = torch.arange(3, 3 + WORDS, 2)  # every other word may be masked
 
 
-def guesser(settings) -> MaskedWords:
-    encoder = net(settings, "pretrained", *PLAIN)
+def guesser(settings, *overrides: str) -> MaskedWords:
+    encoder = net(settings, "pretrained", *PLAIN, *overrides)
     return MaskedWords(encoder, GUESSED, torch.ones_like(GUESSED), 3 + WORDS).eval()
 
 
@@ -64,6 +65,16 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
             assert (moved - before).abs().max() > 1e-6
 
     holds()
+
+
+def test_with_cls_each_word_is_predicted_at_its_own_place(settings):
+    """Without layers and convolution, only the word itself has an effect: the prediction is the same anywhere."""
+    own = ("model.layers=0", "model.convolution=null", "model.pooling._target_=imdbattn.nn.ClsPooling")
+    model = guesser(settings, *own, "model.positions={_target_: imdbattn.nn.NoPositions, _partial_: true}")
+    batch = batch_of([[3, 5, 9, 11]])
+    logits_MG = [model(batch, torch.arange(4)[None] == place)[0] for place in range(4)]
+    for other_MG in logits_MG[1:]:
+        torch.testing.assert_close(other_MG, logits_MG[0])
 
 
 def test_only_frequent_words_are_masked(settings):
@@ -264,11 +275,13 @@ def test_unlabeled_reviews_that_cannot_be_read_give_a_message_of_one_line(settin
 
 def test_label_smoothing_applies_only_to_the_training_loss(settings, small, tmp_path):
     same = ("trainer.max_epochs=1", "optim.lr=0", "embedding_lr=0")
-    losses = [
-        fit(settings(*small, "task=masked_words", *same, f"label_smoothing={share}"), tmp_path / str(share))["val_loss"]
-        for share in (0.0, 0.3)
-    ]
-    assert losses[0] == losses[1]
+    losses = []
+    for share in (0.0, 0.3):
+        folder = tmp_path / str(share)
+        metrics = fit(settings(*small, "task=masked_words", *same, f"label_smoothing={share}"), folder)
+        losses.append((metrics["val_loss"], read_curves(folder / "metrics.csv")["train/loss"][1]))
+    assert losses[0][0] == losses[1][0]
+    assert losses[0][1] != losses[1][1]
 
 
 def test_masks_that_hide_nothing_are_refused(settings, small, tmp_path):

@@ -257,6 +257,33 @@ def test_metrics_have_the_scores_of_each_class_of_the_predictions(three):
     assert json.loads((folder / "metrics.json").read_text()) == metrics
 
 
+def test_other_reviews_may_have_other_names_for_the_classes(three, settings, tmp_path, caplog):
+    """By their names in the order of the classes, or by their numbers, which gives a warning."""
+    folder, _ = three
+    table = pd.read_csv(folder.parent / "three.csv").sample(frac=1, random_state=0)
+    names = sorted(table["label"].unique())
+    results = []
+    for labels in (names, ["schlecht", "gut", "mittel"], ["0", "1", "2"]):
+        caplog.clear()
+        table.assign(label=table["label"].map(dict(zip(names, labels, strict=True)))).to_csv(tmp_path / "other.csv")
+        given = f"data.label_names=[{','.join(labels)}]" if "gut" in labels else "data.label_names=null"
+        words = [f"run={folder}", f"data.path={tmp_path}/other.csv", "trainer=cpu", given]
+        metrics = score_run(settings(*words, config="evaluate"))
+        warnings = [record.getMessage() for record in caplog.records if "are read as" in record.getMessage()]
+        assert [line.partition(": ")[2] for line in warnings] == (
+            [f"the labels 0, 1, 2 are read as {', '.join(names)}"] if labels[0] == "0" else []
+        )
+        results.append({key: metrics[key] for key in ("accuracy", "loss", "confusion", "labels", "test_fingerprint")})
+    assert results[0]["labels"] == names
+    assert results[1:] == results[:1] * 2
+
+
+def test_names_for_some_of_the_classes_are_refused(three, settings):
+    words = (f"run={three[0]}", f"data.path={three[0].parent}/three.csv", "data.label_names=[gut,schlecht]")
+    with pytest.raises(UserError, match=r"data.label_names must have a name for each of the classes bad, "):
+        score_run(settings(*words, "trainer=cpu", config="evaluate"))
+
+
 def test_evaluate_prints_a_table_of_classes(three, shell):
     folder, metrics = three
     done = shell("evaluate", f"run={folder}", "trainer=cpu")

@@ -36,6 +36,7 @@ from imdbattn.settings import schema
 from imdbattn.tasks.reviews import TASK, ReviewClassifier, load_classifier
 
 from .commands import label_texts
+from .marks import slow_except
 from .nets import learner, net, phrases, reviews
 from .world import BAD, FILLER, GOOD
 
@@ -134,6 +135,15 @@ def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows
 
 
 # --- what is known, and where it stands -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", slow_except(["64-true"], ["64-true", "bf16-true"]))
+def test_a_run_in_another_precision_is_scored_again(settings, small, tmp_path, precision):
+    words = (f"trainer.precision={precision}", "trainer.max_epochs=1")
+    metrics = fit(settings(*small, "model=log_counts", *words), tmp_path)
+    again = score_run(settings(f"run={tmp_path}", "trainer=cpu", "trainer.precision=null", config="evaluate"))
+    assert again["loss"] == pytest.approx(metrics["test_loss"], rel=1e-6)
+    label_texts(settings(f"run={tmp_path}", config="predict"), ["a fine film"])
 
 
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(1, 4))

@@ -4,6 +4,7 @@ import os
 import random
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,18 @@ def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
         assert 0.5 <= explanation.probability <= 1
     assert [found[0].text[start:end] for start, end, _ in found[0].words][:3] == ["The", "film", "was"]
     assert len(found[3].words) == 512
+
+
+def test_an_unfinished_run_gives_a_warning(trained, settings, tmp_path, caplog):
+    shutil.copytree(trained("mean")[0], tmp_path / "run")
+    words = settings(f"run={tmp_path}/run", config="predict")
+    label_texts(words, ["a fine film"])
+    assert not caplog.records
+    (tmp_path / "run" / "metrics.json").unlink()
+    label_texts(words, ["a fine film"])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"run={tmp_path}/run is not finished: these are the weights of its best epoch so far"
+    ]
 
 
 @pytest.mark.parametrize("rung", ["residual_pe", "learned_query", "tuned"])

@@ -127,8 +127,12 @@ def test_the_loss_is_the_mean_over_single_pairs(ran, settings, kind):
     assert said == pytest.approx([np.exp(-loss) for loss in losses], rel=1e-4)
 
 
-def test_every_symbol_has_the_same_weight_in_the_training_loss(settings):
-    """Pairs of two symbols and of one, found with probability 1/2, 1/4 and 1/8: 1, 2 and 3 bits, on average 2."""
+@pytest.mark.parametrize("smoothing", [0.0, 0.4])
+def test_every_symbol_has_the_same_weight_in_the_training_loss(settings, smoothing):
+    """Pairs of two symbols and of one, found with probability 1/2, 1/4 and 1/8: 1, 2 and 3 bits, on average 2.
+
+    Smoothing gives a share to all eight symbols alike.
+    """
     target_BT = torch.tensor([[4, 5], [6, PAD]])
     probability_BT1 = torch.tensor([[1 / 2, 1 / 4], [1 / 8, 1 / 8]])[..., None]
     logits_BTV = (
@@ -136,9 +140,11 @@ def test_every_symbol_has_the_same_weight_in_the_training_loss(settings):
     )
     ones_B = torch.ones(2, dtype=torch.int64)
     batch = PairBatch(ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False)
-    module = Seq2SeqModule(lambda *_: logits_BTV, settings("label_smoothing=0"), {})
+    module = Seq2SeqModule(lambda *_: logits_BTV, settings(f"label_smoothing={smoothing}"), {})
     module._trainer = SimpleNamespace(world_size=1)
-    assert module.training_step(batch, 0).item() == pytest.approx(2 * np.log(2), rel=1e-6)
+    alike = -np.mean([(np.log(p) + 7 * np.log((1 - p) / 7)) / 8 for p in (1 / 2, 1 / 4, 1 / 8)])
+    expected = (1 - smoothing) * 2 * np.log(2) + smoothing * alike
+    assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_an_output_is_correct_if_it_equals_any_reference():

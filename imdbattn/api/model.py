@@ -140,7 +140,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             split: train, validation or test.
             text_column, label_column: of a file.
             precision: of the Trainer; None uses the run's own.
-            settings: other `data.*` settings of imdbattn.evaluate: source="packaged", max_tokens=100.
+            settings: other `data.*` settings of imdbattn.evaluate: source="packaged", max_tokens=100, or the labels of
+                the data in the order of the classes: label_names=["negative", "positive"].
 
         Raises UserError for wrong input, or if the run's own data have changed.
 
@@ -150,7 +151,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         1.0
         """
         if labels is not None:
-            file, count = self._write_texts(data, labels)
+            file, count = self._write_texts(data, labels, settings.pop("label_names", None))
             metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
             return Metrics({**metrics, "test_set": f"{count} given texts"})
         if data is not None:
@@ -219,8 +220,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             ) from error
         return load(path, trust)
 
-    def _write_texts(self, data: Any, labels: Iterable[Any]) -> tuple[Path, int]:
-        """Writes texts and labels into a file of the cache; returns it, and their number."""
+    def _write_texts(self, data: Any, labels: Iterable[Any], names: list[Any] | None) -> tuple[Path, int]:
+        """Writes texts and labels into a file of the cache; returns it, and their number. names: see `evaluate`."""
         if not self.labels:
             raise UserError("labels are for classifiers: give the path of a file with pairs")
         texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]  # as predict reads them
@@ -230,10 +231,13 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             raise UserError(f"labels must be a list with one label for each text, not {labels!r:.50}") from None
         if len(texts) != len(given) or not given:
             raise UserError(f"there are {len(texts)} texts and {len(given)} labels: give one label for each text")
-        names = [self.labels[number] for number in number_labels(given, self.labels, "labels")]
-        digest = fingerprint(f"{name}\0{text}\0" for text, name in zip(texts, names, strict=True))
+        known = [str(name) for name in names or self.labels]
+        if len(known) != len(self.labels):
+            raise UserError(f"label_names must have a name for each of the classes {', '.join(self.labels)}")
+        chosen = [self.labels[number] for number in number_labels(given, known, "labels")]
+        digest = fingerprint(f"{name}\0{text}\0" for text, name in zip(texts, chosen, strict=True))
         path = cache_root(self.options.data.cache_dir) / "given" / f"{digest}.parquet"
-        write_table(path, {"text": texts, "label": names})
+        write_table(path, {"text": texts, "label": chosen})
         return path, len(texts)
 
 

@@ -284,6 +284,8 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     numbers = numbers_of(names, file)
     if not numbers.keys() & labels:
         numbers = {str(number): number for number in range(len(names))}
+        if numbers.keys() >= set(labels):
+            log.warning("%s: the labels %s are read as %s", file, ", ".join(numbers), in_line(", ".join(names)))
     try:
         return np.array([numbers[label] for label in labels])
     except KeyError as error:

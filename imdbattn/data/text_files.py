@@ -262,7 +262,10 @@ def check_columns(columns: Mapping[str, str], names: list[str], file: str) -> No
     for setting, column in columns.items():
         if (count := names.count(column)) != 1:
             has, known = f"{count} columns" if count else "no column", ", ".join(f"'{name}'" for name in names)
-            raise UserError(f"{file} has {has} '{column}'; it has {in_line(known)}: set {setting}")
+            remedy = f"set {setting}"
+            if len(names) == 1 and (other := re.search("[;\t|]", names[0])):
+                remedy = f"its columns seem to be separated by {other[0]!r}: write it with commas, or as .tsv with tabs"
+            raise UserError(f"{file} has {has} '{column}'; it has {in_line(known)}: {remedy}")
 
 
 def parquet_rows(file: Path, columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:

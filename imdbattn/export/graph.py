@@ -3,6 +3,7 @@
 Shape suffixes: B reviews, T positions, W words before a word.
 """
 
+import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,8 @@ def to_onnx(predictor: Any, path: Path) -> None:
     except ImportError as error:
         raise UserError("onnx=true needs an extra: pip install 'imdbattn[onnx]'") from error
     names = ["tokens_BT", "lengths_B", "before_BTW"][: 3 if predictor.batch_options["before"] else 2]
+    for library in ("onnx_ir", "onnxscript", "torch.onnx"):  # they log about a hundred lines
+        logging.getLogger(library).setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"):
         program = program.run_decompositions({torch.ops.aten.searchsorted.Tensor: search})  # which ONNX does not have
         options: Any = {"external_data": False, "verbose": False}

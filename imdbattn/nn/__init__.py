@@ -125,8 +125,6 @@ EXAMPLES: dict[type, str] = {
     Score: """
     >>> from imdbattn.nn import SelfAttention
     >>> class Nearness(Score):
-    ...     def __init__(self, query_width, key_width):
-    ...         super().__init__()
     ...     def compare(self, query, projected):
     ...         return -torch.cdist(query, projected)
     >>> SelfAttention(64, heads=4, score=Nearness)(x_BTD).shape

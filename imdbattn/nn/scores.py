@@ -28,7 +28,13 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 class Score(nn.Module):
-    """Base class. A decoder, which has one query per step, projects the keys once and calls `compare` at each step."""
+    """Base class, called with the widths of query and key, which a subclass may use.
+
+    A decoder, which has one query per step, projects the keys once and calls `compare` at each step.
+    """
+
+    def __init__(self, query_width: int = 0, key_width: int = 0):
+        super().__init__()
 
     def project_key(self, key: Tensor) -> Tensor:
         """The part of the score that depends on the keys alone."""

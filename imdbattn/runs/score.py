@@ -11,7 +11,7 @@ from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
 from imdbattn.export.folder import is_export, read_export
 from imdbattn.files import expanded
-from imdbattn.run_folder import FINGERPRINT, open_run, write_json, write_predictions
+from imdbattn.run_folder import FINGERPRINT, open_run, results_file, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings.keys import PRETRAINING, overlay
 from imdbattn.settings.safety import read_json
@@ -57,6 +57,8 @@ def open_settings(cfg: OfRun) -> tuple[Settings, Path]:
             f"run={cfg.run} is a run of task={settings.task}, which labels no reviews: train a classifier from it, "
             f"model={model} init={cfg.run}"
         )
+    if not (checkpoint.parents[1] / results_file(settings.model_dump())).exists():
+        log.warning("run=%s is not finished: these are the weights of its best epoch so far", cfg.run)
     return with_changes(settings, cfg.data.model_dump()), checkpoint
 
 

@@ -269,17 +269,18 @@ def check_shares(validation: float, test: float, setting: str) -> None:
         raise UserError(f"data.validation_share={validation} and {setting} leave nothing for training: change one")
 
 
+LabelNames = Annotated[
+    list[Any],
+    must_be("a list of different names, such as [neg,pos]", lambda names: 1 < len(names) == len(set(map(str, names)))),
+]
+
+
 class ReviewData(Group):
     source: Literal["auto", "hub", "packaged", "path", "order_probe"]
     path: Text | None
     text_column: Text
     label_column: Text
-    label_names: Annotated[
-        list[Any] | None,
-        must_be(
-            "a list of different names, such as [neg,pos]", lambda names: 1 < len(names) == len(set(map(str, names)))
-        ),
-    ]
+    label_names: LabelNames | None
     unlabelled: Text | None = None
     teachers: Text | None = None
     encoding_errors: Errors
@@ -559,6 +560,7 @@ class OtherData(LocalData):
     source: Literal["auto", "hub", "packaged", "path"] | None
     text_column: Text | None
     label_column: Text | None
+    label_names: LabelNames | None
     encoding_errors: Errors | None
     max_tokens: Count | None
     test_lengths: Lengths | None

@@ -5,6 +5,7 @@ Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words w
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -148,9 +149,15 @@ class ReviewTask(Task):
         if trained is None:
             corpus = prepare(cfg.data, uncut)
             return with_soft_labels(corpus, cfg) if cfg.data.teachers else corpus
-        labels = trained.hparams["labels"]
-        data = cfg.data.model_copy(update={"label_names": labels}) if uncut else cfg.data
+        labels, data = trained.hparams["labels"], cfg.data
+        names = [str(name) for name in data.label_names or labels]  # of the same classes in other data
+        if len(names) != len(labels):
+            raise UserError(f"data.label_names must have a name for each of the classes {', '.join(labels)}")
+        if uncut:
+            data = data.model_copy(update={"label_names": names})
         corpus = prepare(data, uncut, getattr(trained, "glove", None))  # an exported model contains its vectors
+        if uncut and corpus.label_names == names:
+            corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
         if corpus.label_names != labels:
             raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
         return corpus
