@@ -382,6 +382,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "positions without end": (typed("model=residual_learned", "data.max_tokens=null"), r"data\.max_tokens"),
     "heads that do not divide": (typed("model.layer.heads=3"), r"model\.layer\.heads=3 does not divide the width 10"),
     "no model part": (typed("model.layer._target_=os.system"), r"os\.system is not a subclass of torch\.nn\..*Module"),
+    "no pooling": (typed("model.pooling._target_=imdbattn.nn.NoPositions"), r"is not a subclass of imdbattn\.nn\.Pool"),
     "a function": (typed("model.pooling._target_=torch.nn.functional.relu"), "relu is not a subclass of torch.nn"),
     "no optimiser": (typed("optim._target_=torch.load"), r"torch\.load is not a subclass of torch\.optim\..*Optimizer"),
     "unknown optimiser": (

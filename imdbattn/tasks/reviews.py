@@ -24,6 +24,7 @@ from imdbattn.explain.show import write_attention
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.beyond.regions import Regions, RegionVectors
+from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import link_texts, open_run
 from imdbattn.tasks import pictures
@@ -114,7 +115,10 @@ def build_net(
         if regions is not None:
             made["regions"] = partial(RegionVectors, regions=regions)
         context["context"] = partial(Context, phrases=phrases, **made)
-    return make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
+    net = make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
+    if not hasattr(getattr(net, "pooling", Pooling), "prepend"):  # a user's own model may have no pooling
+        raise UserError(f"model.pooling._target_={model.pooling.target} is not a subclass of imdbattn.nn.Pooling")
+    return net
 
 
 def words_of(corpus: ReviewCorpus, model: Any) -> Tensor | None:
