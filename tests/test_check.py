@@ -139,6 +139,44 @@ def test_one_mistake_is_one_finding(expected, part, old, new, tmp_path):
     assert found[0]["example"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return self.head(pooled)", "return self.head(pooled) / 2 + self.head(pooled / 3) + 1"),
+        ("x = layer(x, mask)", "x = torch.cat([layer(*one) for one in zip(x.split(1), mask.split(1))])"),
+        ("nn.Linear(width, classes)", "torch.jit.script(nn.Linear(width, classes))"),
+    ],
+    ids=["affine", "each-review", "scripted"],
+)
+def test_unusual_classifiers_pass(old, new, tmp_path):
+    (file := tmp_path / "mine.py").write_text(changed("Classifier", old, new))
+    assert findings(results(file)) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new", "causes"),
+    [
+        ("SelfAttention", "torch.softmax(scores, dim=-1)", "scores.softmax(-1).softmax(-1)", ["mask", "second one"]),
+        (
+            "ResidualLayer",
+            "x + self.f(self.norm(x), mask)",
+            "self.norm(x + self.f(self.norm(x), mask))",
+            ["LN(x) is added", "applied to x + f(LN(x))"],
+        ),
+        (
+            "ResidualLayer",
+            "x + self.f(self.norm(x), mask)",
+            "self.norm(x) + self.f(x, mask)",
+            ["LN(x) is added", "applied to x + f(x)"],
+        ),
+    ],
+)
+def test_a_finding_names_each_of_its_causes(part, old, new, causes, tmp_path):
+    (file := tmp_path / "mine.py").write_text(changed(part, old, new))
+    first = findings(results(file))[0]
+    assert all(cause in first["sentence"] + first["fix"] for cause in causes), first
+
+
 def test_a_mistake_blocks_the_checks_that_depend_on_it():
     found = results(FOLDER / "wrong" / "no_key_mask.py")
     blocked = {result["check"] for result in found if result["finding"] == "blocked"}

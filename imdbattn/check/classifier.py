@@ -12,7 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.check.rules import Mistake, NotChecked, Part, Rules, accepts, build, normal, require_shape, same, show
-from imdbattn.check.sequence import idle, require_finite, require_gradients, require_repeatable, require_unchanged
+from imdbattn.check.sequence import (
+    idle,
+    require_finite,
+    require_gradients,
+    require_repeatable,
+    require_unchanged,
+    shared,
+)
 
 RULES = Rules()
 VOCABULARY, WIDTH, CLASSES = 12, 16, 3
@@ -63,6 +70,21 @@ def logits(net: nn.Module, tokens: Any, lengths: Any = None) -> Tensor:
     return net(tokens_BT, lengths_B).detach()
 
 
+def calls(net: nn.Module, tokens: Any) -> list[tuple[nn.Module, list[Tensor], Tensor]]:
+    """Each call of a module that returns a tensor, with the tensors it receives; the last one is that of net."""
+    made = []
+
+    def watch(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+        if isinstance(output, Tensor):
+            made.append((module, [x for x in (*inputs, *options.values()) if isinstance(x, Tensor)], output))
+
+    for module in net.modules():
+        if not isinstance(module, torch.jit.ScriptModule):  # which has no hooks
+            module.register_forward_hook(watch, with_kwargs=True)
+    logits(net, tokens)
+    return made
+
+
 @RULES.add("shape")
 def shape(part: Part) -> None:
     """Ids (B, T) and lengths (B,) in, logits (B, C) out."""
@@ -96,6 +118,14 @@ def returns_logits(part: Part) -> None:
     if bool((logits_NC >= 0).all()):
         sentence = "None of the logits is negative: a ReLU or sigmoid follows the last Linear."
         raise Mistake("logits-not-negative", sentence, example, fix)
+    *inner, (_, _, y_BC) = calls(model(part), reviews)
+    outputs = [y for module, _, y in inner if isinstance(module, nn.Linear) and y.shape == y_BC.shape]
+    if outputs:
+        z_BN = torch.cat([*outputs, torch.ones(len(y_BC), 1)], 1)  # a factor, an offset or a sum may follow
+        fitted_BC = z_BN @ torch.linalg.lstsq(z_BN, y_BC, rcond=torch.finfo(y_BC.dtype).eps ** 0.5).solution
+        if bool((fitted_BC - y_BC).abs().max() > 1e-3 * y_BC.abs().max()):
+            example = f"For one review the last Linear gives {show(outputs[-1][0])}, and the result is {show(y_BC[0])}."
+            raise Mistake("function-after-linear", "A function, such as tanh, follows the last Linear.", example, fix)
 
 
 @RULES.add("frozen-vectors")
@@ -111,6 +141,15 @@ def frozen_vectors(part: Part) -> None:
 @RULES.add("ids", "frozen-vectors", "SelfAttention.mask-direction")
 def ids(part: Part) -> None:
     """Every id is a word: only the lengths determine what is padding."""
+    reviews = torch.arange(VOCABULARY).view(4, 3)
+    y_SBC, flipped_SBC = (
+        torch.stack([logits(model(part, table_VD, seed), reviews) for seed in SEEDS])
+        for table_VD in (vectors_VD(), vectors_VD().flip(0))
+    )
+    if same(y_SBC, flipped_SBC) and not same(y_SBC, y_SBC[:, :1].expand_as(y_SBC)):
+        example = f"The review [0, 1, 2] has the logits {show(y_SBC[0, 0])} whatever the vectors are."
+        fix = "Take them from the argument: nn.Embedding.from_pretrained(vectors)."
+        raise Mistake("vectors-not-used", "The vectors have no effect on the logits.", example, fix)
     net = model(part)
     for token in range(VOCABULARY):
         third, others = (token + 6) % VOCABULARY, [(token + place) % VOCABULARY for place in (1, 2)]
@@ -172,6 +211,18 @@ def order(part: Part) -> None:
             raise Mistake("depends-on-order", "Without positions, the order of words changes the logits.", example, fix)
 
 
+@RULES.add("mean", "padding", "order", "SelfAttention.softmax-over-keys", "masked_mean.padding")
+def mean(part: Part) -> None:
+    """A word repeated three times has the same logits as the word alone."""
+    for net in (model(part, seed=seed) for seed in SEEDS):
+        once, thrice = logits(net, [[4]])[0], logits(net, [[4, 4, 4]])[0]
+        if not same(once, thrice):
+            fix = "Average with masked_mean; in f, the weights of a query sum to 1."
+            example = f"The review [4] gives {show(once)}; [4, 4, 4] gives {show(thrice)}."
+            sentence = "A word repeated three times has other logits than the word alone: words are not averaged."
+            raise Mistake("not-a-mean", sentence, example, fix)
+
+
 @RULES.add("positions", "order", "batch", option="positions")
 def positions(part: Part) -> None:
     """With positions, the order of the words has an effect."""
@@ -186,7 +237,7 @@ def positions(part: Part) -> None:
     raise Mistake("positions-after-layers", sentence, example, fix)
 
 
-@RULES.add("cls-before-words", "frozen-vectors", "order", option="cls")
+@RULES.add("cls-before-words", "ids", "order", option="cls")
 def cls_before_words(part: Part) -> None:
     """With CLS, every word still has an effect."""
     without = []  # words whose vectors have no effect
@@ -207,18 +258,9 @@ def cls_before_words(part: Part) -> None:
 @RULES.add("cls-read", "cls-before-words", option="cls")
 def cls_read(part: Part) -> None:
     """CLS is read at position 0 after the last layer."""
-    net, tokens = model(part, cls=True), torch.tensor([[4, 2, 9], [3, 8, 1]])
-    long, pooled = [], []  # outputs of modules for CLS and the words; inputs of the last Linear
-
-    def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if isinstance(output, Tensor) and output.shape == (2, 4, WIDTH):
-            long.append(output)
-        if isinstance(module, nn.Linear) and output.shape == (2, CLASSES):
-            pooled.append(inputs[0])
-
-    for module in net.modules():
-        module.register_forward_hook(watch)
-    logits(net, tokens)
+    made = calls(model(part, cls=True), [[4, 2, 9], [3, 8, 1]])
+    long = [y for _, _, y in made if y.shape == (2, 4, WIDTH)]  # for CLS and the words
+    pooled = [inputs[0] for module, inputs, y in made if isinstance(module, nn.Linear) and y.shape == (2, CLASSES)]
     if long and pooled:
         last_BTD, read_BD = long[-1], pooled[-1]
         mean, words = last_BTD.mean(1), last_BTD[:, 1:].mean(1)
@@ -251,6 +293,23 @@ def gradients(part: Part) -> None:
     # A parameter of CLS may be unused without it.
     trained = {name for net in nets for name, _ in net.named_parameters() if name not in idle(net)}
     require_gradients(nets[-1], [name for name in idle(nets[0]) if name not in trained])
+    require_other_layers(nets[0])
+
+
+def require_other_layers(net: nn.Module) -> None:
+    """Raises Mistake if a module with a matrix is called with a tensor that depends on an earlier result of its own."""
+    results: dict[nn.Module, list[Tensor]] = {}
+    again = set()
+    for module, inputs, result in calls(net, REVIEW):
+        earlier = results.setdefault(module, [])
+        if earlier and any(parameter.ndim > 1 for parameter in module.parameters()):
+            for x in (x for x in inputs if x.requires_grad):
+                gradients = torch.autograd.grad(x.sum(), earlier, retain_graph=True, allow_unused=True)
+                again |= {module} if any(gradient is not None for gradient in gradients) else set()
+        earlier.append(result)
+    for name, module in net.named_modules():  # a layer comes before its parts
+        if module in again:
+            raise shared(f"{name} is called {len(results[module])} times, on its own results.")
 
 
 def loss(net: nn.Module) -> Tensor:

@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from imdbattn.check.rules import Mistake, Part, Rules
 
 RULES = Rules()
+# First word, which FirstWord predicts, and label. The shares of label 1 and of class 1 differ from those of right ones.
+ONE, ZERO, WRONG = (1, 1), (0, 0), (0, 1)
 
 
 class FirstWord(nn.Module):
@@ -26,11 +28,11 @@ class FirstWord(nn.Module):
         return self.scale * nn.functional.one_hot(chosen_B, 2).to(torch.get_default_dtype())
 
 
-def loader(*batches: list[int]) -> DataLoader[Any]:
-    """Batches (tokens, lengths, labels). batches: the labels of each; the prediction is always 1."""
-    labels_N = torch.tensor([label for batch in batches for label in batch])
-    reviews = TensorDataset(torch.ones(len(labels_N), 2, dtype=torch.int64), torch.full_like(labels_N, 2), labels_N)
-    places = torch.arange(len(labels_N)).split([len(labels) for labels in batches])
+def loader(*batches: list[tuple[int, int]]) -> DataLoader[Any]:
+    """Batches (tokens, lengths, labels). batches: the first word and the label of each review."""
+    first_N, labels_N = torch.tensor([review for batch in batches for review in batch]).unbind(1)
+    reviews = TensorDataset(first_N[:, None].repeat(1, 2), torch.full_like(labels_N, 2), labels_N)
+    places = torch.arange(len(labels_N)).split([len(batch) for batch in batches])
     return DataLoader(reviews, batch_sampler=[batch.tolist() for batch in places])
 
 
@@ -43,7 +45,7 @@ def accuracy(part: Part, train: DataLoader[Any], test: DataLoader[Any]) -> float
 @RULES.add("number")
 def number(part: Part) -> None:
     """The result is a number from 0 to 1."""
-    result = accuracy(part, loader([1, 1]), loader([1, 1]))
+    result = accuracy(part, loader([ONE, ZERO]), loader([ONE, ZERO]))
     if not 0 <= result <= 1:
         example = f"With all reviews right or all wrong the result is {result:.4g}."
         fix = "Return correct / total, a number and not a percentage."
@@ -53,7 +55,7 @@ def number(part: Part) -> None:
 @RULES.add("test-reviews")
 def test_reviews(part: Part) -> None:
     """The accuracy is that of the test reviews, in evaluation mode."""
-    train, test = loader([1, 1, 1, 1], [1, 1, 1, 0]), loader([1, 1, 1, 0], [1, 0])
+    train, test = loader([ONE, ZERO, ONE, ONE], [ONE, ZERO, ONE, WRONG]), loader([ONE, ZERO, ONE, WRONG], [ONE, WRONG])
     result = accuracy(part, train, test)
     example = f"7 of 8 training and 4 of 6 test reviews are right: the result is {result:.4g}, right is 0.6667."
     if abs(result - 4 / 6) < 1e-4:

@@ -22,9 +22,9 @@ for layer_rules in (PLAIN, RESIDUAL):
     add_basics(layer_rules)
 
 
-def paths(part: Part, seed: int) -> tuple[Tensor, Tensor]:
-    """The derivatives (D, D) of the path around f and of that through f."""
-    module, x_11D = build(part.make, WIDTH, seed=seed), words(1, 1, seed=seed)
+def paths(part: Part, seed: int, factor: float = 1) -> tuple[Tensor, Tensor]:
+    """The derivatives (D, D) of the path around f and of that through f, at a random word times the factor."""
+    module, x_11D = build(part.make, WIDTH, seed=seed), factor * words(1, 1, seed=seed)
 
     def first(x_1TD: Tensor) -> Tensor:
         return module(x_1TD, mask(2))[0, 0]
@@ -90,7 +90,7 @@ def no_skip(part: Part) -> None:
 
 @RESIDUAL.add("skip", "attention", "g", "input-unchanged", *ATTENTION)
 def skip(part: Part) -> None:
-    """x itself is added to f(LN(x)), and LayerNorm is on the way into f only."""
+    """x is on the skip connection without LayerNorm; its mean, which LayerNorm removes, has no effect through f."""
     both = [paths(part, seed) for seed in range(4)]
     around_ND, through_ND = (torch.cat([path_DD.sum(1) for path_DD in each]) for each in zip(*both, strict=True))
     zero_N = torch.zeros_like(around_ND)
@@ -103,12 +103,24 @@ def skip(part: Part) -> None:
     example += "through f. LayerNorm makes it 0."
     around_normed, through_normed = same(around_ND, zero_N), same(through_ND, zero_N)
     if around_normed and through_normed:
-        sentence = "LN(x) is added to f(LN(x)), not x: LayerNorm is on the skip connection."
+        sentence = "LayerNorm is on the path of x around f: LN(x) is added to f(LN(x)), or LayerNorm is applied to "
+        sentence += "x + f(LN(x))."
         raise Mistake("norm-on-skip", sentence, example, fix)
     if around_normed:
-        raise Mistake("norm-after-sum", "LayerNorm is applied to x + f(x), not to the input of f.", example, fix)
+        sentence = "LayerNorm is not applied to the input of f: it is applied to x + f(x), or LN(x) is added to f(x)."
+        raise Mistake("norm-after-sum", sentence, example, fix)
     if not through_normed:
         raise Mistake("no-norm", "LayerNorm is not applied to the input of f.", example, fix)
+    for seed, (once_DD, _) in enumerate(both):
+        tenfold_DD, _ = paths(part, seed, 10)
+        active_D = once_DD.any(1) & tenfold_DD.any(1)  # rows where both results of the ReLU are above 0
+        if not same(once_DD[active_D], tenfold_DD[active_D]):
+            place = int(((once_DD - tenfold_DD).abs() * active_D[:, None]).argmax())
+            once, tenfold = (show(path_DD.flatten()[place]) for path_DD in (once_DD, tenfold_DD))
+            sentence = "x is not alone on the skip connection, as in x + LN(x) + f(LN(x)), or g is more than Linear "
+            sentence += "and ReLU."
+            example = f"A derivative around f is {once} at x and {tenfold} at 10 x; with x alone it is the same."
+            raise Mistake("norm-on-skip", sentence, example, fix)
 
 
 @RESIDUAL.add("linear-in-g", "skip")

@@ -140,7 +140,8 @@ def key_mask(part: Part) -> None:
     if row_T[2] > 0 and same(row_T[:2] / row_T[:2].sum(), right_T[:2]):
         sentence = "The scores of padding are changed, but not to -inf, so words attend to padding."
         raise Mistake("mask-too-weak", sentence, example, MINUS_INFINITY)
-    raise Mistake("wrong-mask", "With a mask the weights are not those of the words alone.", example, MINUS_INFINITY)
+    fix = f"{MINUS_INFINITY} Apply one softmax only: a second one gives padding a weight again."
+    raise Mistake("wrong-mask", "With a mask the weights are not those of the words alone.", example, fix)
 
 
 add_behaviour(RULES, "mask-direction", "softmax-over-keys", "key-mask")

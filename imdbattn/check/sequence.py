@@ -173,9 +173,12 @@ def require_registered(module: nn.Module) -> None:
             places.setdefault(child, []).append(name)
     for names in places.values():
         if len(names) > 1:
-            example = f"{', '.join(names)} are the same module, with the same parameters."
-            fix = "Make a new module for each: nn.ModuleList(Layer(width) for _ in range(3))."
-            raise Mistake("one-layer-shared", "One layer is used several times instead of several.", example, fix)
+            raise shared(f"{', '.join(names)} are the same module, with the same parameters.")
+
+
+def shared(example: str) -> Mistake:
+    fix = "Make a new module for each: nn.ModuleList(Layer(width) for _ in range(3))."
+    return Mistake("one-layer-shared", "One layer is used several times instead of several.", example, fix)
 
 
 def require_repeatable(first: Tensor, second: Tensor) -> None:

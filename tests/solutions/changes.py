@@ -100,7 +100,10 @@ PLAIN = [
 ]
 SKIP = [
     ("norm-on-skip", RESIDUAL, "self.g((y := self.norm(x)) + self.f(y, mask))"),
+    ("norm-on-skip", RESIDUAL, "self.g(x + (y := self.norm(x)) + self.f(y, mask))"),
+    ("norm-on-skip", RESIDUAL, "self.g(self.norm(x + self.f(self.norm(x), mask)))"),
     ("norm-after-sum", RESIDUAL, "self.g(self.norm(x + self.f(x, mask)))"),
+    ("norm-after-sum", RESIDUAL, "self.g(self.norm(x) + self.f(x, mask))"),
     ("no-norm", RESIDUAL, "self.g(x + self.f(x, mask) + 0 * self.norm(x))"),
     ("no-skip", RESIDUAL, "self.g(self.f(self.norm(x), mask))"),
     ("skip-around-g", RESIDUAL, "x + self.g(self.f(self.norm(x), mask))"),
@@ -113,6 +116,8 @@ CLASSIFIER = [
     ("softmax-twice", "return self.head(pooled)", "return self.head(pooled).softmax(-1)"),
     ("softmax-twice", "return self.head(pooled)", "return self.head(pooled).log_softmax(-1)"),
     ("logits-not-negative", "return self.head(pooled)", "return self.head(pooled).relu()"),
+    ("function-after-linear", "return self.head(pooled)", "return self.head(pooled).tanh()"),
+    ("vectors-not-used", "from_pretrained(vectors)", "from_pretrained(torch.randn_like(vectors))"),
     ("vectors-trained", "from_pretrained(vectors)", "from_pretrained(vectors, freeze=False)"),
     ("id-0-as-padding", MASK, "tokens != 0"),
     ("id-0-as-padding", MASK, f"{MASK} & (tokens != 0)"),
@@ -123,6 +128,7 @@ CLASSIFIER = [
     ("depends-on-padding", "x = layer(x, mask)", "x = layer(x, mask | True)"),
     ("depends-on-batch", "positional_encoding(x.shape[1], x.shape[2])", "positional_encoding(*x.shape[::2])[:, None]"),
     ("depends-on-order", 'self.positions == "sinusoidal"', "True"),
+    ("not-a-mean", "masked_mean(x, mask)", "(x * mask[..., None]).sum(1)"),
     ("no-positions", ADDED, "x"),
     (
         "cls-over-first-word",
@@ -138,6 +144,7 @@ CLASSIFIER = [
     ("cls-read-elsewhere", POOLED, "x[torch.arange(len(x)), lengths]\n"),
     ("layers-in-a-list", LAYERS, "[ResidualLayer(width) for _ in range(3)]"),
     ("one-layer-shared", LAYERS, "nn.ModuleList([ResidualLayer(width)] * 3)"),
+    ("one-layer-shared", "for layer in self.layers", "for layer in [*self.layers] * 2"),
     ("no-gradient", "x = layer(x, mask)", "x = layer(x, mask).detach()"),
     (
         "random-in-evaluation",
@@ -158,6 +165,7 @@ ACCURACY = [
         "total += 1; correct += (n := (model(tokens, lengths).argmax(1) == labels).double()).mean() - n.sum()",
     ),
     ("wrong-accuracy", COUNT, "100 * correct / total"),
+    ("wrong-accuracy", "model(tokens, lengths).argmax(1) == labels", "labels == 1"),
     ("one-batch-only", LOOP, "in [next(iter(test_loader))]:"),
     ("one-batch-only", LOOP, "in [(t, l, y - 9 * n) for n, (t, l, y) in enumerate(test_loader)]:"),
 ]
