@@ -606,6 +606,19 @@ def test_a_setting_that_another_takes_its_value_from_counts_once(tmp_path):
     assert steps_of(found) == [(labels_of(found)[0], labels_of(found)[1]), (labels_of(found)[1], labels_of(found)[2])]
 
 
+def test_objects_in_lists_are_labeled_by_class_and_arguments(tmp_path):
+    mine = {"_target_": "mypkg.MyCallback"}
+    stopping = [{"_target_": "lightning.EarlyStopping", "patience": n} for n in (3, 5)]
+    for place, callbacks in enumerate((None, [mine], [mine, stopping[0]], [stopping[1]])):
+        write_run(tmp_path / str(place), trainer__callbacks=callbacks)
+    assert set(labels_of(quick(tmp_path))) == {
+        "mean",
+        "mean callbacks=[MyCallback]",
+        "mean callbacks=[MyCallback, EarlyStopping(patience=3)]",
+        "mean callbacks=[EarlyStopping(patience=5)]",
+    }
+
+
 def test_settings_with_the_same_short_name_give_different_labels(tmp_path):
     write_run(tmp_path / "a", model__dropout=0.1, data__dropout=0.2)
     write_run(tmp_path / "b", model__dropout=0.2, data__dropout=0.1, seed=2)

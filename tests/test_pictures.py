@@ -190,6 +190,27 @@ def test_a_long_review_is_shortened_and_the_title_says_so():
     assert review_attention(attended, words=10).get_suptitle() == "Attention to 10 words"
 
 
+@pytest.mark.parametrize(("count", "size"), [(40, 40), (44, 44), (45, 40)])
+def test_up_to_a_tenth_more_words_are_shown(count, size):
+    figure = review_attention(AttentionWeights(["film"] * count, [np.full((1, count, count), 1 / count)]), words=40)
+    assert maps(figure)[1].shape == (size, size)
+    assert ("first 40" in figure.get_suptitle()) == (size < count)
+
+
+@pytest.mark.parametrize("count", [1, 8, 40])
+def test_a_single_map_is_below_the_strip_and_as_wide(count):
+    figure = review_attention(AttentionWeights(["film"] * count, [np.full((1, count, count), 1 / count)]))
+    png(figure)
+    strip, single = (axes.get_position() for axes in figure.axes if axes.images)
+    assert (single.x0, single.x1) == pytest.approx((strip.x0, strip.x1), abs=0.03)
+
+
+def test_the_color_bar_of_the_maps_names_its_scale_and_each_row_of_maps_its_queries():
+    figure = review_attention(AttentionWeights(["film"] * 8, [np.full((2, 8, 8), 1 / 8)] * 3))
+    assert [axes.get_ylabel() for axes in figure.axes if "head" in axes.get_title()] == ["query", ""] * 3
+    assert figure.axes[-1].get_ylabel() == "weight (square-root scale)"
+
+
 @pytest.mark.parametrize(("count", "heads", "rows"), [(8, 1, {1}), (8, 2, {1, 2, 3}), (40, 1, {1, 2, 3})])
 def test_the_maps_of_a_short_text_are_side_by_side(count, heads, rows):
     weights = AttentionWeights(["film"] * count, [np.full((heads, count, count), 1 / count)] * 3)

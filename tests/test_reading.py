@@ -73,6 +73,12 @@ def test_an_alignment_has_a_line_for_each_row_and_the_largest_weight_first(sourc
         assert line.startswith(f"{name} <- {source[weights_S.argmax()]} ")
 
 
+def test_words_without_letters_or_digits_are_quoted_in_the_list_of_shares():
+    words = [(0, 1, 0.5), (1, 2, 0.3), (2, 4, 0.2)]
+    review = LabelledReview(text="A,'s", output="pos", probability=0.9, model="base", words=words)
+    assert review.facts() == {"largest shares": "A 50.0 %, “,” 30.0 %, 's 20.0 %"}
+
+
 def test_control_characters_do_not_reach_the_terminal(terminal):
     weights_TS = np.array([[0.5, 0.5], [0.0, 1.0]])
     lines = terminal([sequence(["\x1b[2J", "\x07"], ["\x1b]0;x\x07\ud800"], weights_TS, unknown=["\x9b1m"])])

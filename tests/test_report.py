@@ -4,6 +4,7 @@ The comparisons here are invented; tests/test_compare.py makes real ones.
 """
 
 import base64
+import io
 import itertools
 import json
 import random
@@ -12,10 +13,11 @@ from html.parser import HTMLParser
 
 import pytest
 
+from imdbattn.api.comparison import html as report_in_notebook
 from imdbattn.comparison import figures, report
 from imdbattn.comparison.compare import compare_sets
 from imdbattn.errors import UserError
-from imdbattn.pages import svg
+from imdbattn.pages import svg, terminal
 from tests.test_compare import write_decoded, write_run
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
@@ -275,7 +277,7 @@ def test_the_page_states_the_result_in_words(three):
     text = words((folder / "comparison.html").read_text())
     best = comparison["rungs"][-1]
     low, high = (f"{100 * end:.1f}" for end in best["interval"])
-    sentence = f"reaches {100 * best['test']['mean']:.1f}% on the test set ({low} to {high})"
+    sentence = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
     assert f"residual, the best of 3 by validation, {sentence}" in text
     assert "Of 2 comparisons: 1 better, 1 undecided." in text
     for told in (*(pair["words"] for pair in comparison["pairs"]), "fc45bb824bf15091", "torch 2.13.0", "runs/broken"):
@@ -314,7 +316,7 @@ def test_what_was_not_measured_is_omitted():
         rung.update(curves={}, parameters=None, tokens_per_s=None, train_seconds=None, epochs=None)
     assert set(figures.figures(comparison)) == {"accuracies", "differences", "reliability"}
     assert report.rung_table(comparison)[0] == [
-        *("rung", "seeds", "validation %", "95% interval", "validation macro F1 %")
+        *("rung", "seeds", "validation %", "95 % interval", "validation macro F1 %")
     ]
     text = words(drawn_page(comparison))
     assert "Learning curves" not in text
@@ -387,6 +389,59 @@ def test_the_terminal_shows_whole_names_and_numbers(columns, capsys, monkeypatch
         assert any(line.split() == " ".join(row[place] for place in shown).split() for line in lines)
     for told in (comparison["pairs"][0]["words"], "fingerprint fc45bb824bf15091", "runs/broken"):
         assert told in " ".join(text.split())
+
+
+def printed(*comparisons) -> str:
+    console = terminal(file=io.StringIO(), width=400)
+    report.print_terminal(*comparisons, console=console)
+    return console.file.getvalue()
+
+
+def test_notes_are_about_what_is_shown():
+    comparison = made_up()
+    page = drawn_page(comparison)
+    for note, on_page_only in (("Slices: “although” is any of although, though.", True), ("± is the standard", False)):
+        assert note in page
+        assert note in report.markdown(comparison, ())
+        assert (note in printed(comparison)) != on_page_only
+        assert (note in report_in_notebook(comparison)) != on_page_only
+
+
+def test_notes_on_rungs_with_one_seed_do_not_mention_the_spread_of_seeds():
+    for text in (printed(made_up(seeds=(1,))), drawn_page(made_up(seeds=(1,)))):
+        assert "from 10,000 resamples of the test reviews (seed 0).\n" in text.replace("</p>", "\n")
+        assert "±" not in text
+        assert "widened" not in text
+    assert "comparisons with it are about that trained model" in printed(made_up(seeds=(1,)))
+    assert "comparisons with it" not in printed(made_up(("mean",), seeds=(1,)))
+
+
+@pytest.mark.parametrize("names", [("mean",), ("mean", "base")])
+def test_the_terminal_has_single_blank_lines(names):
+    assert "\n\n\n" not in printed(made_up(names))
+
+
+def test_notes_that_several_sets_have_in_common_are_printed_once():
+    sets = [made_up(), made_up(("mean", "base")) | {"fingerprint": "f2"}]
+    text = printed(*sets)
+    for note in ("Intervals are", "Run on Linux"):
+        assert text.count(note) == 1
+        assert text.index(note) > text.index(" all sets ") > text.index("fingerprint f2.")
+    assert [text.count(f"corrected for {count} comparison") for count in (1, 2)] == [1, 1]
+    assert text.index("corrected for 2") < text.index("fingerprint f2") < text.index("corrected for 1")
+
+
+def test_percent_is_written_with_a_space(undrawn, tmp_path):
+    comparison = made_up()
+    shown = [
+        text.get_text()
+        for figure in figures.figures(comparison).values()
+        for text in figure.findobj(lambda one: hasattr(one, "get_text"))
+    ]
+    page = report.write_all(comparison, tmp_path)
+    for text in (*shown, words(page.read_text()), page.with_suffix(".md").read_text(), printed(comparison)):
+        assert not re.search(r"\d%", text)
+    assert re.search(r"from \d+\.\d % by mean to \d+\.\d % by residual", words(page.read_text()))
 
 
 def test_the_figure_of_accuracies_has_means_intervals_and_seeds():

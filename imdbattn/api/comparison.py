@@ -93,13 +93,12 @@ def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 def html(content: dict[str, Any]) -> str:
     """One set as a part of a notebook."""
     tables = [report.rung_table(content), *([report.pair_table(content)] if content["pairs"] else [])]
-    method = {**content["method"], "words": {}}  # of slices, which are not shown here
     skipped = [f"skipped: {one['folder']}: {one['reason']}" for one in content["skipped"]]
     return fragment(
         report.headline(content),
         tables,
         [svg(accuracies(content))],
-        [report.verdicts(content), *report.notes(content | {"method": method}), *skipped],
+        [report.verdicts(content), *report.notes(content, on_page=False), *skipped],
     )
 
 

@@ -171,7 +171,7 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
 def reliability(comparison: dict[str, Any]) -> Figure:
     """A panel for each rung: accuracy over mean confidence by bin, area by items; ECE as in Guo et al. 2017 eq. 3."""
     rungs = comparison["rungs"]
-    figure, panels = small_multiples([f"{rung['label']}\nECE {100 * rung['ece']:.1f}%" for rung in rungs])
+    figure, panels = small_multiples([f"{rung['label']}\nECE {100 * rung['ece']:.1f} %" for rung in rungs])
     for axes, rung in zip(panels, rungs, strict=True):
         bins = rung["reliability"]
         most = max(one["count"] for one in bins)
@@ -237,7 +237,7 @@ def percents(values: Iterable[float]) -> list[float]:
 
 
 def level(comparison: dict[str, Any]) -> str:
-    return f"{100 * comparison['method']['level']:g}%"
+    return f"{100 * comparison['method']['level']:g} %"
 
 
 def band(curve: dict[str, Any], factor: float) -> tuple[list[int], list[float], list[float], list[float]]:

@@ -175,31 +175,39 @@ def without_nan(value: Any) -> Any:
 
 def print_terminal(*comparisons: dict[str, Any], console: Console | None = None) -> None:
     """Prints each comparison, then the skipped runs."""
-    print_sets(comparisons, print_comparison, console or terminal())
+    print_sets(comparisons, print_comparison, lambda one: notes(one, on_page=False), console or terminal())
 
 
 def print_sets(
-    summaries: Sequence[dict[str, Any]], show: Callable[[dict[str, Any], Console], None], console: Console
+    summaries: Sequence[dict[str, Any]],
+    show: Callable[[dict[str, Any], Console], None],
+    notes_of: Callable[[dict[str, Any]], list[str]],
+    console: Console,
 ) -> None:
-    """Prints each summary with `show`, then the skipped runs."""
+    """Prints each summary with `show` and its notes, then the notes that all have, and the skipped runs."""
     summaries = each(list(summaries), lambda value: visible(value) if isinstance(value, str) else value)
-    for summary in summaries:
+    own = list(map(notes_of, summaries))
+    common = [note for note in own[0] if len(own) > 1 and all(note in others for others in own)]
+    for summary, lines in zip(summaries, own, strict=True):
         if len(summaries) > 1:
             console.rule(set_name(summary))
         show(summary, console)
+        console.print("", *(line for line in lines if line not in common), sep="\n", style="dim")
+    if common:
+        console.rule("all sets")
+        console.print(*common, sep="\n", style="dim")
     for skipped in summaries[0]["skipped"]:  # the same for all
         console.print(f"skipped: {skipped['folder']}: {skipped['reason']}", style="yellow")
 
 
 def print_comparison(comparison: dict[str, Any], console: Console) -> None:
-    """Prints the table of rungs, the differences in words, and the notes."""
+    """Prints the table of rungs and the differences in words."""
     rows = rung_table(comparison)
     columns = [place for place, name in enumerate(rows[0]) if name not in PAGE_ONLY]
     console.print(headline(comparison), style="bold")
-    console.print("", terminal_table([[row[place] for place in columns] for row in rows]), "", sep="\n")
-    for pair in comparison["pairs"]:
-        console.print(pair["words"])
-    console.print("", *notes(comparison), sep="\n", style="dim")
+    console.print("", terminal_table([[row[place] for place in columns] for row in rows]), sep="\n")
+    if pairs := comparison["pairs"]:
+        console.print("", *(pair["words"] for pair in pairs), sep="\n")
 
 
 def terminal_table(rows: Table, names: int = 1) -> RichTable:
@@ -357,7 +365,7 @@ def headline(comparison: dict[str, Any]) -> str:
     best = max(rungs, key=lambda rung: rung[by]["mean"])
     low, high = map(percent, best["interval"])
     text = f"{best['label']}, the best of {len(rungs)} by {by}," if len(rungs) > 1 else best["label"]
-    text += f" reaches {percent(best[split]['mean'])}% on the {split} set ({low} to {high})"
+    text += f" reaches {percent(best[split]['mean'])} % on the {split} set ({low} to {high})"
     return text + (
         "; biased upwards, because the same set selected this rung" if len(rungs) > 1 and split == by else ""
     )
@@ -379,7 +387,7 @@ def verdicts(comparison: dict[str, Any]) -> str:
     return text
 
 
-def notes(comparison: dict[str, Any]) -> list[str]:
-    """Sentences on method, data and machines."""
-    text = render(TEMPLATES / "notes.txt.jinja", **comparison, set_name=set_name(comparison))
+def notes(comparison: dict[str, Any], on_page: bool = True) -> list[str]:
+    """Sentences on method, data and machines. on_page: whether slices, curves and parameters are shown as well."""
+    text = render(TEMPLATES / "notes.txt.jinja", **comparison, set_name=set_name(comparison), on_page=on_page)
     return [line for line in text.split("\n") if line]

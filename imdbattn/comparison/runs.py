@@ -365,15 +365,25 @@ def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
 
 def short_names(varied: dict[str, Any]) -> list[str]:
     """The settings in short: a class by its name, another setting by the last part of its key; null is omitted."""
-
-    def text(value: Any) -> str:
-        return value if isinstance(value, str) else f"{value:g}" if type(value) is float else json.dumps(value)
-
     return [
-        str(value).rpartition(".")[2] if key.endswith("_target_") else f"{key.rpartition('.')[2]}={text(value)}"
+        class_name(value) if key.endswith("_target_") else f"{key.rpartition('.')[2]}={in_short(value)}"
         for key, value in varied.items()
         if value is not None
     ]
+
+
+def in_short(value: Any) -> str:
+    """The value of a setting; an object as its class and arguments, `EarlyStopping(patience=3)`."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(in_short, value))}]"
+    if isinstance(value, dict):
+        arguments = ", ".join(f"{name}={in_short(one)}" for name, one in value.items() if name != "_target_")
+        return class_name(value.get("_target_", "")) + (f"({arguments})" if arguments else "")
+    return value if isinstance(value, str) else f"{value:g}" if type(value) is float else json.dumps(value)
+
+
+def class_name(target: Any) -> str:
+    return str(target).rpartition(".")[2]
 
 
 def sort_key(value: Any) -> tuple[int, list[float], str]:

@@ -125,27 +125,30 @@ def attention_png(reading: Reading, words: int = 40) -> bytes | None:
 def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     """The weight that each word receives, one row per layer, and below it a map per layer and head, query by key.
 
-    words: number of the first words in the figure. Weights to later words are omitted. The size is such that
-    a dozen words and five heads are legible at a width of 800 pixels.
+    words: number of the first words in the figure, of a text that has over a tenth more. Weights to later words are
+    omitted. The size is such that a dozen words and five heads are legible at a width of 800 pixels.
     """
     from matplotlib.colors import PowerNorm
 
     received, entropies, total = weights.received(), weights.entropies(), len(weights.keys)
-    size = min(total, words + weights.cls)
+    count = total - weights.cls
+    size = total if count <= words + words // 10 else words + weights.cls
     names = [axis_label(key) for key in weights.keys[:size]]
     layers, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
     side, labels = max(0.125 * size, 1.2), 0.08 * max(map(len, names), default=0)  # inches
-    strip, row = 0.25 * len(received) + 0.4 + labels, side + 0.5
     side_by_side = heads == 1 and side * layers <= 6  # the maps of short texts
     rows, columns = (min(layers, 1), max(layers, 1)) if side_by_side else (layers, heads)
-    size_inches = max(side * columns, 5) + 1.2 + labels, strip + row * rows + 0.7 + labels * (layers > 0)
+    if rows == 1:
+        side = max(side, 4 / columns)  # as wide as the strip
+    strip, row = 0.25 * len(received) + 0.4 + labels, side + 0.5
+    width = max(side * columns, 4 if rows == 1 else 5)
+    size_inches = width + 1.2 + labels, strip + row * rows + 0.7 + labels * (layers > 0)
     figure = new_figure(*size_inches)
     grid = figure.add_gridspec(1 + rows, columns, height_ratios=[strip, *[row] * rows])
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
-    count = total - weights.cls
-    extent = f"the first {words} of {count} words" if size < total else f"{count} words"
+    extent = f"the first {words} of {count} words" if size < total else f"{count} word{'s' * (count != 1)}"
     figure.suptitle(f"Attention to {extent}")
     maps: list[Axes] = []
     for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
@@ -154,18 +157,18 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
             image = heat_map(axes, weights_QK[:size, :size], names, names)
             image.set_norm(PowerNorm(0.5, 0, 100))  # small weights stay visible
             axes.set_aspect("equal")
-            axes.tick_params(
-                labelbottom=side_by_side or row == layers, labelleft=head == 1 and not (side_by_side and maps)
-            )
+            leftmost = head == 1 and not (side_by_side and maps)
+            axes.tick_params(labelbottom=side_by_side or row == layers, labelleft=leftmost)
+            axes.set_ylabel("query" if leftmost else "")
             keys = math.exp(entropies[f"layer {layer}, head {head}"])
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
             maps.append(axes)
     if maps:
-        figure.colorbar(image, ax=maps, pad=0.01, shrink=0.5, format="{x:g} %")
-        figure.supylabel("query", fontsize=10)
-        figure.supxlabel(
-            "key; above each map: effective number of keys, from the mean entropy of the queries", fontsize=10
-        )
+        shrink = 1 if rows == 1 else 0.5
+        bar = figure.colorbar(image, ax=maps, pad=0.01, shrink=shrink, format="{x:g} %", panchor=False)
+        bar.set_label("weight (square-root scale)", fontsize=9)
+        note = "key; above each map: effective number of keys,\nfrom the mean entropy of the queries"
+        figure.supxlabel(note, fontsize=10)
     return figure
 
 

@@ -97,7 +97,7 @@ class LabelledReview(Result):
     attention: AttentionWeights | None = field(default=None, repr=False)
 
     def facts(self) -> dict[str, str]:
-        largest = ", ".join(f"{word} {percent(share)}" for word, share in self.top())
+        largest = ", ".join(f"{quoted(word)} {percent(share)}" for word, share in self.top())
         return {"largest shares": largest} if largest else {}
 
     def top(self, count: int = 8) -> list[tuple[str, float]]:
@@ -175,3 +175,8 @@ Reading = LabelledReview | WrittenSequence
 
 def percent(share: float) -> str:
     return "under 0.1 %" if 0 <= share < 0.0005 else f"{100 * share:.1f} %"
+
+
+def quoted(word: str) -> str:
+    """The word, in quotation marks if it has no letter or digit, such as a comma."""
+    return word if any(map(str.isalnum, word)) else f"“{word}”"

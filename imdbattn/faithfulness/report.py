@@ -105,7 +105,7 @@ def markdown(summary: dict[str, Any], pictures: Iterable[str]) -> str:
 
 def print_terminal(*summaries: dict[str, Any], console: Console | None = None) -> None:
     """Prints the answer in words and the means of each summary, then the skipped runs."""
-    shared.print_sets(list(map(cleaned, summaries)), print_summary, console or terminal())
+    shared.print_sets(list(map(cleaned, summaries)), print_summary, notes, console or terminal())
 
 
 def print_summary(summary: dict[str, Any], console: Console) -> None:
@@ -120,7 +120,6 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
 
     if rows := score_rows(summary, means):
         console.print("", shared.terminal_table(shared.as_table(rows), names=2), sep="\n")
-    console.print("", *notes(summary), sep="\n", style="dim")
 
 
 # --- numbers as text; "" where there is none -------------------------------------------------------------------------
@@ -394,6 +393,6 @@ def notes(summary: dict[str, Any]) -> list[str]:
 def lines(template: str, summary: dict[str, Any], **values: Any) -> list[str]:
     margin, shares = summary["method"]["margin"], summary["method"]["shares"]
     values["margin"] = f"{100 * margin:g} point{'s' * (margin != 0.01)}"
-    values["shares"] = listed([f"{100 * share:g}%" for share in shares])
+    values["shares"] = listed([f"{100 * share:g} %" for share in shares])
     text = render(TEMPLATES / template, **summary, **values)
     return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
