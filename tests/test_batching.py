@@ -139,6 +139,12 @@ def test_a_batch_contains_the_head_and_the_tail_of_each_review(reviews, max_toke
         assert batch.tokens_BT[row, len(expected) :].eq(0).all()
 
 
+def test_a_review_of_one_word_keeps_it_whatever_the_dropout():
+    batch = ragged([[7], [7, 8, 9, 10]]).batch(torch.arange(2), word_dropout=0.9)
+    assert batch.lengths_B.tolist() == [1, 1]
+    assert batch.tokens_BT[0].tolist() == [7]
+
+
 def test_the_setting_of_the_head_reaches_the_batches(settings, small):
     """Of 8 tokens, 2 are from the start of a review of 20."""
     cfg = settings(*small, "data.max_tokens=8", "data.head_share=0.25", "data.word_dropout=0", "model=mean")

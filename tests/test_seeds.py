@@ -12,6 +12,7 @@ import torch
 import yaml
 from lightning.pytorch.callbacks import Timer
 
+from imdbattn.data.ragged import ragged
 from imdbattn.data.sampling import Batches
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import PlainLayer
@@ -141,6 +142,17 @@ def test_training_together_ends_where_a_separate_run_ends(together, alone, monke
     for seed, folder in zip((1, 2), folders, strict=True):
         steps = iter(range(10**6))
         assert_same(folder, alone(seed, "model=mean", *words), whole_epochs=False)
+
+
+def test_dropout_differs_between_seeds(settings):
+    """Two seeds with the same weights, in the same batch."""
+    cfg = settings("model=residual", "model.dropout=0.5")
+    members = [learner(cfg, net(settings, "residual", "model.dropout=0.5")) for _ in range(2)]
+    module = SeedStack(members, (1, 2), "accuracy", None).train()
+    logits_SBC = module(ragged([[3, 4, 5], [6, 7]]).batch(torch.arange(2)))
+    assert not logits_SBC[0].equal(logits_SBC[1])
+    logits_SBC = module.eval()(ragged([[3, 4, 5], [6, 7]]).batch(torch.arange(2)))
+    torch.testing.assert_close(logits_SBC[0], logits_SBC[1])
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,17 @@ def test_the_counts_of_phrases_are_expected_ones(texts, chances):
         torch.testing.assert_close(table_PC[1:], log_count_ratios(counts_CP), atol=1e-5, rtol=1e-5)
 
 
+def test_labels_of_other_unlabeled_reviews_are_not_used(student, tmp_path):
+    """With the same cache and teachers, for a file with as many reviews."""
+    targets = []
+    for word in ("great", "bad"):
+        (tmp_path / f"{word}.txt").write_text("".join(f"a {word} film of {name}\n" for name in ("one", "two", "me")))
+        cfg = student(f"data.cache_dir={tmp_path}/cache", f"data.unlabelled={tmp_path}/{word}.txt")
+        targets.append(TASK.prepare(cfg).targets_NC)
+    assert targets[0].shape == targets[1].shape
+    assert not targets[0].equal(targets[1])
+
+
 def test_teachers_label_the_reviews_once(student, own_copy, tmp_path, caplog):
     caplog.set_level("INFO")
     cfg = student(f"data.cache_dir={tmp_path}/cache", teachers=own_copy)
@@ -206,7 +217,7 @@ def test_a_stopped_run_resumes_identically_and_not_with_other_labels(student, ow
     assert differences(tmp_path / "whole", tmp_path / "run") == []
     shutil.rmtree(own_copy / "wide")
     before = {file: file.read_bytes() for file in (tmp_path / "other").rglob("*.ckpt")}
-    with pytest.raises(UserError, match="the reviews are no longer those that"):
+    with pytest.raises(UserError, match=r"the runs in data\.teachers are no longer those that"):
         fit(cfg, tmp_path / "other", resume=True)
     assert {file: file.read_bytes() for file in (tmp_path / "other").rglob("*.ckpt")} == before
 

@@ -71,6 +71,12 @@ def test_kept_words_keep_their_positions_when_others_are_dropped():
         assert (positions.diff() > 0).all()
 
 
+def test_positions_after_the_last_sinusoid_use_the_last():
+    words = Words(torch.ones(1, 3, dtype=torch.bool), torch.tensor([[3, 4, 9]]))
+    added_1TD = Sinusoidal(10, length=4)(torch.zeros(1, 3, 10), words)
+    assert added_1TD[0].equal(sinusoids(4, 10)[3].expand(3, 10))
+
+
 def test_sinusoids_of_very_large_positions_are_finite():
     far = Words(torch.ones(1, 1).bool(), torch.tensor([[10**7]]))
     assert Sinusoidal(4)(torch.zeros(1, 1, 4), far).isfinite().all()

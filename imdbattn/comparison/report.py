@@ -20,6 +20,7 @@ from imdbattn.settings.safety import visible
 Table = list[list[str]]
 TEMPLATES = Path(__file__).parent
 TRAINED = "two trained models"  # the subject of a comparison with one seed each
+LEAST = 12  # characters for the names of a table that is as wide as the console
 PAGE_ONLY = ("parameters", "tokens/s")  # columns that the terminal omits
 
 
@@ -205,20 +206,28 @@ def print_comparison(comparison: dict[str, Any], console: Console) -> None:
     rows = rung_table(comparison)
     columns = [place for place, name in enumerate(rows[0]) if name not in PAGE_ONLY]
     console.print(headline(comparison), style="bold")
-    console.print("", terminal_table([[row[place] for place in columns] for row in rows]), sep="\n")
+    print_table([[row[place] for place in columns] for row in rows], console)
     if pairs := comparison["pairs"]:
         console.print("", *(pair["words"] for pair in pairs), sep="\n")
 
 
-def terminal_table(rows: Table, names: int = 1) -> RichTable:
-    """names: number of columns that hold names; these may fold."""
+def print_table(rows: Table, console: Console, names: int = 1) -> None:
+    """Prints an empty line and a table, which may be wider than the console.
+
+    names: number of columns that hold names; these fold if that lets the table fit.
+    """
     table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for place, name in enumerate(rows[0]):
         is_name = place < names
         table.add_column(name, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
     for row in rows[1:]:
         table.add_row(*row)
-    return table
+    width = console.width
+    needed = console.measure(table, options=console.options.update(width=1000))
+    if needed.minimum + len(rows[0]) + LEAST > width:  # rich would omit the names and cut the numbers
+        console.width = needed.maximum
+    console.print("", table, sep="\n")
+    console.width = width
 
 
 # --- numbers as text; "" where there is none -------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
         return {shown: number(one["mean"] if one else None) for shown, one in values.items()}
 
     if rows := score_rows(summary, means):
-        console.print("", shared.terminal_table(shared.as_table(rows), names=2), sep="\n")
+        shared.print_table(shared.as_table(rows), console, names=2)
 
 
 # --- numbers as text; "" where there is none -------------------------------------------------------------------------

@@ -218,9 +218,12 @@ class ResumeCheckpoint(L.Callback):
         """Raises UserError for a checkpoint of other reviews or with another number of processes."""
         if "keeper" not in content:
             raise UserError(f"{self.file} was written by an earlier version and cannot be resumed: start a new run")
-        if content["keeper"]["fingerprints"] != self.fingerprints:
+        saved = content["keeper"]["fingerprints"]
+        if saved != self.fingerprints:
             run = f"those that {os.path.relpath(self.folder)} was trained on"
-            raise UserError(f"the reviews are no longer {run}: restore them, or start a new run")
+            same = saved.items() - self.fingerprints.items() <= {("teachers", saved.get("teachers"))}
+            what = "runs in data.teachers" if same else "reviews"
+            raise UserError(f"the {what} are no longer {run}: restore them, or start a new run")
         if (before := len(content["keeper"]["ranks"])) != trainer.world_size:
             raise UserError(f"the run had {before} processes, not {trainer.world_size}: use the same number of devices")
 
