@@ -372,7 +372,7 @@ WRONG = {
         IN_POOLING + r"it returns shape \(2, \d+, 10\) instead of \(2, 10\)",
     ),
     "no tensor": (["model=mean", POOLING + "NoTensor"], IN_POOLING + "it returns NoneType instead of"),
-    "no prepend": (["model=mean", POOLING + "NoPrepend"], r"model\.pooling\._target_=kinds\.NoPrepend is not a subclass of"),
+    "no prepend": (["model=mean", POOLING + "NoPrepend"], r"=kinds\.NoPrepend is not a subclass of imdbattn\.nn\."),
     "a narrow layer": (
         ["model=residual", LAYER + "Narrow"],
         r"model\.layer \(kinds\.Wrong\) is .*\(B, T, D\): it returns shape \(2, \d+, 3\) instead of \(2, \d+, 10\)",
