@@ -284,7 +284,7 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     numbers = numbers_of(names, file)
     if not numbers.keys() & labels:
         numbers = {str(number): number for number in range(len(names))}
-        if numbers.keys() >= set(labels):
+        if isinstance(file, Path) and numbers.keys() >= set(labels):  # given in Python, they may be numbers
             log.warning("%s: the labels %s are read as %s", file, ", ".join(numbers), in_line(", ".join(names)))
     try:
         return np.array([numbers[label] for label in labels])
