@@ -386,7 +386,7 @@ def test_evaluate_takes_other_names_for_the_classes(model, tmp_path):
     pd.DataFrame({"text": texts, "label": ["negative", "positive"]}).to_csv(tmp_path / "r.csv")
     assert model.evaluate(tmp_path / "r.csv", **named).accuracy == 1
     with pytest.raises(UserError, match="label_names must have a name for each of the classes neg, pos"):
-        model.evaluate(texts, ["negative", "positive"], label_names=["negative"])
+        model.evaluate(texts, ["negative", "positive"], label_names=["negative", "positive", "neutral"])
 
 
 def test_evaluate_refuses_wrong_data(model, world):

@@ -151,7 +151,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         1.0
         """
         if labels is not None:
-            file, count = self._write_texts(data, labels, settings.pop("label_names", None))
+            file, count = self._write_texts(data, labels, settings.get("label_names"))
             metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
             return Metrics({**metrics, "test_set": f"{count} given texts"})
         if data is not None:
@@ -232,9 +232,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         if len(texts) != len(given) or not given:
             raise UserError(f"there are {len(texts)} texts and {len(given)} labels: give one label for each text")
         known = [str(name) for name in names or self.labels]
-        if len(known) != len(self.labels):
-            raise UserError(f"label_names must have a name for each of the classes {', '.join(self.labels)}")
-        chosen = [self.labels[number] for number in number_labels(given, known, "labels")]
+        chosen = [known[number] for number in number_labels(given, known, "labels")]
         digest = fingerprint(f"{name}\0{text}\0" for text, name in zip(texts, chosen, strict=True))
         path = cache_root(self.options.data.cache_dir) / "given" / f"{digest}.parquet"
         write_table(path, {"text": texts, "label": chosen})
