@@ -231,12 +231,13 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     assert all(set(result) == keys for result in page["checks"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "finding", "options"),
     [
         ("    while True: pass", "too-slow", ["--seconds", "1"]),
-        pytest.param("    import os; os._exit(0)", "ended-early", [], marks=pytest.mark.slow),
-        pytest.param("    return torch.zeros(10**12)", "too-much-memory", ["--memory", "1"], marks=pytest.mark.slow),
+        ("    import os; os._exit(0)", "ended-early", []),
+        ("    return torch.zeros(10**12)", "too-much-memory", ["--memory", "1"]),
     ],
 )
 def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding, options):

@@ -136,6 +136,7 @@ def close(a: dict[str, dict[str, list]], b: dict[str, dict[str, list]]) -> bool:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_numbers_on_the_page_are_those_of_explain(open_tab, run, folder_of):
     tab = open_tab(*RUNGS)
     found = numbers(tab)

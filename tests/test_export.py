@@ -624,6 +624,7 @@ def hub():
         server.server_close()
 
 
+@pytest.mark.slow
 def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(api_model, trained, world, tmp_path, settings):
     model = api_model("tuned_mean")
     model.export(tmp_path / "m", precision="float32")
@@ -716,6 +717,7 @@ def test_a_graph_that_differs_is_not_written(settings, tmp_path, monkeypatch):
         to_program(predictor)
 
 
+@pytest.mark.slow
 def test_a_graph_is_written_in_addition_to_the_weights(model, tmp_path):
     predictor, run = model("mean")
     write_export(predictor, tmp_path / "m", run, graph=True)

@@ -173,6 +173,7 @@ def test_unchanged_reviews_are_labeled_as_in_the_run_folder(results, seeds):
         assert (right_NS[:, place] == recorded.right_N).all()
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_reproduce_its_predictions_is_refused(seeds, tmp_path):
     shutil.copytree(seeds[0], tmp_path / "run")
     file = tmp_path / "run" / "predictions.parquet"
@@ -188,6 +189,7 @@ def test_a_run_that_does_not_reproduce_its_predictions_is_refused(seeds, tmp_pat
         measure([tmp_path / "run"], "test")
 
 
+@pytest.mark.slow
 def test_a_review_with_probability_near_one_half_may_get_either_label(seeds):
     run = read_run(seeds[0])
     recorded = run.predictions("test")
@@ -210,6 +212,7 @@ def test_a_mean_of_vectors_does_not_depend_on_order(results):
     assert (right_K2S.sum(1) == 1).all()  # of the two texts of a pair one is right, whichever label it gives both
 
 
+@pytest.mark.slow
 def test_a_baseline_reproduces_the_predictions_of_its_run_folder(seeds, small, tmp_path):
     pytest.importorskip("sklearn")
     list(baselines.run_all(["nb_svm"], [1], ["data.source=auto", *small], tmp_path))
@@ -221,6 +224,7 @@ def test_a_baseline_reproduces_the_predictions_of_its_run_folder(seeds, small, t
     assert np.allclose(sure, recorded.confidence_N)
 
 
+@pytest.mark.slow
 def test_the_baseline_is_chosen_by_validation(seeds, monkeypatch):
     def fit(features, task, value, seed):
         def logits_NC(texts):
@@ -235,6 +239,7 @@ def test_the_baseline_is_chosen_by_validation(seeds, monkeypatch):
     assert answers == {text: (1, pytest.approx(1 / (1 + np.exp(-2)))) for text in ("good", "bad")}
 
 
+@pytest.mark.slow
 def test_a_baseline_of_other_data_is_refused(seeds, tmp_path):
     shutil.copytree(seeds[0], tmp_path / "run")
     file = tmp_path / "run" / "metrics.json"
@@ -293,6 +298,7 @@ def test_the_command_prints_and_writes_the_tables(seeds, results, tmp_path, caps
     assert pairs.strip("| ").split(" | ")[-1] == f"{100 * right_K2S.mean():.0f} / {100 * both:.0f}"
 
 
+@pytest.mark.slow
 def test_wrong_input_gives_a_message_of_one_line(seeds, tmp_path, capsys):
     shutil.copytree(seeds[0], tmp_path / "no_model")
     shutil.rmtree(tmp_path / "no_model" / "checkpoints")
@@ -314,6 +320,7 @@ def test_wrong_input_gives_a_message_of_one_line(seeds, tmp_path, capsys):
     assert "--limit 0 must be at least 1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_runs_of_different_test_sets_are_refused(seeds, tmp_path):
     shutil.copytree(seeds[0], tmp_path / "other")
     file = tmp_path / "other" / "metrics.json"
@@ -322,6 +329,7 @@ def test_runs_of_different_test_sets_are_refused(seeds, tmp_path):
         measure([seeds[0], tmp_path / "other"], "test")
 
 
+@pytest.mark.slow
 def test_runs_with_other_labels_or_without_labels_are_refused(seeds, tmp_path):
     for facts, message in (
         ({"items": "strings"}, "has 0 labels"),
