@@ -391,7 +391,7 @@ def sort_key(value: Any) -> tuple[int, list[float], str]:
     numbers = value if isinstance(value, list) else [value]
     if all(isinstance(one, (int, float)) for one in numbers):
         return 1, numbers, ""
-    return (0, [], "") if value is None else (2, [], str(value).rpartition(".")[2])
+    return (0, [], "") if value is None else (2, [], class_name(value))
 
 
 def neighbours(ladder: Sequence[Variant], against: str | None = None) -> list[tuple[int, int]]:

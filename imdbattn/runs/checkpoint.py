@@ -218,11 +218,11 @@ class ResumeCheckpoint(L.Callback):
         """Raises UserError for a checkpoint of other reviews or with another number of processes."""
         if "keeper" not in content:
             raise UserError(f"{self.file} was written by an earlier version and cannot be resumed: start a new run")
-        saved = content["keeper"]["fingerprints"]
-        if saved != self.fingerprints:
+        saved, own = content["keeper"]["fingerprints"], self.fingerprints
+        if saved != own:
             run = f"those that {os.path.relpath(self.folder)} was trained on"
-            same = saved.items() - self.fingerprints.items() <= {("teachers", saved.get("teachers"))}
-            what = "runs in data.teachers" if same else "reviews"
+            changed = {name for name in saved | own if saved.get(name) != own.get(name)}
+            what = "runs in data.teachers" if changed == {"teachers"} else "reviews"
             raise UserError(f"the {what} are no longer {run}: restore them, or start a new run")
         if (before := len(content["keeper"]["ranks"])) != trainer.world_size:
             raise UserError(f"the run had {before} processes, not {trainer.world_size}: use the same number of devices")
