@@ -8,7 +8,8 @@ from contextlib import contextmanager
 class UserError(Exception):
     """Wrong input. The message names what is wrong and how to fix it.
 
-    Commands print it as one line and exit with status 2. Any other exception is a bug and keeps its traceback.
+    Commands print it as one line and exit with status 2. Of any other exception, which a library raises, they print the
+    type and the message, and write the traceback into a file.
     """
 
 

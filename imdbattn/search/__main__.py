@@ -72,7 +72,7 @@ def varied(space: dict[str, Any], others: list[str]) -> dict[str, Any]:
         words = [word for word in others if group_of(word) == "space"]
         overrides = OverridesParser.create().parse_overrides(words)
     except HydraException as error:
-        raise UserError(explain(error, "search", others)) from error
+        raise explain(error, "search", others) from error
     for override in overrides:
         name, value = override.key_or_group.partition("space.")[2], override.value()
         if override.is_sweep_override() or not (name or isinstance(value, dict)):

@@ -12,7 +12,9 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -28,7 +30,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.settings.keys import NAME, conf_dir, digest, flat, within
 from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import refuse_credentials, visible
@@ -51,7 +53,7 @@ ALIASES = {  # names of settings in other programs -> the last part of their key
 def command(
     config_name: str, *paths: str, schema: str | None = None
 ) -> Callable[[Callable[[Any], Any]], Callable[[], Any]]:
-    """hydra.main with conf/. A UserError, or a config that Hydra cannot compose, ends in one line and exit status 2.
+    """hydra.main with conf/. Any exception ends in one line and exit status 2, see `fail`.
 
     An empty folder that Hydra created for the run is then removed.
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are special there. In a
@@ -74,13 +76,12 @@ def command(
                 return result
             except BrokenPipeError:
                 exit_without_reader()
-            except UserError as error:
-                print_error(error)
-                if in_sweep():
+            except Exception as error:
+                if in_sweep():  # run_job has recorded the error of a job
                     raise
                 if fresh:
                     remove_empty(folder, f"{HydraConfig.get().job.name}.log")
-                sys.exit(2)
+                fail(error, HydraConfig.get().job.name, folder)
 
         run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(guarded)
 
@@ -99,12 +100,8 @@ def command(
                 sys.exit(128 + signal.SIGINT)
             except BrokenPipeError:  # while it prints its help
                 exit_without_reader()
-            except (UserError, HydraException, OmegaConfBaseException, ValueError, OSError) as error:
-                if begun and not isinstance(error, UserError):  # a bug, not wrong input
-                    raise
-                if not begun:  # otherwise `guarded` has printed it
-                    print_error(explain(error, config_name, typed[1:]))
-                sys.exit(2)
+            except Exception as error:
+                fail(error if begun else explain(error, config_name, typed[1:]), config_name)
 
         return main
 
@@ -124,10 +121,35 @@ def exit_without_reader() -> NoReturn:
     sys.exit(128 + signal.SIGPIPE)
 
 
+def first_on_machine() -> bool:
+    """Whether this is the first process of a run on its machine."""
+    return all(os.environ.get(name, "0") == "0" for name in RANKS)
+
+
 def print_error(reason: object) -> None:
     """Prints an error in one line without control characters, in one process per machine."""
-    if all(os.environ.get(name, "0") == "0" for name in RANKS):
-        print(f"error: {visible(str(reason))}".replace("\n", " "), file=sys.stderr)
+    if first_on_machine():
+        print(f"error: {visible(in_line(reason, None))}", file=sys.stderr)
+
+
+def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn:
+    """Prints an error in one line and exits with status 2. Only a UserError was written for its reader.
+
+    The traceback of any other exception goes into error.log of the folder if it has an unfinished run, else into a
+    temporary file.
+    """
+    if isinstance(error, UserError):
+        print_error(error)
+    else:
+        unfinished = folder and (folder / "config.yaml").exists() and not (folder / "metrics.json").exists()
+        if folder and unfinished and first_on_machine():
+            file = os.path.relpath(folder / "error.log")
+        else:
+            file = tempfile.mkstemp(prefix=f"imdbattn-{command}-", suffix=".log")[1]
+        Path(file).write_text("".join(traceback.format_exception(error)))
+        line = in_line(f"{command}: {type(error).__name__}: {error}", 500)
+        print(f"error: {visible(line)} (traceback: {file})", file=sys.stderr)
+    sys.exit(2)
 
 
 def plain_dict(cfg: DictConfig) -> dict[str, Any]:
@@ -157,7 +179,7 @@ def composed(config_name: str, overrides: Sequence[str] = (), paths: Sequence[st
             with hydra_in_conf():
                 return hydra.compose(config_name, words, return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise UserError(explain(error, config_name, words)) from error
+            raise explain(error, config_name, words) from error
         finally:
             GlobalHydra.instance().hydra = outer
 
@@ -257,10 +279,14 @@ def check_arguments(config_name: str, arguments: Sequence[str]) -> None:
             raise UserError(no_setting(match[2], config_name, arguments))
 
 
-def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
-    """An error before the command starts in one line; of Hydra's with the nearest valid key or choice."""
-    if isinstance(error, UserError):
-        return str(error)
+def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
+    """An error before the command starts; one of Hydra's as a UserError with the nearest valid key or choice."""
+    if isinstance(error, (HydraException, OmegaConfBaseException, ValueError, OSError)):
+        return UserError(explanation(error, config_name, arguments))
+    return error
+
+
+def explanation(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, MissingConfigException):
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")
