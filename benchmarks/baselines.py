@@ -35,8 +35,7 @@ from imdbattn.files import make_folder, write_atomically
 from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predictions
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.runs.start import environment, version
-from imdbattn.settings.keys import pinned
-from imdbattn.settings.schema import ReviewData, validate_as
+from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.tasks.review_scores import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
@@ -46,7 +45,7 @@ FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
 class Task(NamedTuple):
     """Reviews, as ids and as words."""
 
-    data: ReviewData
+    data: DictConfig
     corpus: ReviewCorpus
     words: dict[str, list[str]]  # of each split; a review is one string with spaces between the words
 
@@ -208,11 +207,11 @@ def read(overrides: Sequence[str]) -> Task:
     return task_of(settings("data.source=packaged", *overrides).data)
 
 
-def task_of(data: ReviewData) -> Task:
+def task_of(data: DictConfig) -> Task:
     """The reviews that the `data` settings describe."""
     corpus = prepare(data)
-    whole = pinned({"data": data.model_dump()}, corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
-    data = validate_as(ReviewData, whole, extra="allow")
+    whole = explicit({"data": as_dict(data)}, corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
+    data = OmegaConf.create(whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
     reviews = cut_reviews(source.load(), source.name, shares, data.folds and (data.fold, data.folds), data.limit)
@@ -246,7 +245,7 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
     """Scores the best fit of a baseline on test, writes its run folder, and returns its metrics."""
     baseline, (best, features) = BASELINES[name], fit_best(name, task, seed)
     described = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
-    cfg = OmegaConf.create({"seed": seed, "model": described, "data": task.data.model_dump()})
+    cfg = OmegaConf.create({"seed": seed, "model": described, "data": as_dict(task.data)})
     metrics = run_facts(cfg, task.corpus) | {
         "parameters": best.model.parameters,
         "train_reviews": len(task.words["train"]),

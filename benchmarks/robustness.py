@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from omegaconf import OmegaConf
 
 import imdbattn
 from benchmarks import baselines
@@ -31,7 +32,6 @@ from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
 from imdbattn.pages import png
 from imdbattn.run_folder import SPLIT_FILES
-from imdbattn.settings.schema import ReviewData, validate_as
 
 CONTRAST = Path(__file__).with_name("contrast.tsv")
 RESAMPLES = 10_000
@@ -191,7 +191,7 @@ def check_unchanged(run: Run, answers: Answers, texts: Sequence[str], recorded: 
 
 def task_of(run: Run, split: str) -> baselines.Task:
     """The corpus of a run, for a baseline. Raises UserError if its data have changed."""
-    task = baselines.task_of(validate_as(ReviewData, run.settings["data"], extra="allow"))
+    task = baselines.task_of(OmegaConf.create(run.settings["data"]))
     ours, theirs = task.corpus.fingerprints[split], run.fingerprint(split)
     if ours != theirs:
         raise UserError(f"{split} of {run.place} has fingerprint {theirs}, but its data now {ours}")

@@ -20,7 +20,7 @@ from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import read_settings
 
 if TYPE_CHECKING:
-    from imdbattn.settings.schema import Settings
+    from omegaconf import DictConfig
 
 SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -110,7 +110,7 @@ def link_texts(texts: Path, path: Path) -> None:
             shutil.copyfile(texts, temporary)
 
 
-def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> "tuple[Settings, Path]":
+def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> "tuple[DictConfig, Path]":
     """Settings and best checkpoint of a run folder, or of the run folder that holds the given checkpoint.
 
     trust, own: see `refuse_untrusted`. Raises UserError if a file is missing, damaged or not trusted.

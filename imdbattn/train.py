@@ -32,7 +32,7 @@ def main(cfg: DictConfig) -> float | None:
         raise UserError("resume= and hydra.run.dir= are different folders: omit hydra.run.dir=")
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
-    valid = validate(settings, extra="allow" if resume else None)
+    valid = validate(settings)
     if valid.seeds_per_process > 1 and not (resume or os.environ.get(SWEEP_PID)):
         raise UserError(f"seeds_per_process={valid.seeds_per_process} is for a sweep: add -m and seed=1,2,3,4,5")
     if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.runs.score import load_predictor, predict
-from imdbattn.settings.schema import Predict, Settings, validate
+from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import Predict, validate
 
 
 def label_texts(cfg: Predict, texts: Sequence[str]) -> tuple[list[Any], Path]:
@@ -16,9 +17,9 @@ def label_texts(cfg: Predict, texts: Sequence[str]) -> tuple[list[Any], Path]:
     return list(predict(predictor, texts, cfg)), folder
 
 
-def changed(cfg: Settings, values: Mapping[str, Any]) -> Settings:
+def changed(cfg: DictConfig, values: Mapping[str, Any]) -> DictConfig:
     """The settings of a training run with these values of dotted keys."""
-    settings = OmegaConf.create(cfg.model_dump())
+    settings = OmegaConf.create(as_dict(cfg))
     for key, value in values.items():
         OmegaConf.update(settings, key, value)
-    return validate(OmegaConf.to_container(settings), extra="allow")
+    return validate(settings)

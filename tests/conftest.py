@@ -12,6 +12,7 @@ import sys
 from functools import cache
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -142,7 +143,7 @@ def composed():
 def settings(composed):
     """settings(overrides..., config="train"): the validated settings of a command line, such as schema.Predict."""
 
-    def get(*overrides: str, config: str = "train") -> schema.Group:
+    def get(*overrides: str, config: str = "train") -> Any:
         values = composed(*overrides, config=config)
         return schema.validate(values) if config == "train" else schema.validate_as(COMMANDS[config], values)
 

@@ -17,6 +17,7 @@ from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
+from imdbattn.settings.keys import as_dict
 from imdbattn.settings.schema import validate
 from imdbattn.tasks.loaders import best_widths, default_budget
 from imdbattn.tasks.reviews import TASK
@@ -314,7 +315,7 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
     assert TASK.loaders(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
-        assert resumed(cfg.model_dump(), [typed], tmp_path) == recorded
+        assert resumed(as_dict(cfg), [typed], tmp_path) == recorded
     other = settings(*small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")
     with pytest.raises(UserError, match=r"data\.batch_tokens=512, not 1024"):
-        resumed(other.model_dump(), ["data.batch_tokens=1024"], tmp_path)
+        resumed(as_dict(other), ["data.batch_tokens=1024"], tmp_path)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.settings.schema import Settings
 from imdbattn.tasks.reviews import ReviewClassifier
 
 from .commands import label_texts
@@ -27,7 +27,7 @@ from .test_resume import differences, stops
 
 
 @pytest.fixture(scope="module")
-def half(small, settings, tmp_path_factory) -> tuple[Settings, Path]:
+def half(small, settings, tmp_path_factory) -> tuple[DictConfig, Path]:
     """Settings and folder of a run that was stopped in its second epoch."""
     cfg, folder = settings(*small, "model=residual", "trainer.max_epochs=3"), tmp_path_factory.mktemp("half")
     with pytest.MonkeyPatch.context() as patch:

@@ -18,6 +18,7 @@ from imdbattn.data.sources import Split, Texts
 from imdbattn.errors import UserError
 from imdbattn.runs.score import score_run
 from imdbattn.settings.cli import has_plugin
+from imdbattn.settings.keys import as_dict
 from imdbattn.sweep.job import jobs_of
 from imdbattn.tracking import loggers
 
@@ -166,7 +167,7 @@ def test_the_wandb_run_of_a_fold_is_named_by_it(settings, tmp_path, monkeypatch)
     monkeypatch.setattr(loggers, "start_wandb", lambda *arguments, **_: names.append(arguments[3]))
     for words in ((), ("data.folds=5", "data.fold=2")):
         cfg = settings("model=mean", "seed=3", *words)
-        loggers.build_loggers(cfg.logger, tmp_path, cfg.model_dump())
+        loggers.build_loggers(cfg.logger, tmp_path, as_dict(cfg))
     assert names == ["mean-s3", "mean-s3-fold2"]
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
 from imdbattn.errors import UserError
@@ -33,6 +34,7 @@ from imdbattn.nn.scores import Dot, ScaledDot
 from imdbattn.picture import draw
 from imdbattn.run_folder import open_run, read_curves
 from imdbattn.runs.score import load_predictor
+from imdbattn.settings.keys import as_dict
 from imdbattn.tasks import pictures, reviews
 from imdbattn.tasks.pictures import short_review
 from imdbattn.tasks.reviews import TASK
@@ -61,7 +63,7 @@ def maps(figure) -> list[np.ndarray]:
 @pytest.mark.parametrize(("rung", "count"), [("residual_learned", 2), ("residual_pe_cls", 1)])
 def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung, count):
     found = reader(rung)
-    scale = found.cfg.model.model_dump()["positions"].get("scale")
+    scale = as_dict(found.cfg.model)["positions"].get("scale")
     checkpoint = torch.load(trained(rung)[0] / "checkpoints" / "best.ckpt", weights_only=True)
     own_TD = scale * sinusoids(512, 10) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
     tables = position_tables(found.module.net, 512)
@@ -270,7 +272,7 @@ def finished(trained):
         folder, _ = trained(rung)
         cfg, checkpoint = open_run(str(folder))
         corpus = prepare(cfg.data)
-        return TASK.load(cfg, checkpoint, corpus), corpus, cfg.model_copy(update=changes)
+        return TASK.load(cfg, checkpoint, corpus), corpus, OmegaConf.merge(cfg, changes)
 
     return run
 

@@ -17,12 +17,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from filelock import FileLock
+from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.runs import checkpoint, signals
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
-from imdbattn.settings.schema import Settings
+from imdbattn.settings.keys import as_dict
 from imdbattn.sweep import job as one_job
 from imdbattn.tasks.reviews import ReviewClassifier
 
@@ -87,7 +88,7 @@ def whole(small, settings, tmp_path_factory):
     """whole(overrides...): settings, and the folder of a run with them that nothing stopped."""
     runs: dict[tuple, tuple] = {}
 
-    def run(*overrides: str) -> tuple[Settings, Path]:
+    def run(*overrides: str) -> tuple[DictConfig, Path]:
         if overrides not in runs:
             folder = tmp_path_factory.mktemp("whole")
             cfg = settings(*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1", *overrides)
@@ -361,7 +362,7 @@ def stopped(whole, stopping, tmp_path):
     return cfg, tmp_path / "run"
 
 
-def refused(cfg: Settings, folder: Path, match: str) -> None:
+def refused(cfg: DictConfig, folder: Path, match: str) -> None:
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
     with pytest.raises(UserError, match=match) as error:
         fit(cfg, folder, resume=True)
@@ -418,12 +419,12 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
     typed = [f"resume={folder}", "logger=none", "threads=2", "data.cache_dir=/elsewhere"]
     found = resumed(composed(*typed), typed, folder)
     assert (found["logger"]["name"], found["threads"], found["data"]["cache_dir"]) == ("none", 2, "/elsewhere")
-    assert found["model"] == cfg.model.model_dump()
-    assert found["trainer"] == cfg.trainer.model_dump()
+    assert found["model"] == as_dict(cfg.model)
+    assert found["trainer"] == as_dict(cfg.trainer)
     again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1"]  # the same words
-    assert resumed(composed(*again), again, folder)["model"] == cfg.model.model_dump()
+    assert resumed(composed(*again), again, folder)["model"] == as_dict(cfg.model)
     alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
-    assert resumed(composed(*alone), alone, folder)["trainer"] == cfg.trainer.model_dump()
+    assert resumed(composed(*alone), alone, folder)["trainer"] == as_dict(cfg.trainer)
     with pytest.raises(UserError, match="uses that run's own settings"):
         resumed(composed("debug=fast"), ["debug=fast"], folder)
     for more in ("optim.lr=0.5", "model=base", "seed=2"):
@@ -535,7 +536,7 @@ def run_of(file: Path):
 @pytest.mark.slow
 def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_path, settings):
     cfg, _ = whole()
-    cfg = changed(cfg, {"logger": settings("logger=wandb").logger.model_dump()})
+    cfg = changed(cfg, {"logger": as_dict(settings("logger=wandb").logger)})
     stopping(20, signal.SIGTERM)
     with pytest.raises(SystemExit):
         fit(cfg, tmp_path)

@@ -10,10 +10,10 @@ import datasets
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.data import reverse
 from imdbattn.data.pairs import PACKAGED, Pairs, find_source, normalised, parts, prepare, split_of, split_text
@@ -24,21 +24,20 @@ from imdbattn.data.sources import Split, fingerprint
 from imdbattn.data.vocabulary import BOS, EOS, MARKERS, PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import conf_dir
-from imdbattn.settings.schema import Reverse, Translation
 
-REVERSE = Reverse(**yaml.safe_load((conf_dir() / "data/reverse.yaml").read_text())["data"])
-TRANSLATION = Translation(**yaml.safe_load((conf_dir() / "data/translation.yaml").read_text())["data"])
+REVERSE = OmegaConf.load(conf_dir() / "data/reverse.yaml").data
+TRANSLATION = OmegaConf.load(conf_dir() / "data/translation.yaml").data
 LETTERS = Vocabulary([*MARKERS, *"ABCDE"])
 WORDS = st.lists(st.sampled_from("ABCDE"), min_size=1, max_size=12)
 PAIRS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=20)
 
 
-def strings(**changes) -> Reverse:
-    return REVERSE.model_copy(update={"train": 300, "validation": 40, "test": 60} | changes)
+def strings(**changes) -> DictConfig:
+    return OmegaConf.merge(REVERSE, {"train": 300, "validation": 40, "test": 60} | changes)
 
 
-def sentences(path=None, **changes) -> Translation:
-    return TRANSLATION.model_copy(update={"path": str(path) if path else None} | changes)
+def sentences(path=None, **changes) -> DictConfig:
+    return OmegaConf.merge(TRANSLATION, {"path": str(path) if path else None} | changes)
 
 
 def as_split(pairs: list[tuple[list[str], list[str]]]) -> Pairs:
@@ -541,7 +540,7 @@ def test_a_missing_hub_and_a_dataset_without_pairs_are_named(hub, monkeypatch):
         prepare(cfg)
     hub(train=["x"])
     with pytest.raises(UserError, match=r"row 0 .* has no pair of en and de, but .*: set data\.languages"):
-        prepare(cfg.model_copy(update={"languages": ["en", "de"]}))
+        prepare(OmegaConf.merge(cfg, {"languages": ["en", "de"]}))
     for column, words in (
         ("text", "has no column 'translation', but text"),
         ("translation", "no pair of en and fr, but a en"),

@@ -26,6 +26,7 @@ from imdbattn.data.reviews import block_cut, cut_reviews, find_source
 from imdbattn.data.sources import Split, Texts
 from imdbattn.data.text_files import decode
 from imdbattn.errors import UserError
+from imdbattn.settings.keys import as_dict
 
 TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", "x", "y", "z", "v", "w", "p", "q"]
 LABELS = ["pos", "neg"] * 6
@@ -335,8 +336,8 @@ def test_a_warm_cache_is_opened_without_the_libraries_that_fill_it(data_settings
     command = f"""
 import sys
 from imdbattn.data.corpus import prepare
-from imdbattn.settings.schema import ReviewData
-prepare(ReviewData(**{cfg.model_dump()!r}))
+from omegaconf import OmegaConf
+prepare(OmegaConf.create({as_dict(cfg)!r}))
 print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

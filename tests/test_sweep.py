@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.data import pairs as pairs_of
 from imdbattn.data.reviews import find_source
@@ -24,7 +24,6 @@ from imdbattn.errors import UserError
 from imdbattn.settings import machine
 from imdbattn.settings.cli import SWEEP_PID, has_plugin, quote
 from imdbattn.settings.keys import ADDED, digest, variant
-from imdbattn.settings.schema import Settings
 from imdbattn.sweep import job as one_job
 from imdbattn.sweep import sweep
 
@@ -218,11 +217,11 @@ def test_each_job_on_one_device_has_its_own_gpu(monkeypatch, job, settings):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setattr(one_job.tempfile, "gettempdir", lambda: str(job))
     gpu, cpu, many = (settings(f"trainer={name}").trainer for name in ("gpu", "cpu", "ddp"))
-    with one_job.reserved_gpu(gpu) as first, one_job.reserved_gpu(gpu.model_copy(update={"devices": "auto"})) as second:
+    with one_job.reserved_gpu(gpu) as first, one_job.reserved_gpu(OmegaConf.merge(gpu, {"devices": "auto"})) as second:
         assert [first, second] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "7"}]
         with one_job.reserved_gpu(gpu) as third:  # more jobs than GPUs: shared in turn
             assert third == {"CUDA_VISIBLE_DEVICES": "7"}
-    for free in (cpu, many, gpu.model_copy(update={"devices": 2})):  # DDP takes what it wants
+    for free in (cpu, many, OmegaConf.merge(gpu, {"devices": 2})):  # DDP takes what it wants
         with one_job.reserved_gpu(free) as chosen:
             assert chosen == {}
     with one_job.reserved_gpu(gpu) as again:
@@ -267,7 +266,7 @@ def test_a_job_gets_the_threads_of_its_slot(monkeypatch):
 
 
 @pytest.fixture
-def stopped(small, settings, tmp_path) -> tuple[Path, Settings]:
+def stopped(small, settings, tmp_path) -> tuple[Path, DictConfig]:
     """The folder of a run that was stopped after its checkpoint, and its settings."""
     source = tmp_path / "reviews.csv"
     source.write_text("text,label\ngood,pos\nbad,neg\n")

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import read_texts
 from imdbattn.errors import UserError
@@ -23,6 +24,7 @@ from imdbattn.nn.ladder import ResidualLayer
 from imdbattn.run_folder import open_run
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
+from imdbattn.settings.keys import as_dict
 from imdbattn.sweep.job import missing
 from imdbattn.tasks.reviews import TASK, ReviewClassifier
 
@@ -85,8 +87,8 @@ def test_a_review_without_label_gets_the_mean_probabilities_of_the_teachers(stud
 
 def test_labeled_and_held_out_reviews_are_not_changed(student):
     with_teachers = TASK.prepare(student())
-    data = student().data.model_copy(update={"teachers": None, "unlabelled": None})
-    plain = TASK.prepare(student().model_copy(update={"data": data}))
+    data = OmegaConf.merge(student().data, {"teachers": None, "unlabelled": None})
+    plain = TASK.prepare(OmegaConf.merge(student(), {"data": data}))
     count = len(plain.splits["train"])
     for split in ("train", "validation", "test"):
         one, other = plain.splits[split], with_teachers.splits[split]
@@ -258,7 +260,7 @@ def test_a_resumed_sweep_keeps_a_finished_run(trained, tmp_path):
 
 def test_an_exported_model_names_no_folder_of_the_machine(trained):
     settings, _ = open_run(str(trained("distilled")[0]))
-    data = portable(settings.model_dump())["data"]
+    data = portable(as_dict(settings))["data"]
     assert (data["teachers"], data["unlabelled"]) == ("mean", "unlabelled.txt")
 
 

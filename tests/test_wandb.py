@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import imdbattn
 from imdbattn.runs.fit import fit
 from imdbattn.settings.cli import conf_dir
-from imdbattn.settings.keys import RUNGS, flat
+from imdbattn.settings.keys import RUNGS, as_dict, flat
 from imdbattn.settings.safety import without_credentials
 from imdbattn.settings.schema import Logger
 from imdbattn.tracking import publish
@@ -102,7 +102,7 @@ def published(trained, settings, tmp_path_factory):
     (folder / "pictures" / "attention.html").write_text(page)
     config = yaml.safe_load((folder / "config.yaml").read_text())
     logger = wandb_settings(settings, "logger.table_rows=10", "logger.table_characters=20")
-    config["logger"] = logger.model_dump()
+    config["logger"] = as_dict(logger)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SECRETS.items():
             patch.setenv(name, value)
@@ -395,7 +395,7 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
     """And its metric is one that a run logs each epoch."""
     sweep = SWEEPS[name]
     fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
-    known = flat(settings(*fixed).model_dump()) | {"model": None}
+    known = flat(as_dict(settings(*fixed))) | {"model": None}
     for parameter, choices in sweep["parameters"].items():
         assert parameter in known
         for value in choices.get("values", [choices.get("min"), choices.get("max")]):

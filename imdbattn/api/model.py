@@ -24,7 +24,7 @@ from imdbattn.run_folder import write_table
 from imdbattn.runs import score
 from imdbattn.runs.trainer import preserved_torch_settings
 from imdbattn.settings.cli import composed, plain_dict
-from imdbattn.settings.keys import overlay
+from imdbattn.settings.keys import as_dict, overlay
 from imdbattn.settings.schema import Evaluate, Predict, validate_as
 
 StrPath = str | os.PathLike[str]
@@ -74,7 +74,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
     @property
     def settings(self) -> dict[str, Any]:
         """All settings of the run, as in its config.yaml."""
-        return self.predictor.cfg.model_dump()
+        return as_dict(self.predictor.cfg)
 
     @property
     def labels(self) -> list[str]:

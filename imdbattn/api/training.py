@@ -18,6 +18,7 @@ from imdbattn.api.display import Metrics, fragment
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
 from imdbattn.settings.cli import PATHS, composed, plain_dict, remove_empty
+from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import VisibleFormatter, untrusted
 from imdbattn.settings.schema import validate
 
@@ -78,13 +79,13 @@ def train(
         from imdbattn.runs.resume import resumed
 
         settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
-    valid = validate(settings, extra="allow" if resume else None)
+    valid = validate(settings)
     if valid.seeds_per_process > 1 and config is None and not resume:
         words = " ".join(overrides)
         raise UserError(f"{words}: {ONE_MODEL} -m {words} seed=1,2,3,4,5")
-    devices = (valid.trainer.model_extra or {}).get("devices", 1)
+    devices = as_dict(valid.trainer).get("devices", 1)
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
-    if valid.trainer.num_nodes > 1 or not one_device:  # they would repeat the program that called
+    if valid.trainer.get("num_nodes", 1) > 1 or not one_device:  # they would repeat the program that called
         raise UserError(f"trainer.devices={devices}: train() uses one process; for several, {COMMAND}")
     place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     fresh = not place.exists()
@@ -98,7 +99,7 @@ def train(
         except SystemExit as stopped:  # after a signal
             end = stopped
         else:
-            packages = {package for *_, package in untrusted(valid.model_dump())}
+            packages = {package for *_, package in untrusted(valid)}
             return TrainedRun(Metrics(metrics), place, tuple(sorted(packages)))
         finally:
             if fresh and place.exists():

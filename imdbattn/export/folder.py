@@ -27,6 +27,7 @@ from imdbattn.export.vectors import VECTORS, build, facts_of, smaller
 from imdbattn.files import expanded, make_folder, regular_file, sha256_of, write_atomically, writing_into
 from imdbattn.pages import plain, render
 from imdbattn.run_folder import RESULTS, write_json
+from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import plain_settings, read_json
 from imdbattn.settings.schema import check_run
 from imdbattn.tasks.seq2seq import TASK as SEQ2SEQ
@@ -96,8 +97,8 @@ def write_export(
                 torch.export.save(to_program(predictor), folder / PROGRAM)
             if onnx:
                 to_onnx(predictor, folder / ONNX)
-        settings = portable(predictor.cfg.model_dump())
-        path = str(predictor.cfg.data.model_dump().get("path") or "")
+        settings = portable(as_dict(predictor.cfg))
+        path = str(predictor.cfg.data.get("path") or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
         write_config(folder, {"settings": settings, "facts": facts_of(predictor), "export": facts})

@@ -8,6 +8,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
@@ -19,8 +20,8 @@ from imdbattn.runs.results import read_results, summary, training_facts, write_r
 from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.start import REMEDY, begin_folder, locked
 from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
-from imdbattn.settings.keys import pinned
-from imdbattn.settings.schema import Settings, validate
+from imdbattn.settings.keys import as_dict, explicit
+from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import read_checkpoint, reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -32,7 +33,7 @@ from imdbattn.tracking.publish import publish_run
 log = logging.getLogger(__name__)
 
 
-def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
+def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run folder.
 
     resume: continue the run in the folder; otherwise that run is overwritten.
@@ -51,11 +52,11 @@ def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
     return metrics
 
 
-def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
+def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     data, (cfg,) = prepare_data(cfg)
-    task, corpus, settings = task_of(cfg), data.corpus, cfg.model_dump()
+    task, corpus, settings = task_of(cfg), data.corpus, as_dict(cfg)
 
     # Model
     last = folder / "checkpoints" / "last.ckpt"
@@ -115,7 +116,7 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     return metrics
 
 
-def prepare_data(*cfgs: Settings) -> tuple[BatchData, list[Settings]]:
+def prepare_data(*cfgs: DictConfig) -> tuple[BatchData, list[DictConfig]]:
     """The batches of runs that differ in their seed alone, and the settings with absolute paths and without `auto`."""
     check_logger(cfgs[0].logger)
     if cfgs[0].threads:
@@ -123,7 +124,7 @@ def prepare_data(*cfgs: Settings) -> tuple[BatchData, list[Settings]]:
     task = task_of(cfgs[0])
     corpus = task.prepare(cfgs[0])
     data = task.loaders(cfgs[0], corpus)
-    return data, [validate(pinned(c.model_dump(), corpus.source, data.batch_tokens), extra="allow") for c in cfgs]
+    return data, [validate(explicit(c, corpus.source, data.batch_tokens)) for c in cfgs]
 
 
 def run_trainer(trainer: L.Trainer, module: Learner, data: BatchData, checkpoint: ResumeCheckpoint) -> None:

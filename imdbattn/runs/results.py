@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES, results_file, write_json, write_predictions
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.settings.cli import SWEEP_PID
-from imdbattn.settings.keys import PRETRAINING
+from imdbattn.settings.keys import PRETRAINING, as_dict
 from imdbattn.settings.safety import read_json, trust_option
-from imdbattn.settings.schema import Settings
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
@@ -39,13 +39,13 @@ def training_facts(
 
 
 def write_results(
-    cfg: Settings, folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, Any]
+    cfg: DictConfig, folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, Any]
 ) -> dict[str, Any]:
     """Scores the splits with the module's weights, and writes the results. Returns the content of metrics.json.
 
     facts: of `training_facts`.
     """
-    task, corpus, settings = task_of(cfg), data.corpus, cfg.model_dump()
+    task, corpus, settings = task_of(cfg), data.corpus, as_dict(cfg)
     loggers, trainer.loggers = trainer.loggers, []  # these scores are not part of the learning curve
     trainer.validate(module, data, verbose=False)
     trainer.loggers = loggers

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NO_EFFECT, flat, pinned, within, without
+from imdbattn.settings.keys import NO_EFFECT, as_dict, explicit, flat, within, without
 from imdbattn.settings.schema import read_run
 
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
@@ -32,12 +32,12 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
             f"resume={os.path.relpath(folder)} is not a run to resume, it has no config.yaml: start a new run; for a "
             "sweep folder, repeat the command that started the sweep"
         )
-    recorded = read_run(file, settings.get("trust"), settings).model_dump()
+    recorded = read_run(file, settings.get("trust"), settings)
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     if compared := [key for key in keys if not within(key, *NO_EFFECT)]:
         check_unchanged(settings, recorded, compared, folder)
-    merged = OmegaConf.create(recorded | {"trust": settings.get("trust")})  # never the folder's own value
+    merged = OmegaConf.create(as_dict(recorded) | {"trust": settings.get("trust")})  # never the folder's own value
     for key, value in flat(settings).items():
         if within(key, *keys) and within(key, *NO_EFFECT):
             OmegaConf.update(merged, key, value, force_add=True)
@@ -50,7 +50,7 @@ def check_unchanged(settings: Mapping[str, Any], recorded: Mapping[str, Any], ke
         keys = list(settings)
     data, recorded_data = settings["data"], recorded["data"]
     source = recorded_data.get("source") if data["source"] == "auto" else data["source"]
-    current = pinned(settings, source, data["batch_tokens"] or recorded_data.get("batch_tokens"))
+    current = explicit(settings, source, data["batch_tokens"] or recorded_data.get("batch_tokens"))
     values, recorded_values = without(current, *NO_EFFECT), without(recorded, *NO_EFFECT)
     for key in dict.fromkeys([*values, *recorded_values]):
         if within(key, *keys) and values.get(key) != recorded_values.get(key):

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
 from imdbattn.export.folder import is_export, read_export
 from imdbattn.files import expanded
 from imdbattn.run_folder import FINGERPRINT, open_run, results_file, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
-from imdbattn.settings.keys import PRETRAINING, overlay
+from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Evaluate, OfRun, Predict, Settings, validate
+from imdbattn.settings.schema import Evaluate, OfRun, Predict, validate
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor, task_of
 from imdbattn.tasks.trial import try_forward
@@ -46,7 +48,7 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
     return {prefix + key: value for key, value in {**scores.values(), "reviews": count, **details}.items()}
 
 
-def open_settings(cfg: OfRun) -> tuple[Settings, Path]:
+def open_settings(cfg: OfRun) -> tuple[DictConfig, Path]:
     """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best checkpoint.
 
     Raises UserError for wrong input.
@@ -57,14 +59,14 @@ def open_settings(cfg: OfRun) -> tuple[Settings, Path]:
             f"run={cfg.run} is a run of task={settings.task}, which labels no reviews: train a classifier from it, "
             f"model={model} init={cfg.run}"
         )
-    if not (checkpoint.parents[1] / results_file(settings.model_dump())).exists():
+    if not (checkpoint.parents[1] / results_file(settings)).exists():
         log.warning("run=%s is not finished: these are the weights of its best epoch so far", cfg.run)
     return with_changes(settings, cfg.data.model_dump()), checkpoint
 
 
-def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
+def with_changes(settings: DictConfig, data: dict[str, Any]) -> DictConfig:
     """A run's settings with the `data` settings of this call. Raises UserError for one that the run does not have."""
-    recorded = settings.model_dump()["data"]
+    recorded = as_dict(settings)["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
     if unknown := changes.keys() - recorded.keys():
         raise UserError(f"data.{min(unknown)} does not apply to this run: omit it")
@@ -79,14 +81,14 @@ def with_changes(settings: Settings, data: dict[str, Any]) -> Settings:
             f"data.test_lengths={lengths} must be above the lengths {recorded['lengths']} that the run was trained on: "
             "choose greater ones, or train with data.test_lengths"
         )
-    changed = overlay(settings.model_dump(), {"data": changes})
+    changed = overlay(as_dict(settings), {"data": changes})
     changed["data"]["cache_dir"] = changes.get("cache_dir")  # never that of the run folder, which may be untrusted
     if "source" in changes:  # replaces the run's own file or dataset, and is read completely
         changed["data"] |= dict.fromkeys({"path", "hub", "limit"} & (recorded.keys() - changes.keys()))
-    return validate(changed, extra="allow")
+    return validate(changed)
 
 
-def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path, write: bool) -> dict[str, Any]:
+def evaluate(cfg: Evaluate, settings: DictConfig, module: Learner, folder: Path, write: bool) -> dict[str, Any]:
     """Scores a module on a split of its own or of other data, and returns the metrics.
 
     settings: of the run in `folder`, with the `data` settings of `cfg`. write: also into evaluations/ of the folder.
@@ -105,7 +107,7 @@ def evaluate(cfg: Evaluate, settings: Settings, module: Learner, folder: Path, w
         check_fingerprint(folder, split, corpus)
     if (precision := cfg.trainer.precision or settings.trainer.precision) != settings.trainer.precision:
         changed["precision"] = precision
-    trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
+    trainer = build_trainer(cfg.trainer.model_dump(exclude_unset=True) | {"precision": precision})
     data = task.loaders(settings, corpus, split)
     try_forward(module, data, settings.model.name, split)
     trainer.test(module, data, verbose=False)

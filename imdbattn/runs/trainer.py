@@ -20,6 +20,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from imdbattn.errors import UserError
 from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.checkpoint import AtomicCheckpointIO
+from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make, reason
 
 MAX_ERROR = 1e-5  # of a product, relative to |a| |b|; float32 stays below 1e-6, bfloat16 is at 1e-3
@@ -66,11 +67,11 @@ def build_trainer(
     **arguments: Any,
 ) -> L.Trainer:
     """The Trainer that the `trainer` settings describe; `arguments` are further ones. Raises UserError."""
-    trainer_class = make({**settings.model_dump(), "_partial_": True}, "trainer", L.Trainer)
+    trainer_class = make({**as_dict(settings), "_partial_": True}, "trainer", L.Trainer)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     callbacks = [*callbacks, *(trainer_class.keywords.get("callbacks") or ())]
-    if settings.enable_progress_bar:
+    if settings["enable_progress_bar"]:
         callbacks.append(Progress())
     plugins: list[Any] = [checkpoint_io or AtomicCheckpointIO()]
     try:

@@ -6,20 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from imdbattn.data.reviews import decided_source
 from imdbattn.errors import UserError
 from imdbattn.run_folder import is_debug
 from imdbattn.settings.cli import PATHS, composed, plain_dict, quote
-from imdbattn.settings.keys import absolute, as_text, flat, pinned, within
+from imdbattn.settings.keys import absolute, as_dict, as_text, explicit, flat, within
 from imdbattn.settings.safety import refuse_untrusted
-from imdbattn.settings.schema import Search, Settings, validate
+from imdbattn.settings.schema import Search, validate
 
 Space = dict[str, BaseDistribution]
 
 
-def check(cfg: Search, file: Path) -> tuple[Space, Settings]:
+def check(cfg: Search, file: Path) -> tuple[Space, DictConfig]:
     """The space, and the settings that all trials share. Raises UserError for wrong ones.
 
     file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for all trials. The paths
@@ -43,14 +44,14 @@ def check(cfg: Search, file: Path) -> tuple[Space, Settings]:
         point = {name: values[min(place, len(values) - 1)] for name, values in ends.items()}
         settings = compose([*cfg.train, *as_words(point)])
         if cfg.resume:
-            refuse_untrusted(settings.model_dump(), file, cfg.trust)
-    if is_debug(settings.model_dump()):
+            refuse_untrusted(settings, file, cfg.trust)
+    if is_debug(settings):
         raise UserError("debug runs have no results to search by: omit debug=")
     if source := decided_source(settings):
         cfg.train.append(f"data.source={source}")
     settings = compose(cfg.train)
     if not cfg.resume:
-        given, whole = flat(settings.model_dump()), flat(pinned(settings.model_dump(), None))
+        given, whole = flat(as_dict(settings)), flat(explicit(settings, None))
         paths = {name: path for name, path in whole.items() if path != given[name]}
         words = [word for word in cfg.train if word.lstrip("+").partition("=")[0] not in paths]
         cfg.train[:] = [*words, *(quote(f"{name}={path}", PATHS) for name, path in paths.items())]
@@ -86,7 +87,7 @@ def as_words(params: Mapping[str, Any]) -> list[str]:
     return [word(name, value) for name, value in params.items()]
 
 
-def compose(words: Sequence[str]) -> Settings:
+def compose(words: Sequence[str]) -> DictConfig:
     """The settings of `python -m imdbattn.train words...`. Raises UserError if they are wrong."""
     try:
         settings = composed("train", words)

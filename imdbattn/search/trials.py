@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import optuna
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
@@ -31,7 +31,7 @@ from imdbattn.search.space import Space, as_words, check
 from imdbattn.settings.cli import SWEEP_PID
 from imdbattn.settings.machine import threads_of
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Search, Settings
+from imdbattn.settings.schema import Search
 from imdbattn.sweep.job import failure, group_of, resumable, started
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Stu
         raise UserError(f"{journal} is damaged ({reason}): restore it, or start a new search") from error
 
 
-def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: Settings, folder: Path) -> None:
+def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: DictConfig, folder: Path) -> None:
     """Runs trials until cfg.n_trials are finished or pruned, starting with those that an earlier process left running.
 
     settings: those that all trials share. Raises UserError after FAILURES failed trials in a row.
@@ -138,7 +138,7 @@ def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
     return Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
 
 
-def run_trial(trial: Trial, cfg: Search, settings: Settings, folder: Path) -> Generator[None]:
+def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> Generator[None]:
     """Runs a trial and records its result in the study. Yields while it is running.
 
     A run folder that exists already is resumed from its last checkpoint; without one it starts again.

@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback, LearningRateMonitor
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
+from omegaconf import DictConfig
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
@@ -27,7 +28,6 @@ from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.start import REMEDY, begin_folder, locked
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.seeds.stack import Course, SeedStack
-from imdbattn.settings.schema import Settings
 from imdbattn.tasks.build import reason
 from imdbattn.tasks.loaders import BatchData, Loader
 from imdbattn.tasks.task import task_of
@@ -69,7 +69,7 @@ class Rows(Logger):
         return rows
 
 
-def fit_seeds(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
+def fit_seeds(cfgs: Sequence[DictConfig], folders: Sequence[Path]) -> None:
     """Trains runs that differ only in their seed, and fills their run folders.
 
     Raises UserError for wrong input before anything is deleted or overwritten; after training, for seeds whose loss is
@@ -87,7 +87,7 @@ def fit_seeds(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
         train(cfgs, folders)
 
 
-def train(cfgs: Sequence[Settings], folders: Sequence[Path]) -> None:
+def train(cfgs: Sequence[DictConfig], folders: Sequence[Path]) -> None:
     """`fit_seeds` in folders that no other process uses."""
     data, cfgs = prepare_data(*cfgs)
     first, corpus, seeds = cfgs[0], data.corpus, [cfg.seed for cfg in cfgs]
@@ -143,7 +143,7 @@ def write_rows(loggers: Sequence[Logger], rows: Sequence[Row]) -> None:
 
 
 def finish(
-    cfg: Settings,
+    cfg: DictConfig,
     folder: Path,
     module: Any,
     data: BatchData,

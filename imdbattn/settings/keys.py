@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -49,6 +51,11 @@ NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
 
 
+def as_dict(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as nested dicts and lists."""
+    return OmegaConf.to_container(settings) if isinstance(settings, DictConfig) else dict(settings)  # type: ignore[return-value]
+
+
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as one dict with dotted keys. Lists remain values."""
     values: dict[str, Any] = {}
@@ -64,7 +71,7 @@ def within(key: str, *names: str) -> bool:
 
 def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
     """The settings, flat, without the keys and groups in `skipped`; runs of earlier versions give the same."""
-    values = flat(settings)
+    values = flat(as_dict(settings))
     added = ADDED if "data.tokenizer" in values else ()
     return {
         key: value
@@ -98,8 +105,9 @@ def absolute(path: str | None) -> str | None:
     return None if path is None else os.path.realpath(os.path.expanduser(path))
 
 
-def pinned(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
+def explicit(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
     """The settings with absolute paths, and with the values that `auto` and null stand for."""
+    settings = as_dict(settings)
     data = settings["data"]
     values: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
     if data.get("unlabelled") not in (None, "hub"):
@@ -107,7 +115,7 @@ def pinned(settings: Mapping[str, Any], source: str | None, batch_tokens: int | 
     values |= {name: absolute(data[name]) for name in ("path", "cache_dir", "teachers") if name in data}
     if "glove" in data:
         values["glove"] = {"path": absolute(data["glove"]["path"])}
-    return overlay(dict(settings), {"data": values, "init": absolute(settings.get("init"))})
+    return overlay(settings, {"data": values, "init": absolute(settings.get("init"))})
 
 
 def as_text(value: Any) -> str:

@@ -1,6 +1,7 @@
-"""Types, ranges and valid combinations of all settings, as one class per group of settings in conf/.
+"""Checks the types, ranges and combinations of all settings, with one class per group of settings in conf/.
 
-To add a task, add a subclass of Training to `TASKS`. Not imported for `--help`, because pydantic is slow to import.
+A training run uses the composed settings themselves, as an OmegaConf DictConfig; the classes only check them. Other
+commands use objects of their class. Not imported for `--help`, because pydantic is slow to import.
 """
 
 import re
@@ -9,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
+from omegaconf import DictConfig, OmegaConf
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -17,41 +19,26 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
-    WrapValidator,
-    model_serializer,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, WRITERS, as_text, flat
+from imdbattn.settings.keys import NAME, WRITERS, as_dict, as_text, flat
 from imdbattn.settings.safety import read_settings, refuse_untrusted
 
 
 class Group(BaseModel):
-    """A group of settings. Values are not converted; keys that have no field are errors.
-
-    model_dump() returns the settings as they were given: the same keys in the same order, without defaults, which are
-    for runs of earlier versions.
-    """
+    """A group of settings. Keys that have no field are errors; those with a default here may be missing."""
 
     model_config = ConfigDict(
         strict=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True, defer_build=True
     )
-    _given: tuple[str, ...] = ()
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def build(cls, values: Any, handler: Callable[[Any], Self]) -> Self:
-        group = handler(values)
-        group._given = tuple(values)
-        group.check()
-        return group
-
-    @model_serializer(mode="wrap")
-    def in_given_order(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        values = {**(self.model_extra or {}), **handler(self)}  # pydantic omits extra keys where they are forbidden
-        return {key: values[key] for key in dict.fromkeys([*self._given, *self.model_fields_set]) if key in values}
+    @model_validator(mode="after")
+    def combinations(self) -> Self:
+        self.check()
+        return self
 
     def check(self) -> None:
         """Raises UserError for values that contradict each other."""
@@ -68,20 +55,13 @@ def must_be(description: str, condition: Callable[[Any], Any]) -> AfterValidator
     return AfterValidator(check)
 
 
-def unconverted(value: Any, handler: Callable[[Any], Any]) -> Any:
-    """Validates the value, and returns it as given: pydantic would convert 1 to 1.0."""
-    handler(value)
-    return value
-
-
-UNCONVERTED = WrapValidator(unconverted)
 Text = Annotated[str, must_be("text of at least one character", str.strip)]
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0), UNCONVERTED]
-Share = Annotated[float, Field(ge=0, le=1), UNCONVERTED]
-InnerShare = Annotated[float, Field(gt=0, lt=1), UNCONVERTED]
-DropShare = Annotated[float, Field(ge=0, lt=1), UNCONVERTED]
+Amount = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+InnerShare = Annotated[float, Field(gt=0, lt=1)]
+DropShare = Annotated[float, Field(ge=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Resamples = Annotated[int, Field(ge=100, le=1_000_000)]
 Errors = Literal["strict", "replace"]
@@ -441,7 +421,7 @@ class Training(Group):
 
     def check_together(self) -> None:
         """Raises UserError for settings with which seeds cannot be trained together."""
-        trainer: Any = self.trainer.model_dump()
+        trainer: Any = dict(self.trainer)
         one_device = trainer.get("devices") in (1, "1", "auto") and "ddp" not in str(self.trainer.strategy)
         without = {
             f"task={self.task}": self.task != "reviews",
@@ -514,8 +494,7 @@ class Seq2SeqSettings(Training):
             raise UserError("choose_by=bleu needs words: use data=translation")
 
 
-Settings = ReviewSettings | MaskedWordSettings | NeighborSettings | Seq2SeqSettings
-TASKS: dict[Any, type[Settings]] = {
+TASKS: dict[str, type[Training]] = {
     "reviews": ReviewSettings,
     "masked_words": MaskedWordSettings,
     "neighbors": NeighborSettings,
@@ -710,21 +689,25 @@ class Dashboard(Group):
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
-def validate(settings: Mapping[str, Any], extra: Literal["allow"] | None = None) -> Settings:
-    """The settings of a training run as objects. extra: whether unknown keys are allowed.
+def validate(settings: Mapping[str, Any]) -> DictConfig:
+    """The settings of a training run, read-only.
 
     Raises UserError that names the first setting with a wrong value, and what it must be.
     """
-    return validate_as(TASKS[check_task(settings)], settings, extra)
+    values = as_dict(settings)
+    validate_as(TASKS[check_task(values)], values)
+    cfg = OmegaConf.create(values)
+    OmegaConf.set_readonly(cfg, True)
+    return cfg
 
 
-def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any], extra: Literal["allow"] | None = None) -> AnyGroup:
+def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any]) -> AnyGroup:
     """The settings as an object of that class. Raises UserError as `validate` does."""
     for key, value in flat(settings).items():
         if isinstance(value, str) and re.search("[\ud800-\udfff]", value):  # bytes of a file name
             raise UserError(f"{key}={value!a} is not UTF-8: rename the file or folder, or write the text in UTF-8")
     try:
-        return kind.model_validate(settings, extra=extra)
+        return kind.model_validate(settings)
     except ValidationError as error:
         raise UserError(in_one_line(error, settings)) from None
 
@@ -746,7 +729,7 @@ def in_one_line(errors: ValidationError, settings: Any) -> str:
     return f"{key}={as_text(settings)} {re.sub(r'^(Input|List) should', 'must', error['msg'])}"
 
 
-def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> Settings:
+def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> DictConfig:
     """The settings in a run's config.yaml, which may be untrusted. trust, own: see `refuse_untrusted`.
 
     Raises UserError for wrong or missing values, and for a class that is not trusted.
@@ -754,11 +737,11 @@ def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
     return check_run(read_settings(file), file, trust, own)
 
 
-def check_run(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> Settings:
+def check_run(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> DictConfig:
     """The settings of a run that were read from `file`. Raises UserError as `read_run` does."""
     refuse_untrusted(settings, file, trust, own)
     try:
-        return validate(settings, extra="allow")
+        return validate(settings)
     except UserError as error:
         remedy = ": copy the run folder again, or train again" if str(error).endswith("is missing") else ""
         raise UserError(f"{file}: {error}{remedy}") from None

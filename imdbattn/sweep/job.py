@@ -27,7 +27,7 @@ from imdbattn.run_folder import SPLIT_FILES, finished, is_debug, results_file
 from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
 from imdbattn.settings.machine import gpus, threads_of
 from imdbattn.settings.safety import check_archive, read_json, read_settings
-from imdbattn.settings.schema import Settings, validate
+from imdbattn.settings.schema import validate
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def run_job(cfg: DictConfig) -> float | None:
     return metrics["val_accuracy"]
 
 
-def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]]:
+def train_or_keep(folder: Path, settings: DictConfig) -> tuple[str, dict[str, Any]]:
     """Status and metrics of a job. Raises UserError if it fails."""
     seeds = seeds_together(settings, sweep_dir())
     with lock_of(seeds, folder, settings.seed):
@@ -78,14 +78,14 @@ def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]
             together = f" with seed{'s' * (len(others) > 1)} {', '.join(map(str, others))}" if others else ""
             log.info("run     %s: %s%s%s", folder.name, " ".join(varied_overrides()), together, suffix)
             train(folder, settings, resume, others)
-            if not is_debug(settings.model_dump()) and (part := missing(folder, settings)):
+            if not is_debug(settings) and (part := missing(folder, settings)):
                 raise UserError(f"it ended without {part}")
             status = "done"
     record(folder.name, status)
-    return status, read_json(folder / results_file(settings.model_dump()))
+    return status, read_json(folder / results_file(settings))
 
 
-def to_train(folder: Path, settings: Settings, seeds: Sequence[int]) -> list[int]:
+def to_train(folder: Path, settings: DictConfig, seeds: Sequence[int]) -> list[int]:
     """The other seeds to train with this job: those without results that cannot be resumed and have not failed yet."""
     folders = {seed: folder_of_seed(folder, settings.seed, seed) for seed in seeds if seed != settings.seed}
     failed = {name for name, job in jobs_of(sweep_dir()).items() if job["status"] == "failed"}  # in this sweep
@@ -102,7 +102,7 @@ def varied_overrides() -> list[str]:
     return [override for override in HydraConfig.get().overrides.task if override.lower() not in common]
 
 
-def missing(folder: Path, settings: Settings) -> str:
+def missing(folder: Path, settings: DictConfig) -> str:
     """The first part of a finished run with these settings that `folder` does not have; an empty string for none."""
     if not finished(folder):
         return "metrics.json"
@@ -111,18 +111,18 @@ def missing(folder: Path, settings: Settings) -> str:
     return unusable(folder, settings, "metrics.json", *START_FILES, "checkpoints/best.ckpt", *tables)
 
 
-def resumable(folder: Path, settings: Settings) -> bool:
+def resumable(folder: Path, settings: DictConfig) -> bool:
     """Whether `folder` contains a readable last checkpoint of a run on the current data that can be continued.
 
     Such a run is unfinished, or was finished with test=false and is to be scored on test.
     """
-    without_test = settings.model_copy(update={"test": False})
+    without_test: Any = OmegaConf.merge(settings, {"test": False})
     if finished(folder, settings.test) or (finished(folder) and missing(folder, without_test)):
         return False
     return not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
 
 
-def unusable(folder: Path, settings: Settings, *names: str) -> str:
+def unusable(folder: Path, settings: DictConfig, *names: str) -> str:
     """What a folder lacks, for messages: "readable <name>" or "results on the current data"; else an empty string."""
     import pyarrow.parquet as pq
 
@@ -137,7 +137,7 @@ def unusable(folder: Path, settings: Settings, *names: str) -> str:
     return "" if same_data(settings, source, key) else "results on the current data"
 
 
-def same_data(settings: Settings, source: str, key: str | None) -> bool:
+def same_data(settings: DictConfig, source: str, key: str | None) -> bool:
     """Whether the settings select the data of a run, given its data.source and Corpus.source_key.
 
     Of data.path and of pairs the files are compared; reviews without labels and their teachers are not.
@@ -151,7 +151,7 @@ def same_data(settings: Settings, source: str, key: str | None) -> bool:
     return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
 
 
-def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] = ()) -> None:
+def train(folder: Path, settings: DictConfig, resume: bool, others: Sequence[int] = ()) -> None:
     """Run the job in a child process, together with those of other seeds. Raises UserError if it fails."""
     hydra = HydraConfig.get()
     one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
@@ -181,7 +181,7 @@ def train(folder: Path, settings: Settings, resume: bool, others: Sequence[int] 
 @contextmanager
 def started(
     folder: Path,
-    settings: Settings,
+    settings: DictConfig,
     words: Sequence[str],
     resume: bool,
     threads: int | None,
@@ -327,7 +327,7 @@ def seeds_of_sweep(sweep: Path) -> list[int]:
     return [*map(int, override.sweep_string_iterator())] if override.is_sweep_override() else []
 
 
-def seeds_together(settings: Settings, sweep: Path) -> list[int]:
+def seeds_together(settings: DictConfig, sweep: Path) -> list[int]:
     """The seeds that one process trains together, including that of these settings; only that one by default."""
     count, seed = settings.seeds_per_process, settings.seed
     if count == 1 or seed not in (seeds := seeds_of_sweep(sweep)):

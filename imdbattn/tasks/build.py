@@ -16,6 +16,7 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import check_archive
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ def make_net(model: Any, others: Collection[str], *arguments: Any, **options: An
 
     Raises UserError naming the model.
     """
-    parts = {key: value for key, value in model.model_dump().items() if key not in ("name", "after", *others)}
+    parts = {key: value for key, value in as_dict(model).items() if key not in ("name", "after", *others)}
     try:
         return make(parts, f"model={model.name}", torch.nn.Module)(*arguments, **options)
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:  # RuntimeError: out of memory

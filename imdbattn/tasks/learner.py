@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import check_vectors, make
 
 
@@ -58,8 +59,8 @@ class Learner(L.LightningModule):
     def __init__(self, net: nn.Module, cfg: Any, facts: Mapping[str, Any]):
         super().__init__()
         self.net, self.cfg = net, cfg
-        self.make_optimizer = make(cfg.optim.model_dump(), "optim", torch.optim.Optimizer)
-        self.save_hyperparameters({"config": cfg.model_dump(), **facts}, logger=False)
+        self.make_optimizer = make(as_dict(cfg.optim), "optim", torch.optim.Optimizer)
+        self.save_hyperparameters({"config": as_dict(cfg), **facts}, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         self.epoch_sums: list[Tensor] = []  # of each step of this epoch: sum of losses, correct answers, answers

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, prepare, with_unlabelled
@@ -18,6 +19,7 @@ from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
+from imdbattn.settings.keys import as_dict
 from imdbattn.tasks import pictures
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews import ReviewTask, build_net, trained_words, words_of
@@ -106,7 +108,7 @@ def build_module(
     cfg: Any, glove: Glove, trained_R: Tensor | None, guessed_G: Tensor, counts_G: Tensor
 ) -> MaskedWordModule:
     """The encoder of the `model` settings, without phrases, which need labels, and a head that predicts words."""
-    model = cfg.model.model_copy(update={"phrases": None, "channels": {}})
+    model = OmegaConf.create({**as_dict(cfg.model), "phrases": None, "channels": {}})
     net = MaskedWords(build_net(model, glove, 2, trained_R), guessed_G, counts_G, len(glove.vectors))  # type: ignore[arg-type]
     return MaskedWordModule(net, cfg, {"vectors": glove.fingerprint})
 

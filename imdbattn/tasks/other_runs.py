@@ -89,7 +89,7 @@ def teachers(where: str) -> list[Path]:
 
 def open_teacher(run: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Any, Path]:
     """Settings and best checkpoint of a teacher, after the checks of `with_soft_labels`."""
-    settings, checkpoint = open_run(str(run), cfg.trust, cfg.model_dump())
+    settings, checkpoint = open_run(str(run), cfg.trust, cfg)
     name = f"data.teachers: {run}"
     if settings.task != "reviews":
         raise UserError(f"{name} is a run of task={settings.task}, which labels no reviews: {REMEDY}")
@@ -145,12 +145,12 @@ def pretrained_weights(
     folder = Path(run)
     if not finished(folder):
         raise UserError(f"init={run} is not a folder with a finished pretraining: {remedy}")
-    pretraining, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
+    pretraining, checkpoint = open_run(run, cfg.trust, cfg)
     if pretraining.task not in PREFIXES:
         raise UserError(f"init={run} is a run of task={pretraining.task}: {remedy}")
-    settings = pretraining.model_dump()
+    settings = pretraining
     if pretraining.task == "masked_words":
-        check_encoder(run, settings["model"], cfg.model_dump()["model"])
+        check_encoder(run, settings["model"], cfg.model)
     try:
         metrics = read_json(folder / "metrics.json")
         content = read_checkpoint(checkpoint, remedy)

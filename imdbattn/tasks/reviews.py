@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
@@ -27,6 +28,7 @@ from imdbattn.nn.beyond.regions import Regions, RegionVectors
 from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import link_texts, open_run
+from imdbattn.settings.keys import as_dict
 from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, load_weights, make, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
@@ -104,7 +106,7 @@ def build_net(
     regions: Regions | None = None,
 ) -> nn.Module:
     """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
-    additions = {key: value for key, value in model.model_dump().items() if key in ADDITIONS and value}
+    additions = {key: value for key, value in as_dict(model).items() if key in ADDITIONS and value}
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model.embedding.standardize:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
@@ -117,7 +119,7 @@ def build_net(
         context["context"] = partial(Context, phrases=phrases, **made)
     net = make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
     if not hasattr(getattr(net, "pooling", Pooling), "prepend"):  # a user's own model may have no pooling
-        raise UserError(f"model.pooling._target_={model.pooling.target} is not a subclass of imdbattn.nn.Pooling")
+        raise UserError(f"model.pooling._target_={model.pooling._target_} is not a subclass of imdbattn.nn.Pooling")
     return net
 
 
@@ -158,7 +160,7 @@ class ReviewTask(Task):
         if len(names) != len(labels):
             raise UserError(f"data.label_names must have a name for each of the classes {', '.join(labels)}")
         if uncut:
-            data = data.model_copy(update={"label_names": names})
+            data = OmegaConf.merge(data, {"label_names": names})
         corpus = prepare(data, uncut, getattr(trained, "glove", None))  # an exported model contains its vectors
         if uncut and corpus.label_names == names:
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
