@@ -40,7 +40,7 @@ from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks.review_predictor import ReviewPredictor
 
 from . import nets
-from .commands import label_texts
+from .commands import changed, label_texts
 from .processes import ROOT
 from .test_predict import NASTY
 from .world import BAD, FILLER, GOOD
@@ -197,7 +197,7 @@ def test_labels_are_escaped_in_the_card(model, tmp_path, monkeypatch):
 
 def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
     predictor, run = model("residual_pe")
-    predictor.cfg.init = str(tmp_path / "runs" / "masked_words")
+    predictor.cfg = changed(predictor.cfg, {"init": str(tmp_path / "runs" / "masked_words")})
     write_export(predictor, tmp_path / "m", run)
     text = "".join((tmp_path / "m" / name).read_text() for name in ("config.json", "README.md"))
     places = [str(run), str(run.parent), predictor.cfg.data.path, predictor.cfg.data.glove.path, predictor.cfg.init]

@@ -82,7 +82,8 @@ def with_changes(settings: DictConfig, data: dict[str, Any]) -> DictConfig:
             "choose greater ones, or train with data.test_lengths"
         )
     changed = overlay(as_dict(settings), {"data": changes})
-    changed["data"]["cache_dir"] = changes.get("cache_dir")  # never that of the run folder, which may be untrusted
+    if "cache_dir" in recorded:
+        changed["data"]["cache_dir"] = changes.get("cache_dir")  # never that of the run folder, which may be untrusted
     if "source" in changes:  # replaces the run's own file or dataset, and is read completely
         changed["data"] |= dict.fromkeys({"path", "hub", "limit"} & (recorded.keys() - changes.keys()))
     return validate(changed)

@@ -135,9 +135,9 @@ def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDeco
         compares = isinstance(score, Score) and type(score).compare is not Score.compare
         if not compares or type(score).forward is not Score.forward:  # which the decoder does not call
             raise UserError(
-                f"model.score._target_={model.score._target_} does not compare a query with keys: choose Dot, ScaledDot, "
-                "Bilinear or Additive of imdbattn.nn, or derive it from imdbattn.nn.Score and define `compare`, not "
-                "`forward`"
+                f"model.score._target_={model.score._target_} does not compare a query with keys: choose Dot, "
+                "ScaledDot, Bilinear or Additive of imdbattn.nn, or derive it from imdbattn.nn.Score and define "
+                "`compare`, not `forward`"
             )
     return net
 
