@@ -1,6 +1,5 @@
 """Vectors of regions: what they are, what they predict, and what a classifier takes from their pretraining."""
 
-import json
 import shutil
 
 import pytest
@@ -172,17 +171,6 @@ def test_any_rung_can_use_the_vectors(settings, small, pretrained):
     module = TASK.new(cfg, prepare(cfg.data))
     assert module.net.context.regions.regions.region == 5
     assert module.hparams["region"] == 5
-
-
-@pytest.mark.slow
-def test_seeds_can_be_trained_together_with_the_vectors(settings, small, pretrained, shell, tmp_path):
-    words = ("model=regions", f"init={pretrained[0]}", "seed=1,2", "seeds_per_process=2", "trainer.max_steps=2")
-    words += ("data.padded_lengths=6",)
-    done = shell("train", "-m", *small, *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for file in tmp_path.glob("sweep/*/metrics.json"):
-        assert json.loads(file.read_text())["steps"] == 2
-    assert len(list(tmp_path.glob("sweep/*/metrics.json"))) == 2
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,6 @@ def train(
 
         settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
     valid = validate(settings, extra="allow" if resume else None)
-    if valid.seeds_per_process > 1 and config is None and not resume:
-        words = " ".join(overrides)
-        raise UserError(f"{words}: {ONE_MODEL} -m {words} seed=1,2,3,4,5")
     devices = (valid.trainer.model_extra or {}).get("devices", 1)
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
     if valid.trainer.num_nodes > 1 or not one_device:  # they would repeat the program that called

@@ -54,7 +54,7 @@ def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
 def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
     L.seed_everything(cfg.seed, workers=True, verbose=False)
-    data, (cfg,) = prepare_data(cfg)
+    data, cfg = prepare_data(cfg)
     task, corpus, settings = task_of(cfg), data.corpus, cfg.model_dump()
 
     # Model
@@ -115,15 +115,15 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     return metrics
 
 
-def prepare_data(*cfgs: Settings) -> tuple[BatchData, list[Settings]]:
-    """The batches of runs that differ in their seed alone, and the settings with absolute paths and without `auto`."""
-    check_logger(cfgs[0].logger)
-    if cfgs[0].threads:
-        torch.set_num_threads(cfgs[0].threads)
-    task = task_of(cfgs[0])
-    corpus = task.prepare(cfgs[0])
-    data = task.loaders(cfgs[0], corpus)
-    return data, [validate(pinned(c.model_dump(), corpus.source, data.batch_tokens), extra="allow") for c in cfgs]
+def prepare_data(cfg: Settings) -> tuple[BatchData, Settings]:
+    """The batches of a run, and its settings with absolute paths and without `auto`."""
+    check_logger(cfg.logger)
+    if cfg.threads:
+        torch.set_num_threads(cfg.threads)
+    task = task_of(cfg)
+    corpus = task.prepare(cfg)
+    data = task.loaders(cfg, corpus)
+    return data, validate(pinned(cfg.model_dump(), corpus.source, data.batch_tokens), extra="allow")
 
 
 def run_trainer(trainer: L.Trainer, module: Learner, data: BatchData, checkpoint: ResumeCheckpoint) -> None:

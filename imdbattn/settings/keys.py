@@ -32,7 +32,6 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "logger",
     "resume",
     "save_minutes",
-    "seeds_per_process",
     "threads",
     "trust",
     "test",

@@ -425,7 +425,6 @@ class Training(Group):
     resume: Text | None = None
     trust: Trust = None
     save_minutes: Amount | None = None
-    seeds_per_process: Count = 1
     patience: Count | None
     trainer: Trainer
     logger: Logger
@@ -436,26 +435,6 @@ class Training(Group):
         for key, value in {"init": self.init, "data.teachers": getattr(self.data, "teachers", None)}.items():
             if value and self.task != "reviews":
                 raise UserError(f"{key} has no effect with task={self.task}: set {key}=null")
-        if self.seeds_per_process > 1:
-            self.check_together()
-
-    def check_together(self) -> None:
-        """Raises UserError for settings with which seeds cannot be trained together."""
-        trainer: Any = self.trainer.model_dump()
-        one_device = trainer.get("devices") in (1, "1", "auto") and "ddp" not in str(self.trainer.strategy)
-        without = {
-            f"task={self.task}": self.task != "reviews",
-            f"compile={self.compile}": self.compile,
-            "trainer.callbacks": self.trainer.callbacks,
-            "trainer.min_epochs": trainer.get("min_epochs"),
-            "trainer.min_steps": trainer.get("min_steps"),
-            "trainer.overfit_batches": trainer.get("overfit_batches"),
-            "trainer.fast_dev_run": trainer.get("fast_dev_run"),
-            "trainer.gradient_clip_algorithm=value": trainer.get("gradient_clip_algorithm") == "value",
-            "several devices": not one_device or self.trainer.num_nodes > 1,
-        }
-        if refused := [name for name, is_set in without.items() if is_set]:
-            raise UserError(f"seeds_per_process cannot be combined with {refused[0]}: set it to 1")
 
 
 class ClassifierSettings(Training):

@@ -68,15 +68,15 @@ class ReviewClassifier(Learner):
         return self.net(batch)
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of each review of a training batch, (..., B), and whether its class is predicted."""
+        """The loss of each review of a training batch, (B,), and whether its class is predicted."""
         if self.folds_N is not None:
             batch = batch._replace(fold_B=self.folds_N[batch.rows_B])
         logits_BC = self(batch)
         targets = batch.labels_B
         if self.targets_NC is not None:
-            targets = self.targets_NC[batch.rows_B].to(logits_BC.dtype).movedim(-1, 1)
+            targets = self.targets_NC[batch.rows_B].to(logits_BC.dtype)
         options: Any = {"reduction": "none", "label_smoothing": self.cfg.label_smoothing}
-        return F.cross_entropy(logits_BC.movedim(-1, 1), targets, **options), logits_BC.argmax(-1) == batch.labels_B
+        return F.cross_entropy(logits_BC, targets, **options), logits_BC.argmax(-1) == batch.labels_B
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         losses_B, right_B = self.losses(batch)
