@@ -36,8 +36,6 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     found = {model: [f"model={model}", *reviews] for model in (*LADDER, *BEYOND)}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
-    found["neighbors"] = ["task=neighbors", "model.subsample=0.01", *reviews]
-    found["regions"] = ["model=regions", f"init={folder}/neighbors", *reviews]
     more = [f"data.teachers={folder}/mean", f"data.unlabelled={world}/unlabelled.txt"]
     found["distilled"] = ["model=distilled", *more, *reviews]
     found |= {f"seq2seq{name}": [*PAIRS, f"model=seq2seq{name}"] for name in SEQ2SEQ}

@@ -133,7 +133,7 @@ def test_every_rung_extends_the_one_that_it_inherits_from(settings):
 
 
 def test_every_rung_has_its_file():
-    expected = {*RUNGS, *CONTROLS, *BEYOND, *WRITERS, "neighbors"}
+    expected = {*RUNGS, *CONTROLS, *BEYOND, *WRITERS}
     assert {file.stem for file in FILES if file.parent.name == "model"} == expected
 
 
@@ -160,7 +160,6 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
         ("bigrams", 1, True, ["bigrams"]),
         ("wide", 1, True, ["log_counts"]),
         ("pretrained", 1, True, ["log_counts"]),
-        ("regions", 1, True, ["log_counts"]),
         ("distilled", 1, True, ["log_counts"]),
     ],
 )
@@ -175,7 +174,6 @@ def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, 
     kinds = {"log_counts": "LogCounts", "bigrams": "PhraseVectors"}
     assert all(type(part).__name__ == kinds[name] for name, part in parts.channels.items())
     assert (parts.phrases is not None) == bool(channels)
-    assert (parts.regions is not None) == (rung == "regions")
     assert model.embedding.offset_RD.requires_grad, "trainable vectors"
     assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", "MeanPooling"]
 
@@ -246,8 +244,6 @@ STATED = {  # words of a command line -> what README says it trains with
     "model=log_counts": CONVOLVED | {"model.phrases.longest": 3, "model.phrases.folds": 10},
     "model=wide": CONVOLVED | {"model.width": 100, "model.layer.heads": 4, "model.convolution.kernel": 5},
     "model=pretrained": CONVOLVED | {"model.width": 100, "init": "runs/masked_words"},
-    "model=regions": CONVOLVED | {"model.width": 100, "init": "runs/neighbors"},
-    "task=neighbors": {"model.words": 30_000, "model.size": 200, "model.region": 5, "optim.lr": 0.003},
     "model=distilled": CONVOLVED | {"data.teachers": "runs/teachers", "data.unlabelled": "hub"},
     "data=order_probe": {"data.probe.train": 8000, "data.probe.test": 2000},
     "+experiment=order_probe": {"model.positions.scale": 1.0, "trainer.max_epochs": 30, "optim.lr": 0.003},
@@ -311,7 +307,7 @@ def keys_of(group: Group) -> set[str]:
 
 def test_every_field_of_the_schema_is_a_setting_that_exists(settings):
     fields, known = set(), {"trainer.callbacks", "position_scale"}  # which are added by +trainer.callbacks=[...]
-    tasks = (["task=masked_words"], ["task=neighbors"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
+    tasks = (["task=masked_words"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
     models = ([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts", "bigrams"))
     for choice in (*models, *tasks, ["data=order_probe"]):
         found = settings(*choice)

@@ -186,7 +186,7 @@ def test_make_targets_exist():
 
 
 SETTINGS = [("model=residual_learned",), ("model=bigrams",), ("model=wide",), ("task=masked_words",), ("task=seq2seq",)]
-SETTINGS += [("task=neighbors",), ("task=seq2seq", "data=translation"), ("data=order_probe",)]
+SETTINGS += [("task=seq2seq", "data=translation"), ("data=order_probe",)]
 
 
 def test_every_setting_in_the_documents_exists(composed):

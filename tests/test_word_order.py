@@ -16,7 +16,7 @@ from .nets import WORDS, batch, net
 
 # Rungs that read a word together with its neighbors
 NEIGHBOURS = ("tuned", "convolved", "bigrams", "log_counts", "log_counts_mean", "wide")
-NEIGHBOURS += ("pretrained", "regions", "distilled")
+NEIGHBOURS += ("pretrained", "distilled")
 SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
 
 

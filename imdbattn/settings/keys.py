@@ -23,8 +23,8 @@ def models_of(experiment: str) -> tuple[str, ...]:
 
 
 RUNGS = models_of("ladder")
-BEYOND = models_of("beyond") + models_of("regions") + models_of("distilled")  # models with trained vectors or phrases
-PRETRAINING = {"masked_words": "pretrained", "neighbors": "regions"}  # task -> the model that starts from its run
+BEYOND = models_of("beyond") + models_of("distilled")  # models with trained vectors or phrases
+PRETRAINING = {"masked_words": "pretrained"}  # task -> the model that starts from its run
 CONTROLS = tuple(name for name in models_of("faithfulness") if name not in RUNGS)  # of the tests of attention
 WRITERS = models_of("seq2seq_reverse")  # encoder-decoders
 NO_EFFECT = (  # settings that do not change the numbers of a result

@@ -204,17 +204,6 @@ class Classifier(Part):
                 raise UserError(f"model.channels.{name} needs phrases of two words: set model.phrases.longest=2")
 
 
-class NeighborWords(Part):
-    name: ModelName
-    after: Text | None = None
-    words: Annotated[int, Field(ge=2)]
-    size: Count
-    region: Odd
-    reach: Count
-    sampled: Count
-    subsample: Annotated[Amount, Field(gt=0, le=1)]
-
-
 class EncoderDecoder(Part):
     name: ModelName
     after: Text | None = None
@@ -474,13 +463,6 @@ class MaskedWordSettings(ClassifierSettings):
     masked: Masked
 
 
-class NeighborSettings(Training):
-    task: Literal["neighbors"]
-    choose_by: Literal["accuracy", "loss"]
-    data: ReviewData
-    model: NeighborWords
-
-
 class Seq2SeqSettings(Training):
     task: Literal["seq2seq"]
     choose_by: Literal["accuracy", "loss", "bleu"] = "accuracy"
@@ -493,11 +475,10 @@ class Seq2SeqSettings(Training):
             raise UserError("choose_by=bleu needs words: use data=translation")
 
 
-Settings = ReviewSettings | MaskedWordSettings | NeighborSettings | Seq2SeqSettings
+Settings = ReviewSettings | MaskedWordSettings | Seq2SeqSettings
 TASKS: dict[Any, type[Settings]] = {
     "reviews": ReviewSettings,
     "masked_words": MaskedWordSettings,
-    "neighbors": NeighborSettings,
     "seq2seq": Seq2SeqSettings,
 }
 
@@ -513,8 +494,6 @@ def check_task(settings: Mapping[str, Any]) -> str:
         raise UserError(f"task=seq2seq needs data=reverse or translation, and one of the models {', '.join(WRITERS)}")
     if task != "seq2seq" and any(for_pairs):
         raise UserError("this model or data is for encoder-decoders: add task=seq2seq")
-    if (task == "neighbors") != ("reach" in model):
-        raise UserError("task=neighbors and model=neighbors must be used together: omit model=, or add task=neighbors")
     return task
 
 

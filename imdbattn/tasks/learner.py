@@ -30,7 +30,7 @@ def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
 
 
 BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
-TABLES = ("offset_RD", "table_HD", "table_RE", "output_RE")  # of which a batch uses few rows: words and phrases
+TABLES = ("offset_RD", "table_HD")  # of which a batch uses few rows: words and phrases
 
 
 def parameter_groups(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:

@@ -23,7 +23,6 @@ from imdbattn.explain.figures import draw_positions
 from imdbattn.explain.show import write_attention
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
-from imdbattn.nn.beyond.regions import Regions, RegionVectors
 from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import link_texts, open_run
@@ -31,7 +30,7 @@ from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, load_weights, make, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.other_runs import pretrained_regions, pretrained_weights, with_soft_labels, without_prefix
+from imdbattn.tasks.other_runs import pretrained_weights, with_soft_labels, without_prefix
 from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
@@ -96,12 +95,7 @@ class ReviewClassifier(Learner):
 
 
 def build_net(
-    model: Any,
-    glove: Glove,
-    classes: int,
-    trained_R: Tensor | None,
-    phrases: Phrases | None = None,
-    regions: Regions | None = None,
+    model: Any, glove: Glove, classes: int, trained_R: Tensor | None, phrases: Phrases | None = None
 ) -> nn.Module:
     """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
     additions = {key: value for key, value in model.model_dump().items() if key in ADDITIONS and value}
@@ -110,10 +104,8 @@ def build_net(
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout)
     context = {}
-    if additions or phrases or regions:
+    if additions or phrases:
         made = make(additions, f"model={model.name}", nn.Module)
-        if regions is not None:
-            made["regions"] = partial(RegionVectors, regions=regions)
         context["context"] = partial(Context, phrases=phrases, **made)
     net = make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
     if not hasattr(getattr(net, "pooling", Pooling), "prepend"):  # a user's own model may have no pooling
@@ -189,8 +181,7 @@ class ReviewTask(Task):
             folds_N = folds_of(labels_N, settings.folds)
             phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
         try:
-            regions = pretrained_regions(weights, start, len(corpus.glove.vectors))
-            net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases, regions)
+            net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
             if weights and not resumed:
                 load_weights(net, weights, strict=False)
         except (IndexError, ValueError, RuntimeError, KeyError) as error:
@@ -211,10 +202,9 @@ class ReviewTask(Task):
         if cfg.model.phrases:
             keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
             phrases = Phrases(keys_P, log_counts_PC.float(), rows, cfg.model.phrases.longest)
-        labels, regions = names_in(facts, "labels"), pretrained_regions(own, facts, rows)
-        net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases, regions)
-        kept = {"region": facts["region"]} if regions else {}
-        return ReviewClassifier(net, cfg, {"vectors": glove.fingerprint, "labels": labels, **kept})
+        labels = names_in(facts, "labels")
+        net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases)
+        return ReviewClassifier(net, cfg, {"vectors": glove.fingerprint, "labels": labels})
 
     def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
         link_texts(corpus.texts(split), path)
