@@ -50,7 +50,7 @@ SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 # Rungs for which tests need a model that has learned the small data; for any other they only need a run.
 LEARNED = ("mean", "learned_query", "base", "residual", "residual_pe", "tuned_mean")
 # Quick tests that need a run of each rung use these: one of each kind.
-KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "bigrams", "wide", "distilled")
+KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "distilled")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 
 

@@ -157,7 +157,6 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
         ("convolved", 1, True, []),
         ("log_counts", 1, True, ["log_counts"]),
         ("log_counts_mean", 0, False, ["log_counts"]),
-        ("bigrams", 1, True, ["bigrams"]),
         ("wide", 1, True, ["log_counts"]),
         ("pretrained", 1, True, ["log_counts"]),
         ("distilled", 1, True, ["log_counts"]),
@@ -171,8 +170,7 @@ def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, 
     distances = [type(layer.f.distances).__name__ for layer in model.layers]
     assert distances == ["Distances" if rung == "tuned" else "NoneType"] * layers
     assert list(parts.channels) == channels
-    kinds = {"log_counts": "LogCounts", "bigrams": "PhraseVectors"}
-    assert all(type(part).__name__ == kinds[name] for name, part in parts.channels.items())
+    assert all(type(part).__name__ == "LogCounts" for part in parts.channels.values())
     assert (parts.phrases is not None) == bool(channels)
     assert model.embedding.offset_RD.requires_grad, "trainable vectors"
     assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", "MeanPooling"]
@@ -240,7 +238,6 @@ STATED = {  # words of a command line -> what README says it trains with
     | {"data.word_dropout": 0.1, "model.layers": 3, "model.layer.heads": 5}
     | {"model.layer.distances.waves": 8, "model.layer.distances.strength": 1.5},
     "model=convolved": CONVOLVED | {"model.layer.heads": 1, "model.convolution.kernel": 3},
-    "model=bigrams": CONVOLVED | {"model.phrases.longest": 2, "model.convolution.kernel": 3},
     "model=log_counts": CONVOLVED | {"model.phrases.longest": 3, "model.phrases.folds": 10},
     "model=wide": CONVOLVED | {"model.width": 100, "model.layer.heads": 4, "model.convolution.kernel": 5},
     "model=pretrained": CONVOLVED | {"model.width": 100, "init": "runs/masked_words"},
@@ -308,7 +305,7 @@ def keys_of(group: Group) -> set[str]:
 def test_every_field_of_the_schema_is_a_setting_that_exists(settings):
     fields, known = set(), {"trainer.callbacks", "position_scale"}  # which are added by +trainer.callbacks=[...]
     tasks = (["task=masked_words"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
-    models = ([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts", "bigrams"))
+    models = ([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts"))
     for choice in (*models, *tasks, ["data=order_probe"]):
         found = settings(*choice)
         fields |= keys_of(found)

@@ -185,7 +185,7 @@ def test_make_targets_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-SETTINGS = [("model=residual_learned",), ("model=bigrams",), ("model=wide",), ("task=masked_words",), ("task=seq2seq",)]
+SETTINGS = [("model=residual_learned",), ("model=wide",), ("task=masked_words",), ("task=seq2seq",)]
 SETTINGS += [("task=seq2seq", "data=translation"), ("data=order_probe",)]
 
 

@@ -155,11 +155,6 @@ class Convolution(Part):
     kernel: Odd = 3
 
 
-class Channel(Part):
-    buckets: Count = 65536
-    dropout: DropShare = 0.5
-
-
 class Positions(Part):
     length: Count | None = None
 
@@ -185,7 +180,7 @@ class Classifier(Part):
     word_dropout: DropShare = 0.0
     embedding: Embedding
     phrases: Phrases | None = None
-    channels: dict[str, Channel] | None = None
+    channels: dict[str, Part] | None = None
     convolution: Convolution | None = None
     positions: Positions
     layers: Annotated[Natural, Field(le=1000)]
@@ -197,11 +192,9 @@ class Classifier(Part):
     def check(self) -> None:
         if self.phrases and not self.channels:
             raise UserError("model.phrases has no effect without model.channels: set it to null")
-        for name, channel in (self.channels or {}).items():
+        for name in self.channels or ():
             if not self.phrases:
                 raise UserError(f"model.channels.{name} needs model.phrases")
-            if re.match(r"imdbattn\..*\.PhraseVectors$", channel.target) and self.phrases.longest < 2:
-                raise UserError(f"model.channels.{name} needs phrases of two words: set model.phrases.longest=2")
 
 
 class EncoderDecoder(Part):

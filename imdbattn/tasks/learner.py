@@ -30,15 +30,14 @@ def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
 
 
 BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
-TABLES = ("offset_RD", "table_HD")  # of which a batch uses few rows: words and phrases
 
 
 def parameter_groups(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
-    """Parameter groups of a net: tables of vectors have a group with `lazy`, for LazyAdamW, and learning rate `lr`."""
+    """Parameter groups of a net: trained vectors have a group with `lazy`, for LazyAdamW, and learning rate `lr`."""
     groups: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
-            groups[name.rpartition(".")[2] in TABLES].append(parameter)
+            groups[name.endswith("offset_RD")].append(parameter)
     others, tables = groups
     lazy = {"params": tables, "lazy": True} | ({} if lr is None else {"lr": lr})
     return [{"params": others}, lazy] if tables else [{"params": others}]

@@ -3,7 +3,7 @@
 from imdbattn.nn.beyond.context import Context, Convolution
 from imdbattn.nn.beyond.distances import Distances
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.nn.beyond.phrases import LogCounts, Phrases, PhraseVectors, count_phrases
+from imdbattn.nn.beyond.phrases import LogCounts, Phrases, count_phrases
 from imdbattn.nn.beyond.uniform import Uniform
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "Distances",
     "LogCounts",
     "MaskedWords",
-    "PhraseVectors",
     "Phrases",
     "Uniform",
     "count_phrases",
