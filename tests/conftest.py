@@ -38,7 +38,6 @@ hypothesis.settings.load_profile("busy machine")
 COMMANDS = {
     "evaluate": schema.Evaluate,
     "predict": schema.Predict,
-    "picture": schema.Picture,
     "export": schema.Export,
     "compare": schema.Compare,
     "faithfulness": schema.Faithfulness,

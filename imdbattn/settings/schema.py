@@ -561,18 +561,6 @@ class Export(OfRun):
     onnx: bool
 
 
-class Picture(OfRun):
-    picture: Literal["positions", "attention", "scaling"]
-    text: Any
-    row: Natural | None
-    words: Annotated[Count, Field(le=200)]
-    out: Text | None
-
-    def check(self) -> None:
-        if self.picture == "attention" and (self.text is None) == (self.row is None):
-            raise UserError("picture=attention needs either text=... or row=<row of a test review>")
-
-
 class Compare(Group):
     runs: Any
     out: Text | None
