@@ -357,9 +357,12 @@ def test_a_custom_score_of_an_encoder_decoder_trains_and_generates(kinds, settin
     assert result.weights_TS.sum(1) == pytest.approx(1)
 
 
-IN_POOLING = r"model\.pooling \(kinds\.Wrong\) is called with \(x_BTD, words\) and must return \(B, D\): "
+IN_POOLING = r"model=mean fails on two training items: model\.pooling \(kinds\.Wrong\): "
 WRONG = {
-    "no forward": (["model=base", LAYER + "NoForward"], r"\(kinds\.NoForward\) is .* missing the required \"forward\""),
+    "no forward": (
+        ["model=base", LAYER + "NoForward"],
+        r"model\.layer \(kinds\.NoForward\): .* missing the required \"forward\"",
+    ),
     "one input": (
         ["model=mean", POOLING + "OneInput"],
         IN_POOLING + r".*takes 2 positional arguments but 3 were given",
@@ -372,7 +375,7 @@ WRONG = {
     "no prepend": (["model=mean", POOLING + "NoPrepend"], r"=kinds\.NoPrepend is not a subclass of imdbattn\.nn\."),
     "a narrow layer": (
         ["model=residual", LAYER + "Narrow"],
-        r"model\.layer \(kinds\.Wrong\) is .*\(B, T, D\): it returns shape \(2, \d+, 3\) instead of \(2, \d+, 10\)",
+        r"model\.layer \(kinds\.Wrong\): it returns shape \(2, \d+, 3\) instead of \(2, \d+, 10\)",
     ),
     "few words": (
         ["model=mean", "model.positions._target_=kinds.FewWords"],
@@ -380,11 +383,11 @@ WRONG = {
     ),
     "a score of another shape": (
         ["model=base", "model.layer.score._target_=kinds.Transposed"],
-        r"score \(kinds\.Wrong\) is called with a query \(\.\.\., Q, d\) .*\(\.\.\., Q, K\): it returns shape",
+        r"score \(kinds\.Wrong\): it returns shape",
     ),
     "a channel of another shape": (
         ["model=log_counts", "model.channels.log_counts._target_=kinds.OneColumn"],
-        r"model\.channels\.log_counts \(kinds\.Wrong\) is .* it returns shape \(2, \d+, 3\) instead of \(2, \d+, 10\)",
+        r"model\.channels\.log_counts \(kinds\.Wrong\): it returns shape \(2, \d+, 3\) instead of \(2, \d+, 10\)",
     ),
     "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
     "not a class": (["model=mean", POOLING + "wrong"], r"kinds\.wrong is not a subclass of torch\.nn"),
@@ -405,7 +408,7 @@ WRONG = {
     "a decoder's score with two forwards": ([*PAIRS, "model.score._target_=kinds.BothForward"], "not `forward`"),
     "a decoder's score of another shape": (
         [*PAIRS, "model.score._target_=kinds.NoBatch"],
-        r"model\.score \(kinds\.Wrong\) is .* it returns shape \(1, \d\) instead of \(2, 1, \d\)",
+        r"model\.score \(kinds\.Wrong\): it returns shape \(1, \d\) instead of \(2, 1, \d\)",
     ),
 }
 
@@ -418,14 +421,6 @@ def test_an_error_in_a_part_gives_one_line_before_training(kinds, settings, smal
         fit(settings(*small, *overrides), kinds / "run")
     assert "\n" not in str(error.value)
     assert not (kinds / "run" / "config.yaml").exists()
-
-
-def test_a_part_that_was_broken_after_training_gives_one_line(kinds, settings, small):
-    run = kinds / "run"
-    fit(settings(*small, "model=mean", POOLING + "LastWord", "trainer.max_epochs=1"), run)
-    sys.modules["kinds"].LastWord.forward = sys.modules["kinds"].WholeSequence.forward
-    with pytest.raises(UserError, match=r"model=mean fails on two test items: model\.pooling \(kinds\.LastWord\)"):
-        score_run(settings(f"run={run}", "trust=kinds", config="evaluate"))
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import check_folder, finished, is_debug
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
-from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
 from imdbattn.runs.results import read_results, summary, training_facts, write_results
 from imdbattn.runs.signals import exiting_on_signals
@@ -22,10 +21,10 @@ from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
 from imdbattn.settings.keys import pinned
 from imdbattn.settings.schema import Settings, validate
 from imdbattn.tasks.build import read_checkpoint, reason
+from imdbattn.tasks.first_step import try_step
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
-from imdbattn.tasks.trial import try_forward
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_run
 
@@ -62,9 +61,6 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     checkpoint_io = AtomicCheckpointIO(read_checkpoint(last, RESTART) if resume and last.exists() else None)
     resumes = checkpoint_io.content is not None
     module = task.new(cfg, corpus, checkpoint_io.content)
-    try_forward(module, data, cfg.model.name)
-    if cfg.compile:
-        compile_net(module.net, cfg.compile)
 
     # Trainer
     loggers: list[Logger] = []
@@ -83,6 +79,9 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
     trainer = build_trainer(cfg.trainer, callbacks, checkpoint_io, default_root_dir=folder)
+    try_step(module, data, trainer)
+    if cfg.compile:
+        compile_net(module.net, cfg.compile)
 
     share = trainer.limit_test_batches
     if cfg.test and isinstance(share, float) and not int(share * len(data.test_dataloader())):
@@ -130,15 +129,12 @@ def run_trainer(trainer: L.Trainer, module: Learner, data: BatchData, checkpoint
     """Trains, or resumes from the content of the trainer's AtomicCheckpointIO. Raises UserError if it cannot start."""
     checkpoint_io: Any = trainer.strategy.checkpoint_io
     trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
-    optimizer = module.try_optimizer(trainer.strategy.root_device)
     if trainer.is_global_zero and trainer.world_size > 1:
         check_port()
     last = None if checkpoint_io.content is None else checkpoint.file
     try:
         if checkpoint_io.content is not None:
             checkpoint.check(checkpoint_io.content, trainer)
-            check_state(checkpoint_io.content, module, optimizer, trainer)
-        del optimizer  # its state is as large as the model
         trainer.fit(module, data, ckpt_path=last)
         checkpoint.start(trainer)  # if all steps were done before
     except UserError:
