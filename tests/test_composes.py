@@ -1,9 +1,7 @@
 """Promise 8: every file in conf/ composes and builds what it names, and every key has a comment."""
 
-import functools
 import itertools
 import json
-import operator
 import re
 
 import pytest
@@ -319,17 +317,6 @@ def test_validated_settings_equal_the_composed_ones(composed):
     assert json.dumps(validated.model_dump()) == json.dumps(given)  # with the order of its keys, and 1 is not 1.0
     assert json.dumps(validated.model.layer.model_dump()) == json.dumps(given["model"]["layer"])
     assert (validated.data.max_tokens, validated.model.phrases.longest) == (512, 3)
-
-
-def test_settings_that_runs_of_earlier_versions_lack_have_defaults(composed):
-    given = composed("model=residual")
-    for key in ("task", "choose_by", "data.pad_to", "model.embedding.mixout", "model.phrases", "model.channels"):
-        *groups, last = key.split(".")
-        del functools.reduce(operator.getitem, groups, given)[last]
-    earlier = validate(given)
-    assert (earlier.task, earlier.choose_by, earlier.data.pad_to) == ("reviews", "accuracy", 1)
-    assert (earlier.model.embedding.mixout, earlier.model.phrases) == (0.0, None)
-    assert earlier.model_dump() == given
 
 
 def test_unknown_keys_are_refused_except_for_parts_and_runs_of_other_versions(composed):

@@ -43,7 +43,6 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
-ADDED = tuple(f"data.{name}" for name in ("limit", "folds", "fold", "padded_lengths"))  # null in earlier versions
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
 
@@ -62,14 +61,8 @@ def within(key: str, *names: str) -> bool:
 
 
 def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
-    """The settings, flat, without the keys and groups in `skipped`; runs of earlier versions give the same."""
-    values = flat(settings)
-    added = ADDED if "data.tokenizer" in values else ()
-    return {
-        key: value
-        for key, value in values.items()
-        if not within(key, *skipped) and not (value is None and key in added)
-    }
+    """The settings, flat, without the keys and groups in `skipped`."""
+    return {key: value for key, value in flat(settings).items() if not within(key, *skipped)}
 
 
 def variant(settings: Mapping[str, Any]) -> dict[str, Any]:

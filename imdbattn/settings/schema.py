@@ -31,8 +31,7 @@ from imdbattn.settings.safety import read_settings, refuse_untrusted
 class Group(BaseModel):
     """A group of settings. Values are not converted; keys that have no field are errors.
 
-    model_dump() returns the settings as they were given: the same keys in the same order, without defaults, which are
-    for runs of earlier versions.
+    model_dump() returns the settings as they were given: the same keys in the same order, without defaults.
     """
 
     model_config = ConfigDict(
@@ -165,7 +164,7 @@ class Positions(Part):
 class Embedding(Group):
     trainable: bool
     standardize: bool
-    mixout: DropShare = 0.0
+    mixout: DropShare
 
 
 class Phrases(Group):
@@ -266,22 +265,22 @@ class ReviewData(Group):
     unlabelled: Text | None = None
     teachers: Text | None = None
     encoding_errors: Errors
-    hub_timeout: Annotated[Amount, Field(le=60)] = 3
+    hub_timeout: Annotated[Amount, Field(le=60)]
     validation_share: InnerShare
     test_share: InnerShare
-    folds: Annotated[int | None, Field(ge=2)] = None
-    fold: Count | None = None
+    folds: Annotated[int | None, Field(ge=2)]
+    fold: Count | None
     tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext"]
-    cache_dir: Text | None = None
+    cache_dir: Text | None
     glove: Glove
     max_tokens: Count | None
     head_share: Share
-    limit: Count | None = None
+    limit: Count | None
     batch_tokens: Count | None
     eval_batch_tokens: Count
     word_dropout: DropShare
-    pad_to: Count = 1
-    padded_lengths: Count | None = None
+    pad_to: Count
+    padded_lengths: Count | None
     probe: Probe | None = None
 
     def check(self) -> None:
@@ -321,7 +320,7 @@ class Reverse(Group):
     seed: Natural
     letters: Annotated[int, Field(ge=2, le=26)]
     lengths: Lengths
-    test_lengths: Lengths | None = None
+    test_lengths: Lengths | None
     train: Strings
     validation: Strings
     test: Strings
@@ -394,19 +393,19 @@ class Training(Group):
 
     task: str
     seed: Seed
-    threads: Annotated[int | None, Field(ge=1, le=1024)] = None
-    compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None = None
-    test: bool = True
+    threads: Annotated[int | None, Field(ge=1, le=1024)]
+    compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None
+    test: bool
     optim: Optimizer
     embedding_lr: Amount | None
     warmup: Share
     decay: Literal["cosine", "linear", "none"]
-    init: Text | None = None
+    init: Text | None
     label_smoothing: Share
-    pictures: bool = True
-    resume: Text | None = None
-    trust: Trust = None
-    save_minutes: Amount | None = None
+    pictures: bool
+    resume: Text | None
+    trust: Trust
+    save_minutes: Amount | None
     patience: Count | None
     trainer: Trainer
     logger: Logger
@@ -420,7 +419,7 @@ class Training(Group):
 
 
 class ClassifierSettings(Training):
-    choose_by: Literal["accuracy", "loss"] = "accuracy"
+    choose_by: Literal["accuracy", "loss"]
     data: ReviewData
     model: Classifier
 
@@ -436,7 +435,7 @@ class ClassifierSettings(Training):
 
 
 class ReviewSettings(ClassifierSettings):
-    task: Literal["reviews"] = "reviews"
+    task: Literal["reviews"]
 
     def check(self) -> None:
         super().check()
@@ -458,7 +457,7 @@ class MaskedWordSettings(ClassifierSettings):
 
 class Seq2SeqSettings(Training):
     task: Literal["seq2seq"]
-    choose_by: Literal["accuracy", "loss", "bleu"] = "accuracy"
+    choose_by: Literal["accuracy", "loss", "bleu"]
     data: PairData
     model: EncoderDecoder
 
@@ -478,7 +477,7 @@ TASKS: dict[Any, type[Settings]] = {
 
 def check_task(settings: Mapping[str, Any]) -> str:
     """Returns the task. Raises UserError if it is unknown, or if the data or the model are those of another task."""
-    task = str(settings.get("task", "reviews"))
+    task = str(settings.get("task"))
     if task not in TASKS:
         raise UserError(f"task={task} must be one of {', '.join(TASKS)}")
     data, model = (keys if isinstance(keys := settings.get(group), Mapping) else () for group in ("data", "model"))

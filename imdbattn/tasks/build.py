@@ -4,7 +4,6 @@ The only module that calls Hydra's `instantiate`.
 """
 
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ log = logging.getLogger(__name__)
 
 PARTS = {"trainer.callbacks": L.Callback}  # lists of objects of another class than the rest of their group
 REMEDY = "train again, or use the version that its environment.json names"
-RENAMED = re.compile(r"^(net\.(?:encoder\.)?)((?:phrases|channels|convolution)\.)")  # weights in earlier versions
 
 
 def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
@@ -35,9 +33,6 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
             raise ValueError("it is not a checkpoint")
-        weights = content.get("state_dict", {})
-        for name in [name for name in weights if RENAMED.match(name)]:
-            weights[RENAMED.sub(r"\1context.\2", name)] = weights.pop(name)
         return content
     except Exception as error:
         problem = str(error).strip().partition("\n")[0] or type(error).__name__
