@@ -99,8 +99,6 @@ STATES = {  # what a fault or someone else may have written into last.ckpt
     "no weights": set_at("state_dict"),
     "no optimiser": set_at("optimizer_states"),
     "no schedule": set_at("lr_schedulers"),
-    "no loops": set_at("loops"),
-    "no callbacks": set_at("callbacks"),
     "no state of ours": set_at("keeper"),
     "the folder above as the best checkpoint": set_at("callbacks", "ModelCheckpoint", "best_model_path", value=".."),
     "the folder above among the best": set_at("callbacks", "ModelCheckpoint", "best_k_models", value={"..": None}),

@@ -19,6 +19,7 @@ from imdbattn.runs.score import load_predictor, score_run
 from .commands import label_texts
 from .marks import slow_except
 from .processes import ROOT
+from .test_resume import differences
 
 LAYERS = """
 from pathlib import Path
@@ -221,6 +222,17 @@ class Learned(Shifted):
     "Has the name of ours, but no `length`."
 
 
+class Normed(nn.Module):
+    "Has a state, and draws random numbers."
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x_BTD, words):
+        return self.norm(nn.functional.dropout(x_BTD, 0.2, self.training).transpose(1, 2)).transpose(1, 2)
+
+
 class LastWord(Pooling):
     def forward(self, x_BTD, words):
         last_B = words.mask_BT.sum(1) - 1
@@ -421,6 +433,14 @@ def test_an_error_in_a_part_gives_one_line_before_training(kinds, settings, smal
         fit(settings(*small, *overrides), kinds / "run")
     assert "\n" not in str(error.value)
     assert not (kinds / "run" / "config.yaml").exists()
+
+
+def test_the_step_before_training_changes_no_bit_of_the_run(kinds, settings, small, monkeypatch):
+    cfg = settings(*small, "model=tuned", "model.positions._target_=kinds.Normed", "trainer.max_epochs=1")
+    fit(cfg, kinds / "with")
+    monkeypatch.setattr("imdbattn.runs.fit.try_step", lambda *_: None)
+    fit(cfg, kinds / "without")
+    assert differences(kinds / "with", kinds / "without") == []
 
 
 @pytest.mark.slow

@@ -64,7 +64,11 @@ def stops(monkeypatch, kind):
     train = kind.training_step
 
     def training_step(self, batch, batch_idx):
-        if self.trainer.global_step == plan.step and batch_idx % self.trainer.accumulate_grad_batches == 0:
+        if (
+            self.trainer.training
+            and self.trainer.global_step == plan.step
+            and batch_idx % self.trainer.accumulate_grad_batches == 0
+        ):
             if plan.how is None:
                 raise RuntimeError("the machine is gone")
             os.kill(os.getpid(), plan.how)

@@ -477,8 +477,9 @@ TASKS: dict[Any, type[Settings]] = {
 
 def check_task(settings: Mapping[str, Any]) -> str:
     """Returns the task. Raises UserError if it is unknown, or if the data or the model are those of another task."""
-    task = str(settings.get("task"))
-    if task not in TASKS:
+    if (task := settings.get("task")) is None:
+        raise UserError("task is missing")
+    if (task := str(task)) not in TASKS:
         raise UserError(f"task={task} must be one of {', '.join(TASKS)}")
     data, model = (keys if isinstance(keys := settings.get(group), Mapping) else () for group in ("data", "model"))
     for_pairs = ("letters" in data or "languages" in data, "hidden" in model)

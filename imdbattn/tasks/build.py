@@ -51,13 +51,13 @@ def load_weights(module: nn.Module, weights: Mapping[str, Any], strict: bool = T
 def check_weights(weights: Mapping[str, Tensor], integers: Mapping[str, Tensor]) -> None:
     """Raises ValueError if weights are not finite, or if integers differ from the module's own.
 
-    Integers in a module index rows of its tables: other integers could be out of range.
+    Vectors of integers in a module index rows of its tables: other integers could be out of range.
     """
     for name, weight in weights.items():
         if weight.is_floating_point():
             if not weight.isfinite().all():
                 raise ValueError(f"the weights {name} are not finite")
-        elif not torch.equal(weight, integers[name]):
+        elif weight.ndim and not torch.equal(weight, integers[name]):  # BatchNorm counts its batches
             raise ValueError(f"{name} points to other rows than the model has")
 
 
