@@ -12,7 +12,7 @@ import lightning as L
 import torch
 from hydra._internal.utils import _locate
 from hydra.utils import instantiate
-from torch import Tensor, nn
+from torch import nn
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.settings.safety import check_archive
@@ -42,18 +42,13 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Any], strict: bool = True) -> None:
-    """Loads weights into a module. Raises an error unless they fit and are finite."""
+    """Loads weights into a module. Raises an error unless they fit and are finite.
+
+    Vectors of integers index rows of the module's tables: others than its own are refused.
+    """
     integers = {name: weight.clone() for name, weight in module.state_dict().items() if not weight.is_floating_point()}
     module.load_state_dict(weights, strict=strict)
-    check_weights(module.state_dict(), integers)
-
-
-def check_weights(weights: Mapping[str, Tensor], integers: Mapping[str, Tensor]) -> None:
-    """Raises ValueError if weights are not finite, or if integers differ from the module's own.
-
-    Vectors of integers in a module index rows of its tables: other integers could be out of range.
-    """
-    for name, weight in weights.items():
+    for name, weight in module.state_dict().items():
         if weight.is_floating_point():
             if not weight.isfinite().all():
                 raise ValueError(f"the weights {name} are not finite")
