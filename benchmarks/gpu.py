@@ -1,7 +1,7 @@
 """Training on a GPU, measured in less than ten minutes, and the operations that a training step starts.
 
-python -m benchmarks.gpu                        epochs of residual_pe, compiled, five seeds together, textbook, ladder
-python -m benchmarks.gpu --device cpu --reviews 200 --parts epochs seeds textbook    a trial without a GPU
+python -m benchmarks.gpu                        epochs of residual_pe, compiled, textbook, ladder
+python -m benchmarks.gpu --device cpu --reviews 200 --parts epochs textbook    a trial without a GPU
 python -m benchmarks.gpu --parts operations     operations per step of each rung, counted on a CPU
 
 A ratio is printed only if both of its sides were measured; the reason for a missing value is below the table.
@@ -30,8 +30,6 @@ from benchmarks.common import run, seconds, table
 from benchmarks.training import fit, settings, small_corpus
 from imdbattn.nn import fast
 from imdbattn.runs.trainer import compile_net, quiet
-from imdbattn.seeds.fit import SeedData, StackedBatches
-from imdbattn.seeds.stack import SeedStack
 from imdbattn.settings.keys import RUNGS
 from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.loaders import GPU_CHUNK
@@ -96,14 +94,6 @@ def ours(corpus: Any, words: Sequence[str], backend: str | None = None) -> dict[
     return trained(cfg, module, TASK.loaders(cfg, corpus))
 
 
-def together(corpus: Any, words: Sequence[str]) -> dict[str, float]:
-    """The same with SEEDS seeds in one process; seconds per seed."""
-    cfg, seeds = settings(*words), range(1, SEEDS + 1)
-    stack = SeedStack([TASK.new(cfg, corpus) for _ in seeds], seeds, "accuracy", None)
-    values = trained(cfg, stack, SeedData(TASK.loaders(cfg, corpus), seeds))
-    return values | {"epoch": values["epoch"] / SEEDS}
-
-
 def theirs(reviews: int, device: str, dtype: torch.dtype | None) -> dict[str, float]:
     """The textbook loop at batch 64, on the same reviews."""
     for count in (min(640, reviews), reviews):  # the first steps are not timed
@@ -115,7 +105,7 @@ def theirs(reviews: int, device: str, dtype: torch.dtype | None) -> dict[str, fl
 def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
     """The sweep of the ladder with SEEDS seeds, as a user starts it. epoch: seconds of the whole command."""
     seeds = ",".join(map(str, range(1, SEEDS + 1)))
-    options = [f"seed={seeds}", f"seeds_per_process={SEEDS}", "data.source=packaged", "pictures=false", "logger=csv"]
+    options = [f"seed={seeds}", "data.source=packaged", "pictures=false", "logger=csv"]
     options += [f"data.limit={reviews}"] * bool(reviews)
     with tempfile.TemporaryDirectory() as folder:  # the second experiment has the models
         command = [sys.executable, "-m", "imdbattn.train", "+experiment=[large_batches,ladder]", *words, *options]
@@ -129,16 +119,13 @@ def times(device: str, reviews: int, parts: Sequence[str]) -> str:
     for name, precision, dtype in (("float32", "32-true", None), ("bfloat16", "bf16-mixed", torch.bfloat16)):
         small = ["model=residual_pe", f"trainer={kind}", f"trainer.precision={precision}", "data.padded_lengths=6"]
         large = [*small, "data.batch_tokens=65536"]
-        best, five = f"{name}, 65,536 tokens", f"{name}, 65,536 tokens, {SEEDS} seeds at once, per seed"
+        best = f"{name}, 65,536 tokens"
         if "epochs" in parts:
             results.measure(f"{name}, 8,192 tokens", partial(ours, corpus, small))
             results.measure(best, partial(ours, corpus, large))
         if "compile" in parts:
             for backend in ("inductor", "reduce-overhead"):
                 results.measure(f"{best}, compile={backend}", partial(ours, corpus, large, backend))
-        if "seeds" in parts:
-            results.measure(five, partial(together, corpus, large))
-            ratios.append((five, best))
         if "textbook" in parts:
             loop = f"textbook, {name}, batch 64"
             results.measure(loop, partial(theirs, reviews or ALL, device, dtype))
@@ -172,15 +159,13 @@ def generated(work: Callable[[], Any]) -> list[int]:
     return [len(kernel.findall(code[code.index("def call(") :])) for code in codes]
 
 
-def operations(corpus: Any, rung: str, precision: str, seeds: int = 1, compiled: bool = False) -> dict[str, float]:
-    """Operations of a training step, by phase; of all seeds together."""
+def operations(corpus: Any, rung: str, precision: str, compiled: bool = False) -> dict[str, float]:
+    """Operations of a training step, by phase."""
     cfg = settings(f"model={rung}", "data.padded_lengths=6")
-    members = [TASK.new(cfg, corpus) for _ in range(seeds)]
-    module = members[0] if seeds == 1 else SeedStack(members, range(seeds), "accuracy", None)
+    module = TASK.new(cfg, corpus)
     module.trainer = L.Trainer(precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False)
     batches, all_reviews = TASK.loaders(cfg, corpus).train_batches(), np.arange(GPU_CHUNK)
-    size = 4 if seeds == 1 else GPU_CHUNK  # batches of different shapes, or, for several seeds, of the same shape
-    items = [(number, np.roll(all_reviews, number)[:size]) for number in range(GPU_CHUNK)]
+    items = [(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]  # of different shapes
     counts = dict.fromkeys(PHASES, 0.0)
 
     def in_precision(work: Callable[..., Any]) -> Any:
@@ -188,11 +173,8 @@ def operations(corpus: Any, rung: str, precision: str, seeds: int = 1, compiled:
             return work(batch, *[0] * (work == module.training_step))
 
     with patch.object(fast, "use_blocks", lambda *_: False):  # attention as on a GPU
-        if seeds > 1:
-            batch, counts["batch"] = counted(lambda: StackedBatches(batches)[items[:seeds]])
-        else:
-            made, count = counted(lambda: batches.several(items))
-            batch, counts["batch"] = made[0], count / GPU_CHUNK
+        made, count = counted(lambda: batches.several(items))
+        batch, counts["batch"] = made[0], count / GPU_CHUNK
         loss, counts["forward"] = counted(lambda: in_precision(module.training_step))
         _, counts["backward"] = counted(loss.backward)
         if compiled:
@@ -212,18 +194,17 @@ def operations(corpus: Any, rung: str, precision: str, seeds: int = 1, compiled:
 
 
 def operation_table() -> str:
-    """Operations per step of each rung, and of residual_pe compiled and with SEEDS seeds together."""
+    """Operations per step of each rung, and of residual_pe compiled."""
     corpus, results = small_corpus(GPU_CHUNK), Table({name: name for name in (*PHASES, "sum")})
     for precision in ("32-true", "bf16-mixed"):
         for rung in RUNGS:
             results.measure(f"{rung}, {precision}", partial(operations, corpus, rung, precision))
         more = partial(operations, corpus, "residual_pe", precision)
-        results.measure(f"residual_pe, {precision}, {SEEDS} seeds", partial(more, SEEDS))
         results.measure(f"residual_pe, {precision}, compile=inductor", partial(more, compiled=True))
     return results.report()
 
 
-PARTS = ("epochs", "compile", "seeds", "textbook", "ladder", "operations")
+PARTS = ("epochs", "compile", "textbook", "ladder", "operations")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

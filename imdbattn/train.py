@@ -33,8 +33,6 @@ def main(cfg: DictConfig) -> float | None:
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
     valid = validate(settings)
-    if valid.seeds_per_process > 1 and not (resume or os.environ.get(SWEEP_PID)):
-        raise UserError(f"seeds_per_process={valid.seeds_per_process} is for a sweep: add -m and seed=1,2,3,4,5")
     if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
         from imdbattn.sweep.job import end_with
 

@@ -39,7 +39,6 @@ hypothesis.settings.load_profile("busy machine")
 COMMANDS = {
     "evaluate": schema.Evaluate,
     "predict": schema.Predict,
-    "picture": schema.Picture,
     "export": schema.Export,
     "compare": schema.Compare,
     "faithfulness": schema.Faithfulness,
@@ -51,8 +50,7 @@ SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 # Rungs for which tests need a model that has learned the small data; for any other they only need a run.
 LEARNED = ("mean", "learned_query", "base", "residual", "residual_pe", "tuned_mean")
 # Quick tests that need a run of each rung use these: one of each kind.
-NEIGHBORS = ("task=neighbors", "model.subsample=0.01")  # of the small world, in which all words are frequent
-KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "bigrams", "wide", "distilled")
+KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "distilled")
 POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 
 
@@ -210,8 +208,6 @@ def needs(trained, world):
     """needs("distilled"): overrides without which a rung cannot be trained."""
 
     def get(rung: str) -> list[str]:
-        if rung == "regions":
-            return [f"init={trained('neighbors', *NEIGHBORS)[0]}"]
         return taught_by(trained("mean")[0], world) if rung == "distilled" else []
 
     return get
@@ -227,8 +223,8 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     """trained("residual"): run folder and metrics of a rung trained on the small world, once for all workers.
 
     For 20 epochs if it is in LEARNED, otherwise for one. The folder is a copy of this worker's own.
-    trained("pretrained") and trained("regions") start from a run that pretrains first; trained("distilled") has
-    trained("mean") as its teacher.
+    trained("pretrained") starts from a run that pretrains first; trained("distilled") has trained("mean") as its
+    teacher.
     """
     from imdbattn.runs.fit import fit
 
@@ -237,8 +233,6 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     def train(rung: str, *overrides: str) -> Path:
         if rung == "pretrained" and "task=masked_words" not in overrides:
             overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}", *overrides)
-        if rung == "regions":
-            overrides = (f"init={train('neighbors', *NEIGHBORS)}", *overrides)
         if rung == "distilled":
             overrides = (*taught_by(train("mean"), world), *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]

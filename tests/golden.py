@@ -20,7 +20,7 @@ from tests.world import write_world
 FILE = Path(__file__).with_name("golden.json")
 LADDER = ("mean", "learned_query", "text_query", "base", "base_pe", "residual", "residual_pe", "residual_learned")
 LADDER += ("residual_cls", "residual_pe_cls")
-BEYOND = ("tuned_mean", "log_counts_mean", "tuned", "convolved", "bigrams", "log_counts", "wide")
+BEYOND = ("tuned_mean", "log_counts_mean", "tuned", "convolved", "log_counts", "wide")
 SEQ2SEQ = ("", "_attention", "_attention_dot", "_attention_scaled", "_attention_additive", "_bahdanau")
 COMMON = ["logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1", "pictures=false"]
 COMMON += ["trainer.max_epochs=1"]
@@ -36,8 +36,6 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     found = {model: [f"model={model}", *reviews] for model in (*LADDER, *BEYOND)}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
-    found["neighbors"] = ["task=neighbors", "model.subsample=0.01", *reviews]
-    found["regions"] = ["model=regions", f"init={folder}/neighbors", *reviews]
     more = [f"data.teachers={folder}/mean", f"data.unlabelled={world}/unlabelled.txt"]
     found["distilled"] = ["model=distilled", *more, *reviews]
     found |= {f"seq2seq{name}": [*PAIRS, f"model=seq2seq{name}"] for name in SEQ2SEQ}

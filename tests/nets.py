@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.phrases import Phrases, folds_of
-from imdbattn.nn.beyond.regions import Regions
 from imdbattn.tasks.reviews import ReviewClassifier, build_net, phrases_of
 
 WIDTH, WORDS = 10, 60
@@ -44,8 +43,7 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
     cfg = settings(f"model={rung}", *overrides)
     tuned = torch.arange(3, 3 + WORDS) if cfg.model.embedding.trainable else None
     known = phrases(cfg.model.phrases, classes) if cfg.model.phrases else None
-    found = Regions(torch.arange(3 + WORDS).sub(5).clamp(min=0).int(), 8, 5) if rung == "regions" else None
-    built = build_net(cfg.model, vectors(), classes, tuned, known, found)
+    built = build_net(cfg.model, vectors(), classes, tuned, known)
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return built.eval()

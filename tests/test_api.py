@@ -475,7 +475,6 @@ def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thr
 REFUSED = {
     ("model=mean,residual",): "one model; call it in a loop, or start a sweep: python -m imdbattn.train -m model=mean,",
     ("seed=range(1,3)",): "one model; call it in a loop",
-    ("seeds_per_process=5",): "start a sweep: python -m imdbattn.train -m seeds_per_process=5 seed=1,2,3,4,5",
     ("+experiment=ladder",): r"start a sweep: python -m imdbattn.train \+experiment=ladder$",
     ("-m", "model=mean"): "'-m' is not a setting",
     ("residual",): "'residual' is not a setting",

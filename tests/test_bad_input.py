@@ -853,8 +853,8 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     ),
     "an empty folder for a run": ("evaluate", typed("run=."), r"run=\. is not a finished run: it has no config\.yaml"),
     "a sweep for a run": (
-        "picture",
-        lambda place: ["picture=positions", f"run={place.run().parent}"],
+        "predict",
+        lambda place: ["text=good", f"run={place.run().parent}"],
         r"is not a finished run: it has no config\.yaml",
     ),
     "no checkpoint": (
@@ -987,7 +987,6 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
             ("predict", "run", "text=good"),
             ("evaluate", "run"),
             ("compare", "runs"),
-            ("picture", "run", "picture=attention", "text=good"),
         )
     },
     "explain what": ("predict", typed("run=.", "text=a", "explain=what"), "explain=what must be a valid boolean"),
@@ -1021,17 +1020,6 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         lambda place: [f"runs={place.run()}", "against=bass"],
         "against=bass is not among the runs; choose one of mean",
     ),
-    # picture
-    "unknown picture": ("picture", typed("picture=selfie"), "must be 'positions', 'attention' or 'scaling'"),
-    "no text to look at": ("picture", typed("picture=attention", "run=."), r"needs either text=\.\.\. or row=<row of"),
-    "no such row": ("picture", broken(None, "picture=attention", "row=9999"), "row=9999 is not among the 48 rows of"),
-    "no positions to draw": ("picture", broken(None, "picture=positions"), "model=mean has no positions"),
-    "an option of picture that is none": ("picture", typed("--out=x"), "--out is not an option: write settings as"),
-    "broken reviews of a run": (
-        "picture",
-        broken(rewrite("reviews.parquet", lambda content: content[:50]), "picture=attention", "row=1"),
-        r"reviews\.parquet cannot be read .*: give text=",
-    ),
     # dashboard
     "no entity": ("dashboard", typed(), "entity=<W&B user or team> is needed, or dry_run=true"),
     "unknown time to wait": ("dashboard", typed("timeout=soon"), "timeout=soon must be a valid number"),
@@ -1057,7 +1045,6 @@ APART = (  # also in separate processes
     "predict: code in a checkpoint",
     "predict: misspelt key of predict",
     "compare: missing runs",
-    "picture: unknown picture",
     "dashboard: no entity",
 )
 

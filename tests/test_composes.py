@@ -76,8 +76,7 @@ def test_every_launcher_composes(launcher):
 
 @pytest.mark.parametrize("config", ENTRIES)
 def test_every_entry_points_config_composes(settings, config):
-    needed = {"dashboard": ["dry_run=true"], "picture": ["picture=scaling"]}
-    assert settings(*needed.get(config, []), config=config)
+    assert settings(*["dry_run=true"] * (config == "dashboard"), config=config)
 
 
 def jobs_of(experiment: str) -> list[tuple[str, ...]]:
@@ -131,7 +130,7 @@ def test_every_rung_extends_the_one_that_it_inherits_from(settings):
 
 
 def test_every_rung_has_its_file():
-    expected = {*RUNGS, *CONTROLS, *BEYOND, *WRITERS, "neighbors"}
+    expected = {*RUNGS, *CONTROLS, *BEYOND, *WRITERS}
     assert {file.stem for file in FILES if file.parent.name == "model"} == expected
 
 
@@ -155,10 +154,8 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
         ("convolved", 1, True, []),
         ("log_counts", 1, True, ["log_counts"]),
         ("log_counts_mean", 0, False, ["log_counts"]),
-        ("bigrams", 1, True, ["bigrams"]),
         ("wide", 1, True, ["log_counts"]),
         ("pretrained", 1, True, ["log_counts"]),
-        ("regions", 1, True, ["log_counts"]),
         ("distilled", 1, True, ["log_counts"]),
     ],
 )
@@ -170,10 +167,8 @@ def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, 
     distances = [type(layer.f.distances).__name__ for layer in model.layers]
     assert distances == ["Distances" if rung == "tuned" else "NoneType"] * layers
     assert list(parts.channels) == channels
-    kinds = {"log_counts": "LogCounts", "bigrams": "PhraseVectors"}
-    assert all(type(part).__name__ == kinds[name] for name, part in parts.channels.items())
+    assert all(type(part).__name__ == "LogCounts" for part in parts.channels.values())
     assert (parts.phrases is not None) == bool(channels)
-    assert (parts.regions is not None) == (rung == "regions")
     assert model.embedding.offset_RD.requires_grad, "trainable vectors"
     assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", "MeanPooling"]
 
@@ -240,12 +235,9 @@ STATED = {  # words of a command line -> what README says it trains with
     | {"data.word_dropout": 0.1, "model.layers": 3, "model.layer.heads": 5}
     | {"model.layer.distances.waves": 8, "model.layer.distances.strength": 1.5},
     "model=convolved": CONVOLVED | {"model.layer.heads": 1, "model.convolution.kernel": 3},
-    "model=bigrams": CONVOLVED | {"model.phrases.longest": 2, "model.convolution.kernel": 3},
     "model=log_counts": CONVOLVED | {"model.phrases.longest": 3, "model.phrases.folds": 10},
     "model=wide": CONVOLVED | {"model.width": 100, "model.layer.heads": 4, "model.convolution.kernel": 5},
     "model=pretrained": CONVOLVED | {"model.width": 100, "init": "runs/masked_words"},
-    "model=regions": CONVOLVED | {"model.width": 100, "init": "runs/neighbors"},
-    "task=neighbors": {"model.words": 30_000, "model.size": 200, "model.region": 5, "optim.lr": 0.003},
     "model=distilled": CONVOLVED | {"data.teachers": "runs/teachers", "data.unlabelled": "hub"},
     "data=order_probe": {"data.probe.train": 8000, "data.probe.test": 2000},
     "+experiment=order_probe": {"model.positions.scale": 1.0, "trainer.max_epochs": 30, "optim.lr": 0.003},
@@ -309,8 +301,8 @@ def keys_of(group: Group) -> set[str]:
 
 def test_every_field_of_the_schema_is_a_setting_that_exists(composed):
     fields, known = set(), {"trainer.callbacks", "position_scale"}  # which are added by +trainer.callbacks=[...]
-    tasks = (["task=masked_words"], ["task=neighbors"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
-    models = ([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts", "bigrams"))
+    tasks = (["task=masked_words"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
+    models = ([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts"))
     for choice in (*models, *tasks, ["data=order_probe"]):
         found = composed(*choice)
         fields |= keys_of(validate_as(TASKS[found["task"]], found))

@@ -185,7 +185,6 @@ def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
 
 # All that is taken out at random in training, of the rung that has most of it.
 TAKEN_OUT = ["data.word_dropout", "model.dropout", "model.layer.dropout", "model.embedding.mixout"]
-TAKEN_OUT += ["model.channels.bigrams.dropout"]
 
 
 def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(trained, settings, tmp_path):
@@ -193,7 +192,7 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(tr
     from imdbattn.runs.score import score_run
     from tests.commands import label_texts
 
-    folder, _ = trained("bigrams")
+    folder, _ = trained("wide")
     texts = ["the film was a great story , and i do n't do it", "dull", "", "it was good, bad, and fine. " * 200]
     found = []
     for share in (0.0, 0.5):
@@ -218,7 +217,7 @@ def test_training_validates_and_tests_on_whole_reviews_whatever_it_drops(small, 
 
     found = []
     for share in (0.0, 0.5):
-        words = ["model=bigrams", "optim.lr=0", "embedding_lr=0", "trainer.max_epochs=2"]
+        words = ["model=wide", "optim.lr=0", "embedding_lr=0", "trainer.max_epochs=2"]
         metrics = fit(
             settings(*small, *words, *(f"{key}={share}" for key in TAKEN_OUT)), folder := tmp_path / str(share)
         )

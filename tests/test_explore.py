@@ -268,7 +268,7 @@ def test_runs_are_listed_in_the_order_of_the_ladder(page):
     metrics = {name: run.metrics for name, run in page.runs.by_id.items()}
     assert all(run["accuracy"] == metrics[run["id"]]["test_accuracy"] for run in listed["runs"])
     chosen = [page.runs.by_id[name].model for name in listed["selected"]]
-    assert chosen == ["mean", "residual_cls", "bigrams", WRITER[0]]
+    assert chosen == ["mean", "residual_cls", "log_counts", WRITER[0]]
     assert re.fullmatch("[A-F]( [A-F]){0,5}", listed["source"])
 
 

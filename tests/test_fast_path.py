@@ -183,7 +183,7 @@ def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
 @pytest.mark.parametrize(
     "rung",
     [
-        pytest.param(rung, marks=() if rung in ("residual_pe_cls", "bigrams", "wide") else pytest.mark.slow)
+        pytest.param(rung, marks=() if rung in ("residual_pe_cls", "wide") else pytest.mark.slow)
         for rung in (*RUNGS, *BEYOND)
     ],
 )

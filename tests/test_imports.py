@@ -32,10 +32,9 @@ MAY_IMPORT = {
     "explore": {"api", "faithfulness", "runs", "comparison", "tasks", "explain", "data", "nn", *BASE},
     "check": {"nn", "errors"},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
-    "seeds": {"runs", "sweep", "tasks", "tracking", "data", *BASE},
     "search": {"sweep", "comparison", "data", *BASE},
 }
-COMMANDS = {"train", "evaluate", "predict", "compare", "picture", "dashboard", "__main__"}  # may import anything
+COMMANDS = {"train", "evaluate", "predict", "compare", "dashboard", "__main__"}  # may import anything
 PATH = ("train", "runs.fit", "tasks.reviews", "tasks.learner", "data.corpus", "data.ragged", "data.sampling")
 PATH += ("nn.ladder", "nn.scores")
 

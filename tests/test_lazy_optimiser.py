@@ -125,8 +125,8 @@ def test_a_step_after_loading_reads_nothing_from_the_device():
     assert after.state[there]["step"] == 2
 
 
-def test_only_tables_of_words_and_phrases_are_updated_lazily(settings):
-    for rung, tables in (("bigrams", 2), ("tuned_mean", 1), ("residual", 0)):
+def test_only_tables_of_words_are_updated_lazily(settings):
+    for rung, tables in (("wide", 1), ("tuned_mean", 1), ("residual", 0)):
         model = net(settings, rung)
         groups = parameter_groups(model, 0.5)
         assert len(groups) == 1 + bool(tables)

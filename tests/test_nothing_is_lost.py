@@ -87,7 +87,9 @@ def test_a_model_that_fails_on_its_first_batch_leaves_a_finished_run_as_it_is(
     monkeypatch.syspath_prepend(tmp_path)
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     before = contents(run)
-    with pytest.raises(UserError, match=r"model=residual fails on two validation items: .*shapes cannot be multiplied"):
+    with pytest.raises(
+        UserError, match=r"model=residual fails on two training items: .*ownparts.Bad.*shapes cannot be multiplied"
+    ):
         fit(settings(*small, "model=residual", "model.layer._target_=ownparts.Bad"), run)
     assert contents(run) == before
 

@@ -24,7 +24,6 @@ from imdbattn.errors import UserError
 from imdbattn.nn.beyond.phrases import (
     LogCounts,
     Phrases,
-    PhraseVectors,
     count_phrases,
     folds_of,
     log_count_ratios,
@@ -235,44 +234,6 @@ def test_a_training_set_without_known_phrases_works():
     assert len(phrases.keys_P) == 0
     assert phrases.ratios(found(phrases, [3, 4, 5]), torch.tensor([1])).eq(0).all()
     assert len(counted(labelled([[], []], 2), 2).keys_P) == 0
-
-
-# --- vectors of phrases ----------------------------------------------------------------------------------------------
-
-
-def test_a_phrase_of_several_words_adds_its_own_vector_where_it_ends():
-    """Of those that share a row, the same; of a word alone and of an unknown phrase, none."""
-    torch.manual_seed(0)
-    phrases = counted(labelled([[3, 4, 5], [3, 4, 5], [6, 7]], 2), 2)
-    known = [(3,), (4,), (5,), (3, 4), (4, 5), (3, 4, 5)]
-    assert known_by_hand([[3, 4, 5], [3, 4, 5], [6, 7]], 3, 2) == known
-    channel = PhraseVectors(8, phrases, buckets=4).eval()
-    assert channel.table_HD.eq(0).all(), "at the start it says nothing"
-    torch.nn.init.normal_(channel.table_HD)
-    vector_of = {phrase: channel.table_HD[number % 4] for number, phrase in enumerate(known, 1)}
-    found_TD = channel(found(phrases, [3, 4, 5, 7, 3]), phrases)[0]
-    none = torch.zeros(8)
-    expected = [none, vector_of[3, 4], vector_of[4, 5] + vector_of[3, 4, 5], none, none]
-    torch.testing.assert_close(found_TD, torch.stack(expected))
-
-
-def test_phrases_are_dropped_only_in_training_and_their_mean_sum_is_unchanged():
-    torch.manual_seed(0)
-    phrases = counted(labelled([[3, 4], [3, 4]], 2), 2, longest=2)
-    channel = PhraseVectors(8, phrases, dropout=0.75)
-    torch.nn.init.ones_(channel.table_HD)
-    found_BTO = found(phrases, *[[3, 4]] * 4000)
-    whole_B = channel.eval()(found_BTO, phrases)[:, 1, 0]
-    assert whole_B.eq(1).all()
-    kept_B = channel.train()(found_BTO, phrases)[:, 1, 0]
-    assert kept_B.unique().tolist() == [0, 4]
-    assert abs(kept_B.mean() - 1) < 0.1
-
-
-@pytest.mark.parametrize("wrong", ["buckets=0", "dropout=1.0", "dropout=-0.1"])
-def test_an_empty_table_is_refused(settings, wrong):
-    with pytest.raises(UserError, match=rf"model\.channels\.bigrams\.{wrong} must be"):
-        net(settings, "bigrams", f"model.channels.bigrams.{wrong}")
 
 
 # --- folds ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
-from imdbattn.errors import UserError
 from imdbattn.explain.figures import (
     attention_png,
     by_distance,
@@ -28,10 +27,9 @@ from imdbattn.explain.figures import (
 )
 from imdbattn.explain.reading import AttentionWeights, LabelledReview, entropy
 from imdbattn.explain.scaling import measure
-from imdbattn.explain.show import DETAILED, page
+from imdbattn.explain.show import DETAILED, page, write_attention
 from imdbattn.nn.ladder import Words, sinusoids
 from imdbattn.nn.scores import Dot, ScaledDot
-from imdbattn.picture import draw
 from imdbattn.run_folder import open_run, read_curves
 from imdbattn.runs.score import load_predictor
 from imdbattn.settings.keys import as_dict
@@ -50,7 +48,7 @@ def reader(trained, settings):
 
     def load(rung: str, *overrides: str):
         folder, _ = trained(rung, *overrides)
-        return load_predictor(settings(f"run={folder}", "picture=positions", config="picture"))[0]
+        return load_predictor(settings(f"run={folder}", config="predict"))[0]
 
     return load
 
@@ -170,13 +168,10 @@ DRAWN = ("mean", "learned_query", "text_query", "residual_cls", "base")
         for quick in [rung == "residual_cls" or (rung, kind) == ("base", "short")]
     ],
 )
-def test_every_rung_and_review_has_its_page(trained, composed, rung, text, tmp_path):
-    folder, _ = trained(rung)
-    asked = composed(f"run={folder}", "picture=attention", f"out={tmp_path}/new/one", config="picture")
-    written = draw(asked | {"text": text, "words": 12})
-    assert [path.suffix for path in written] == ([".html"] if rung == "mean" else [".png", ".html"])
-    assert written[0].parent == tmp_path / "new" / "one"
-    content = written[-1].read_text()
+def test_every_rung_and_review_has_its_page(reader, rung, text, tmp_path):
+    write_attention(reader(rung).explain(text), tmp_path / "new" / "one")
+    content = (tmp_path / "new" / "one" / "attention.html").read_text()
+    assert (tmp_path / "new" / "one" / "attention.png").exists() == (rung != "mean")
     assert ("data:image/png" in content) == (rung != "mean")
     if rung != "mean":
         read = min(max(len(text.split()), 1), 512) + rung.endswith("cls")
@@ -314,57 +309,3 @@ def test_a_picture_that_fails_gives_only_a_warning(finished, tmp_path, monkeypat
     with caplog.at_level(logging.WARNING):
         TASK.draw(*finished("base"), tmp_path)
     assert "no ink" in caplog.text
-
-
-@pytest.mark.slow
-def test_row_selects_a_review_of_the_test_set_of_the_run(trained, composed, tmp_path):
-    folder, _ = trained("base")
-    reviews = pq.read_table(folder / "reviews.parquet").to_pydict()
-    asked = composed(
-        f"run={folder}", "picture=attention", f"row={reviews['row'][7]}", f"out={tmp_path}", config="picture"
-    )
-    by_row = draw(asked)
-    assert draw(asked | {"row": None, "text": reviews["text"][7]}) == by_row  # named by the text
-
-
-@pytest.mark.parametrize(
-    ("rung", "changes", "message"),
-    [
-        ("base", {"picture": None}, "picture=null must be 'positions', 'attention' or 'scaling'"),
-        ("base", {"words": 0}, "words=0 must be greater than or equal to 1"),
-        ("base", {"row": "first"}, "row=first must be a valid integer"),
-        ("base", {}, r"needs either text=\.\.\. or row="),
-        ("base", {"text": "a", "row": 1}, "either text="),
-        ("base", {"row": 99999}, r"row=99999 is not among the \d+ rows of .*reviews\.parquet"),
-        (
-            "base",
-            {"picture": "positions"},
-            "model=base has no positions to draw: use a run of residual_pe, residual_learned",
-        ),
-        ("base", {"run": None, "text": "a"}, "run=<run folder> is needed"),
-        ("base", {"run": "nowhere", "row": 1}, "run=nowhere is not a folder"),
-        ("base", {"text": "a", "out": "/dev/null/x"}, "choose another folder"),
-    ],
-)
-def test_wrong_input_is_named_in_one_line(trained, composed, rung, changes, message):
-    folder, _ = trained(rung)
-    with pytest.raises(UserError, match=message) as error:
-        draw(composed(f"run={folder}", "picture=attention", config="picture") | changes)
-    assert "\n" not in str(error.value)
-
-
-def test_the_picture_of_scaling_needs_no_run(composed, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (path,) = draw(composed("picture=scaling", config="picture"))
-    assert str(path) == "pictures/scaling.png"
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_command_prints_the_path_of_the_picture(trained, shell):
-    folder, _ = trained("residual_learned")
-    done = shell("picture", "picture=positions", f"run={folder}")
-    assert (done.returncode, done.stdout) == (0, f"{folder}/pictures/positions.png\n"), done.stderr
-    assert (folder / "pictures" / "positions.png").read_bytes().startswith(b"\x89PNG")
-    done = shell("picture", "picture=attention", f"run={folder}")
-    assert done.returncode == 2
-    assert re.fullmatch(r"error: [^\n]+\n", done.stderr)

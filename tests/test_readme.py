@@ -42,8 +42,6 @@ def kind_of(command: str) -> tuple[str, ...]:
         return (command,)
     if name == "check":  # tests/test_check.py runs its other options
         return (name,)
-    if name == "picture":
-        return name, *(argument for argument in arguments if argument.startswith("picture="))
     apart = {"--cfg", "--help", "debug", "file", "resume", "task"}
     return name, *sorted(apart & {argument.partition("=")[0] for argument in arguments})
 
@@ -58,7 +56,6 @@ def test_each_command_is_in_the_documents():
         "evaluate",
         "predict",
         "compare",
-        "picture",
         "export",
         "dashboard",
         "search",
@@ -185,8 +182,8 @@ def test_make_targets_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-SETTINGS = [("model=residual_learned",), ("model=bigrams",), ("model=wide",), ("task=masked_words",), ("task=seq2seq",)]
-SETTINGS += [("task=neighbors",), ("task=seq2seq", "data=translation"), ("data=order_probe",)]
+SETTINGS = [("model=residual_learned",), ("model=wide",), ("task=masked_words",), ("task=seq2seq",)]
+SETTINGS += [("task=seq2seq", "data=translation"), ("data=order_probe",)]
 
 
 def test_every_setting_in_the_documents_exists(composed):

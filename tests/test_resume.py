@@ -65,7 +65,11 @@ def stops(monkeypatch, kind):
     train = kind.training_step
 
     def training_step(self, batch, batch_idx):
-        if self.trainer.global_step == plan.step and batch_idx % self.trainer.accumulate_grad_batches == 0:
+        if (
+            self.trainer.training
+            and self.trainer.global_step == plan.step
+            and batch_idx % self.trainer.accumulate_grad_batches == 0
+        ):
             if plan.how is None:
                 raise RuntimeError("the machine is gone")
             os.kill(os.getpid(), plan.how)
@@ -378,7 +382,7 @@ def test_other_reviews_are_refused(stopped, tmp_path):
     refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "the reviews are no longer")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "code in it", "of an earlier version"])
+@pytest.mark.parametrize("damage", ["truncated", "code in it"])
 def test_a_checkpoint_that_cannot_be_resumed_is_named(stopped, damage, capsys):
     class Harm:
         def __reduce__(self):
@@ -389,12 +393,9 @@ def test_a_checkpoint_that_cannot_be_resumed_is_named(stopped, damage, capsys):
     content = torch.load(file, weights_only=True)
     if damage == "truncated":
         file.write_bytes(file.read_bytes()[:-2000])
-    elif damage == "code in it":
-        torch.save(content | {"harm": Harm()}, file)
     else:
-        del content["keeper"]
-        torch.save(content, file)
-    refused(cfg, folder, r"last\.ckpt (cannot be read|was written by an earlier version)")
+        torch.save(content | {"harm": Harm()}, file)
+    refused(cfg, folder, r"last\.ckpt cannot be read")
     assert "code ran" not in capsys.readouterr().out
 
 

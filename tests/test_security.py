@@ -401,7 +401,7 @@ def test_a_setting_that_looks_like_a_credential_is_named_and_not_quoted(monkeypa
         assert secret not in str(error.value)
 
 
-@pytest.mark.parametrize("config", ["train", "evaluate", "predict", "compare", "picture", "dashboard"])
+@pytest.mark.parametrize("config", ["train", "evaluate", "predict", "compare", "dashboard"])
 def test_no_setting_of_ours_or_hydras_is_taken_for_a_credential(config):
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose(config, return_hydra_config=True)

@@ -597,22 +597,20 @@ def test_an_empty_line_is_named_before_anything_is_printed(ran, said, printed, t
         said(folder, ["ab", " ", "c"])
 
 
-def test_a_picture_shows_the_attention_of_the_model(ran, composed, tmp_path):
-    from imdbattn.picture import draw
+def test_a_picture_shows_the_attention_of_the_model(ran, settings, tmp_path):
+    from imdbattn.explain.show import write_attention
+    from imdbattn.runs.score import load_predictor
 
-    folder, _ = ran("reverse")
-    chosen = ["picture=attention", f"run={folder}", f"out={tmp_path}"]
-    paths = draw(composed(*chosen, config="picture") | {"text": "abf"})
-    assert [path.suffix for path in paths] == [".png", ".html"]
-    assert "ABF" in paths[1].read_text()
-    row = rows_of(folder / "reviews.parquet")[0]
-    paths = draw(composed(*chosen, f"row={row['row']}", config="picture"))
-    assert row["text"].replace(" ", "") in paths[1].read_text()
-    without, _ = ran("reverse", "model=seq2seq")
-    (page,) = draw(composed("picture=attention", f"run={without}", f"out={tmp_path}", config="picture") | {"text": "a"})
-    assert "none: the decoder uses a single vector" in page.read_text()
-    with pytest.raises(UserError, match="has no positions"):
-        draw(composed("picture=positions", f"run={folder}", config="picture"))
+    for overrides, names, words in (
+        ([], {"attention.png", "attention.html"}, "ABF"),
+        (["model=seq2seq"], {"attention.html"}, "none: the decoder uses a single vector"),
+    ):
+        folder, _ = ran("reverse", *overrides)
+        predictor, _ = load_predictor(settings(f"run={folder}", config="predict"))
+        out = tmp_path / str(len(names))
+        write_attention(predictor.explain("abf"), out)
+        assert {path.name for path in out.iterdir()} == names
+        assert words in (out / "attention.html").read_text()
 
 
 # --- sweeps ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def lightning() -> set[str]:
 
 @pytest.mark.parametrize(
     "command",
-    ["train", "evaluate", "predict", "compare", "picture", "export", "dashboard", "search", "faithfulness", "explore"],
+    ["train", "evaluate", "predict", "compare", "export", "dashboard", "search", "faithfulness", "explore"],
 )
 def test_help_loads_nothing_slow(shell, command):
     done = shell(command, "--help", env=TIMED)

@@ -23,7 +23,7 @@ from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
 from imdbattn.settings import machine
 from imdbattn.settings.cli import SWEEP_PID, has_plugin, quote
-from imdbattn.settings.keys import ADDED, digest, variant
+from imdbattn.settings.keys import digest, variant
 from imdbattn.sweep import job as one_job
 from imdbattn.sweep import sweep
 
@@ -460,12 +460,3 @@ def test_the_name_of_a_job_follows_from_its_settings(composed):
     for change in ("optim.lr=0.1", "data.tokenizer=whitespace", "model.layers=4", "trainer.precision=bf16-mixed"):
         assert variant(composed("model=base", change)) != variant(base), change
     assert digest(composed("model=base", "data.source=hub")) != digest(base)
-
-
-def test_the_job_folder_of_an_earlier_version_is_found(composed):
-    """Settings that the version did not have are null, which changes neither the name nor the variant."""
-    new = composed("model=base")
-    old = {**new, "data": {key: value for key, value in new["data"].items() if f"data.{key}" not in ADDED}}
-    assert len(old["data"]) == len(new["data"]) - len(ADDED)
-    assert (digest(old), variant(old)) == (digest(new), variant(new))
-    assert digest(composed("model=base", "data.folds=5", "data.fold=1")) != digest(old)

@@ -17,7 +17,7 @@ import threading
 import traceback
 from pathlib import Path
 
-COMMANDS = ("train", "evaluate", "predict", "compare", "picture", "dashboard")
+COMMANDS = ("train", "evaluate", "predict", "compare", "dashboard")
 COMMANDS += tuple(f"{package}.__main__" for package in ("export", "search", "faithfulness", "explore", "check"))
 # What the package imports inside functions.
 LAZY = (

@@ -80,9 +80,6 @@ def train(
 
         settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
     valid = validate(settings)
-    if valid.seeds_per_process > 1 and config is None and not resume:
-        words = " ".join(overrides)
-        raise UserError(f"{words}: {ONE_MODEL} -m {words} seed=1,2,3,4,5")
     devices = as_dict(valid.trainer).get("devices", 1)
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
     if valid.trainer.get("num_nodes", 1) > 1 or not one_device:  # they would repeat the program that called

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 
-def write_png(figure: Figure, path: Path) -> Path:
+def write_png(figure: Figure, path: Path) -> None:
     write_atomically(path, png(figure))
-    return path
 
 
 def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
@@ -46,11 +45,12 @@ def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
     return figure
 
 
-def draw_positions(net: Any, length: int, folder: Path) -> list[Path]:
-    """Writes positions.png, distances.png, or both, for a model that has them; returns their paths."""
-    tables, layers = position_tables(net, length), scores_by_distance(net)
-    figures = {"positions": tables and dot_products(tables), "distances": layers and by_distance(layers)}
-    return [write_png(figure, folder / f"{name}.png") for name, figure in figures.items() if figure]
+def draw_positions(net: Any, length: int, folder: Path) -> None:
+    """Writes positions.png, distances.png, or both, for a model that has them."""
+    if tables := position_tables(net, length):
+        write_png(dot_products(tables), folder / "positions.png")
+    if layers := scores_by_distance(net):
+        write_png(by_distance(layers), folder / "distances.png")
 
 
 def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:

@@ -46,13 +46,12 @@ def printable(text: str) -> str:
     return visible(text.encode("utf-8", "replace").decode())
 
 
-def write_attention(reading: Reading, folder: Path, name: str = "attention", words: int = 40) -> list[Path]:
-    """Writes <name>.png, if there is attention, and <name>.html; returns their paths. words: see `review_attention`."""
-    image, paths = attention_png(reading, words), []
+def write_attention(reading: Reading, folder: Path) -> None:
+    """Writes attention.png, if there is attention, and attention.html."""
+    image = attention_png(reading)
     if image is not None:
-        paths.append(folder / f"{name}.png")
-        write_atomically(paths[0], image)
-    return [*paths, write_page([reading], folder / f"{name}.html", [image])]
+        write_atomically(folder / "attention.png", image)
+    write_page([reading], folder / "attention.html", [image])
 
 
 def write_page(readings: Sequence[Reading], path: Path, images: Iterable[bytes | None] | None = None) -> Path:

@@ -19,15 +19,13 @@ from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
-from imdbattn.tasks.other_runs import REGIONS
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.reviews import distinct_words, load_classifier, trained_words
 from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
 
-VECTORS, PHRASES = "embedding.vectors_VD", "context.phrases.keys_P"  # depend on the ids
-SLOTS = ("embedding.slot_V", f"{REGIONS}.slot_V")  # so do these
+VECTORS, SLOTS, PHRASES = "embedding.vectors_VD", "embedding.slot_V", "context.phrases.keys_P"  # depend on the ids
 
 
 def smaller(
@@ -100,7 +98,8 @@ def with_vectors(
     if words_K is not None:
         rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
         words, vectors_KD = [words[row - FIRST_WORD] for row in words_K.tolist()], vectors_KD[rows_K]
-        tensors |= {name: tensors[name][rows_K] for name in SLOTS if name in tensors}
+        if SLOTS in tensors:
+            tensors[SLOTS] = tensors[SLOTS][rows_K]
         if PHRASES in tensors:
             tensors[PHRASES] = renumbered(tensors[PHRASES], rows_K, len(net.embedding.vectors_VD))
         # Ids of the cache are not those of these words.

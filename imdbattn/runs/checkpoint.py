@@ -23,7 +23,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
 from imdbattn.runs.callbacks import StopOnNaN
-from imdbattn.runs.check_state import move_checkpoints
 from imdbattn.runs.signals import exit_now, requeue, set_handlers
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.build import read_checkpoint
@@ -207,7 +206,7 @@ class ResumeCheckpoint(L.Callback):
     def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
         for logger in trainer.loggers[:1]:  # CSVLogger; none before `begin`
             logger.save()
-        checkpoint["keeper"] = {  # this callback's name in earlier versions
+        checkpoint["keeper"] = {
             "ranks": self.rank_states,
             "fingerprints": self.fingerprints,
             "stopped": trainer.should_stop,
@@ -216,8 +215,6 @@ class ResumeCheckpoint(L.Callback):
 
     def check(self, content: Mapping[str, Any], trainer: L.Trainer) -> None:
         """Raises UserError for a checkpoint of other reviews or with another number of processes."""
-        if "keeper" not in content:
-            raise UserError(f"{self.file} was written by an earlier version and cannot be resumed: start a new run")
         saved, own = content["keeper"]["fingerprints"], self.fingerprints
         if saved != own:
             run = f"those that {os.path.relpath(self.folder)} was trained on"
@@ -235,3 +232,25 @@ class ResumeCheckpoint(L.Callback):
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, ModelCheckpoint):
                 move_checkpoints(callback, checkpoint["callbacks"][callback.state_key])
+
+
+def move_checkpoints(callback: ModelCheckpoint, state: dict[str, Any]) -> None:
+    """Replaces the paths in a callback's saved state, because the run folder may have been moved.
+
+    Raises ValueError for a path that the callback does not write: Lightning deletes the files that these paths name.
+    """
+    folder, before = Path(callback.dirpath or ""), state["dirpath"]
+
+    def moved(path: str) -> str:
+        if not path:
+            return path
+        parts = Path(path).relative_to(before).parts  # raises an error for a path elsewhere
+        if not path.endswith(".ckpt") or parts == ("last.ckpt",) or any(part.startswith(".") for part in parts):
+            raise ValueError(f"{path!r} is not the name of a checkpoint of this run")
+        return str(folder.joinpath(*parts))
+
+    state["dirpath"] = str(folder)
+    state["best_k_models"] = {moved(path): score for path, score in state["best_k_models"].items()}
+    for name in ("best_model_path", "kth_best_model_path"):
+        state[name] = moved(state[name])
+    state["last_model_path"] = ""

@@ -14,7 +14,6 @@ from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import check_folder, finished, is_debug
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
-from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
 from imdbattn.runs.results import read_results, summary, training_facts, write_results
 from imdbattn.runs.signals import exiting_on_signals
@@ -23,10 +22,10 @@ from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import read_checkpoint, reason
+from imdbattn.tasks.first_step import try_step
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
-from imdbattn.tasks.trial import try_forward
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_run
 
@@ -55,7 +54,7 @@ def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
 def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
     L.seed_everything(cfg.seed, workers=True, verbose=False)
-    data, (cfg,) = prepare_data(cfg)
+    data, cfg = prepare_data(cfg)
     task, corpus, settings = task_of(cfg), data.corpus, as_dict(cfg)
 
     # Model
@@ -63,9 +62,6 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     checkpoint_io = AtomicCheckpointIO(read_checkpoint(last, RESTART) if resume and last.exists() else None)
     resumes = checkpoint_io.content is not None
     module = task.new(cfg, corpus, checkpoint_io.content)
-    try_forward(module, data, cfg.model.name)
-    if cfg.compile:
-        compile_net(module.net, cfg.compile)
 
     # Trainer
     loggers: list[Logger] = []
@@ -84,6 +80,9 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
     trainer = build_trainer(cfg.trainer, callbacks, checkpoint_io, default_root_dir=folder)
+    try_step(module, data, trainer)
+    if cfg.compile:
+        compile_net(module.net, cfg.compile)
 
     share = trainer.limit_test_batches
     if cfg.test and isinstance(share, float) and not int(share * len(data.test_dataloader())):
@@ -116,30 +115,27 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     return metrics
 
 
-def prepare_data(*cfgs: DictConfig) -> tuple[BatchData, list[DictConfig]]:
-    """The batches of runs that differ in their seed alone, and the settings with absolute paths and without `auto`."""
-    check_logger(cfgs[0].logger)
-    if cfgs[0].threads:
-        torch.set_num_threads(cfgs[0].threads)
-    task = task_of(cfgs[0])
-    corpus = task.prepare(cfgs[0])
-    data = task.loaders(cfgs[0], corpus)
-    return data, [validate(explicit(c, corpus.source, data.batch_tokens)) for c in cfgs]
+def prepare_data(cfg: DictConfig) -> tuple[BatchData, DictConfig]:
+    """The batches of a run, and its settings with absolute paths and without `auto`."""
+    check_logger(cfg.logger)
+    if cfg.threads:
+        torch.set_num_threads(cfg.threads)
+    task = task_of(cfg)
+    corpus = task.prepare(cfg)
+    data = task.loaders(cfg, corpus)
+    return data, validate(explicit(as_dict(cfg), corpus.source, data.batch_tokens))
 
 
 def run_trainer(trainer: L.Trainer, module: Learner, data: BatchData, checkpoint: ResumeCheckpoint) -> None:
     """Trains, or resumes from the content of the trainer's AtomicCheckpointIO. Raises UserError if it cannot start."""
     checkpoint_io: Any = trainer.strategy.checkpoint_io
     trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
-    optimizer = module.try_optimizer(trainer.strategy.root_device)
     if trainer.is_global_zero and trainer.world_size > 1:
         check_port()
     last = None if checkpoint_io.content is None else checkpoint.file
     try:
         if checkpoint_io.content is not None:
             checkpoint.check(checkpoint_io.content, trainer)
-            check_state(checkpoint_io.content, module, optimizer, trainer)
-        del optimizer  # its state is as large as the model
         trainer.fit(module, data, ckpt_path=last)
         checkpoint.start(trainer)  # if all steps were done before
     except UserError:

@@ -20,7 +20,6 @@ from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Evaluate, OfRun, Predict, validate
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor, task_of
-from imdbattn.tasks.trial import try_forward
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +109,6 @@ def evaluate(cfg: Evaluate, settings: DictConfig, module: Learner, folder: Path,
         changed["precision"] = precision
     trainer = build_trainer(cfg.trainer.model_dump(exclude_unset=True) | {"precision": precision})
     data = task.loaders(settings, corpus, split)
-    try_forward(module, data, settings.model.name, split)
     trainer.test(module, data, verbose=False)
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
     if write and trainer.is_global_zero:

@@ -25,8 +25,8 @@ def models_of(experiment: str) -> tuple[str, ...]:
 
 
 RUNGS = models_of("ladder")
-BEYOND = models_of("beyond") + models_of("regions") + models_of("distilled")  # models with trained vectors or phrases
-PRETRAINING = {"masked_words": "pretrained", "neighbors": "regions"}  # task -> the model that starts from its run
+BEYOND = models_of("beyond") + models_of("distilled")  # models with trained vectors or phrases
+PRETRAINING = {"masked_words": "pretrained"}  # task -> the model that starts from its run
 CONTROLS = tuple(name for name in models_of("faithfulness") if name not in RUNGS)  # of the tests of attention
 WRITERS = models_of("seq2seq_reverse")  # encoder-decoders
 NO_EFFECT = (  # settings that do not change the numbers of a result
@@ -34,7 +34,6 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "logger",
     "resume",
     "save_minutes",
-    "seeds_per_process",
     "threads",
     "trust",
     "test",
@@ -46,7 +45,6 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
-ADDED = tuple(f"data.{name}" for name in ("limit", "folds", "fold", "padded_lengths"))  # null in earlier versions
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
 
@@ -70,14 +68,8 @@ def within(key: str, *names: str) -> bool:
 
 
 def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
-    """The settings, flat, without the keys and groups in `skipped`; runs of earlier versions give the same."""
-    values = flat(as_dict(settings))
-    added = ADDED if "data.tokenizer" in values else ()
-    return {
-        key: value
-        for key, value in values.items()
-        if not within(key, *skipped) and not (value is None and key in added)
-    }
+    """The settings, flat, without the keys and groups in `skipped`."""
+    return {key: value for key, value in flat(as_dict(settings)).items() if not within(key, *skipped)}
 
 
 def variant(settings: Mapping[str, Any]) -> dict[str, Any]:

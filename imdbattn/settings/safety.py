@@ -105,37 +105,12 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 
 def plain_settings(settings: Any, file: Path) -> dict[str, Any]:
-    """The settings in `file`, with the current names of classes. Raises UserError if they contain an interpolation."""
+    """The settings in `file`. Raises UserError if they contain an interpolation."""
     if not isinstance(settings, dict):
         raise UserError(f"{file} cannot be read: it contains no settings")
     if "${" in str(settings):
         raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")
-    return renamed(settings)
-
-
-RENAMED = {  # prefixes of class names in earlier versions -> in this one; the first match is used
-    "imdbattn.nn.layers.Convolution": "imdbattn.nn.beyond.context.Convolution",
-    "imdbattn.nn.positions.Distances": "imdbattn.nn.beyond.distances.Distances",
-    "imdbattn.nn.phrases.": "imdbattn.nn.beyond.phrases.",
-    "imdbattn.nn.attention.": "imdbattn.nn.scores.",
-    "imdbattn.nn.classifier.": "imdbattn.nn.ladder.",
-    "imdbattn.nn.layers.": "imdbattn.nn.ladder.",
-    "imdbattn.nn.pooling.": "imdbattn.nn.ladder.",
-    "imdbattn.nn.positions.": "imdbattn.nn.ladder.",
-    "imdbattn.seq2seq.model.": "imdbattn.nn.encoder_decoder.",
-    "imdbattn.training.optim.": "imdbattn.tasks.optim.",
-}
-
-
-def renamed(node: Any) -> Any:
-    """Settings with the current names of classes that have moved."""
-    if isinstance(node, list):
-        return [renamed(value) for value in node]
-    if isinstance(node, dict):
-        return {key: renamed(value) for key, value in node.items()}
-    if isinstance(node, str):
-        return next((new + node.removeprefix(old) for old, new in RENAMED.items() if node.startswith(old)), node)
-    return node
+    return settings
 
 
 def check_archive(file: Path) -> None:

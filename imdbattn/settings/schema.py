@@ -135,11 +135,6 @@ class Convolution(Part):
     kernel: Odd = 3
 
 
-class Channel(Part):
-    buckets: Count = 65536
-    dropout: DropShare = 0.5
-
-
 class Positions(Part):
     length: Count | None = None
 
@@ -150,7 +145,7 @@ class Positions(Part):
 class Embedding(Group):
     trainable: bool
     standardize: bool
-    mixout: DropShare = 0.0
+    mixout: DropShare
 
 
 class Phrases(Group):
@@ -165,7 +160,7 @@ class Classifier(Part):
     word_dropout: DropShare = 0.0
     embedding: Embedding
     phrases: Phrases | None = None
-    channels: dict[str, Channel] | None = None
+    channels: dict[str, Part] | None = None
     convolution: Convolution | None = None
     positions: Positions
     layers: Annotated[Natural, Field(le=1000)]
@@ -177,22 +172,9 @@ class Classifier(Part):
     def check(self) -> None:
         if self.phrases and not self.channels:
             raise UserError("model.phrases has no effect without model.channels: set it to null")
-        for name, channel in (self.channels or {}).items():
+        for name in self.channels or ():
             if not self.phrases:
                 raise UserError(f"model.channels.{name} needs model.phrases")
-            if re.match(r"imdbattn\..*\.PhraseVectors$", channel.target) and self.phrases.longest < 2:
-                raise UserError(f"model.channels.{name} needs phrases of two words: set model.phrases.longest=2")
-
-
-class NeighborWords(Part):
-    name: ModelName
-    after: Text | None = None
-    words: Annotated[int, Field(ge=2)]
-    size: Count
-    region: Odd
-    reach: Count
-    sampled: Count
-    subsample: Annotated[Amount, Field(gt=0, le=1)]
 
 
 class EncoderDecoder(Part):
@@ -264,22 +246,22 @@ class ReviewData(Group):
     unlabelled: Text | None = None
     teachers: Text | None = None
     encoding_errors: Errors
-    hub_timeout: Annotated[Amount, Field(le=60)] = 3
+    hub_timeout: Annotated[Amount, Field(le=60)]
     validation_share: InnerShare
     test_share: InnerShare
-    folds: Annotated[int | None, Field(ge=2)] = None
-    fold: Count | None = None
+    folds: Annotated[int | None, Field(ge=2)]
+    fold: Count | None
     tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext"]
-    cache_dir: Text | None = None
+    cache_dir: Text | None
     glove: Glove
     max_tokens: Count | None
     head_share: Share
-    limit: Count | None = None
+    limit: Count | None
     batch_tokens: Count | None
     eval_batch_tokens: Count
     word_dropout: DropShare
-    pad_to: Count = 1
-    padded_lengths: Count | None = None
+    pad_to: Count
+    padded_lengths: Count | None
     probe: Probe | None = None
 
     def check(self) -> None:
@@ -319,7 +301,7 @@ class Reverse(Group):
     seed: Natural
     letters: Annotated[int, Field(ge=2, le=26)]
     lengths: Lengths
-    test_lengths: Lengths | None = None
+    test_lengths: Lengths | None
     train: Strings
     validation: Strings
     test: Strings
@@ -392,20 +374,19 @@ class Training(Group):
 
     task: str
     seed: Seed
-    threads: Annotated[int | None, Field(ge=1, le=1024)] = None
-    compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None = None
-    test: bool = True
+    threads: Annotated[int | None, Field(ge=1, le=1024)]
+    compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None
+    test: bool
     optim: Optimizer
     embedding_lr: Amount | None
     warmup: Share
     decay: Literal["cosine", "linear", "none"]
-    init: Text | None = None
+    init: Text | None
     label_smoothing: Share
-    pictures: bool = True
-    resume: Text | None = None
-    trust: Trust = None
-    save_minutes: Amount | None = None
-    seeds_per_process: Count = 1
+    pictures: bool
+    resume: Text | None
+    trust: Trust
+    save_minutes: Amount | None
     patience: Count | None
     trainer: Trainer
     logger: Logger
@@ -416,30 +397,10 @@ class Training(Group):
         for key, value in {"init": self.init, "data.teachers": getattr(self.data, "teachers", None)}.items():
             if value and self.task != "reviews":
                 raise UserError(f"{key} has no effect with task={self.task}: set {key}=null")
-        if self.seeds_per_process > 1:
-            self.check_together()
-
-    def check_together(self) -> None:
-        """Raises UserError for settings with which seeds cannot be trained together."""
-        trainer: Any = dict(self.trainer)
-        one_device = trainer.get("devices") in (1, "1", "auto") and "ddp" not in str(self.trainer.strategy)
-        without = {
-            f"task={self.task}": self.task != "reviews",
-            f"compile={self.compile}": self.compile,
-            "trainer.callbacks": self.trainer.callbacks,
-            "trainer.min_epochs": trainer.get("min_epochs"),
-            "trainer.min_steps": trainer.get("min_steps"),
-            "trainer.overfit_batches": trainer.get("overfit_batches"),
-            "trainer.fast_dev_run": trainer.get("fast_dev_run"),
-            "trainer.gradient_clip_algorithm=value": trainer.get("gradient_clip_algorithm") == "value",
-            "several devices": not one_device or self.trainer.num_nodes > 1,
-        }
-        if refused := [name for name, is_set in without.items() if is_set]:
-            raise UserError(f"seeds_per_process cannot be combined with {refused[0]}: set it to 1")
 
 
 class ClassifierSettings(Training):
-    choose_by: Literal["accuracy", "loss"] = "accuracy"
+    choose_by: Literal["accuracy", "loss"]
     data: ReviewData
     model: Classifier
 
@@ -455,7 +416,7 @@ class ClassifierSettings(Training):
 
 
 class ReviewSettings(ClassifierSettings):
-    task: Literal["reviews"] = "reviews"
+    task: Literal["reviews"]
 
     def check(self) -> None:
         super().check()
@@ -475,16 +436,9 @@ class MaskedWordSettings(ClassifierSettings):
     masked: Masked
 
 
-class NeighborSettings(Training):
-    task: Literal["neighbors"]
-    choose_by: Literal["accuracy", "loss"]
-    data: ReviewData
-    model: NeighborWords
-
-
 class Seq2SeqSettings(Training):
     task: Literal["seq2seq"]
-    choose_by: Literal["accuracy", "loss", "bleu"] = "accuracy"
+    choose_by: Literal["accuracy", "loss", "bleu"]
     data: PairData
     model: EncoderDecoder
 
@@ -497,15 +451,15 @@ class Seq2SeqSettings(Training):
 TASKS: dict[str, type[Training]] = {
     "reviews": ReviewSettings,
     "masked_words": MaskedWordSettings,
-    "neighbors": NeighborSettings,
     "seq2seq": Seq2SeqSettings,
 }
 
 
 def check_task(settings: Mapping[str, Any]) -> str:
     """Returns the task. Raises UserError if it is unknown, or if the data or the model are those of another task."""
-    task = str(settings.get("task", "reviews"))
-    if task not in TASKS:
+    if (task := settings.get("task")) is None:
+        raise UserError("task is missing")
+    if (task := str(task)) not in TASKS:
         raise UserError(f"task={task} must be one of {', '.join(TASKS)}")
     data, model = (keys if isinstance(keys := settings.get(group), Mapping) else () for group in ("data", "model"))
     for_pairs = ("letters" in data or "languages" in data, "hidden" in model)
@@ -513,8 +467,6 @@ def check_task(settings: Mapping[str, Any]) -> str:
         raise UserError(f"task=seq2seq needs data=reverse or translation, and one of the models {', '.join(WRITERS)}")
     if task != "seq2seq" and any(for_pairs):
         raise UserError("this model or data is for encoder-decoders: add task=seq2seq")
-    if (task == "neighbors") != ("reach" in model):
-        raise UserError("task=neighbors and model=neighbors must be used together: omit model=, or add task=neighbors")
     return task
 
 
@@ -587,18 +539,6 @@ class Export(OfRun):
     precision: Literal["auto", "float32"]
     graph: bool
     onnx: bool
-
-
-class Picture(OfRun):
-    picture: Literal["positions", "attention", "scaling"]
-    text: Any
-    row: Natural | None
-    words: Annotated[Count, Field(le=200)]
-    out: Text | None
-
-    def check(self) -> None:
-        if self.picture == "attention" and (self.text is None) == (self.row is None):
-            raise UserError("picture=attention needs either text=... or row=<row of a test review>")
 
 
 class Compare(Group):

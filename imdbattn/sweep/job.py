@@ -13,13 +13,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
@@ -65,35 +64,20 @@ def run_job(cfg: DictConfig) -> float | None:
 
 def train_or_keep(folder: Path, settings: DictConfig) -> tuple[str, dict[str, Any]]:
     """Status and metrics of a job. Raises UserError if it fails."""
-    seeds = seeds_together(settings, sweep_dir())
-    with lock_of(seeds, folder, settings.seed):
-        done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"  # by another job of this sweep
-        status = "done" if done else "kept"
-        if part := missing(folder, settings):
-            record(folder.name, "started")
-            resume = resumable(folder, settings)
-            state = "resumes from its last checkpoint" if resume else f"it has no {part}"
-            suffix = f" ({state})" if (folder / "config.yaml").exists() else ""
-            others = [] if resume else to_train(folder, settings, seeds)
-            together = f" with seed{'s' * (len(others) > 1)} {', '.join(map(str, others))}" if others else ""
-            log.info("run     %s: %s%s%s", folder.name, " ".join(varied_overrides()), together, suffix)
-            train(folder, settings, resume, others)
-            if not is_debug(settings) and (part := missing(folder, settings)):
-                raise UserError(f"it ended without {part}")
-            status = "done"
+    done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"  # by another job of this sweep
+    status = "done" if done else "kept"
+    if part := missing(folder, settings):
+        record(folder.name, "started")
+        resume = resumable(folder, settings)
+        state = "resumes from its last checkpoint" if resume else f"it has no {part}"
+        suffix = f" ({state})" if (folder / "config.yaml").exists() else ""
+        log.info("run     %s: %s%s", folder.name, " ".join(varied_overrides()), suffix)
+        train(folder, settings, resume)
+        if not is_debug(settings) and (part := missing(folder, settings)):
+            raise UserError(f"it ended without {part}")
+        status = "done"
     record(folder.name, status)
     return status, read_json(folder / results_file(settings))
-
-
-def to_train(folder: Path, settings: DictConfig, seeds: Sequence[int]) -> list[int]:
-    """The other seeds to train with this job: those without results that cannot be resumed and have not failed yet."""
-    folders = {seed: folder_of_seed(folder, settings.seed, seed) for seed in seeds if seed != settings.seed}
-    failed = {name for name, job in jobs_of(sweep_dir()).items() if job["status"] == "failed"}  # in this sweep
-    return [
-        seed
-        for seed, one in folders.items()
-        if one.name not in failed and missing(one, settings) and not resumable(one, settings)
-    ]
 
 
 def varied_overrides() -> list[str]:
@@ -151,30 +135,16 @@ def same_data(settings: DictConfig, source: str, key: str | None) -> bool:
     return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
 
 
-def train(folder: Path, settings: DictConfig, resume: bool, others: Sequence[int] = ()) -> None:
-    """Run the job in a child process, together with those of other seeds. Raises UserError if it fails."""
+def train(folder: Path, settings: DictConfig, resume: bool) -> None:
+    """Run the job in a child process. Raises UserError if it fails."""
     hydra = HydraConfig.get()
     one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
     threads = None if one_by_one else threads_of(hydra.launcher)
     words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
-    seeds = [settings.seed, *others] if others else []
-    names = [folder_of_seed(folder, settings.seed, seed).name for seed in others]
-    for name in names:
-        record(name, "started")
     group = group_of(sweep_dir())
-    try:
-        with started(folder, settings, words, resume, threads, group, console=one_by_one, seeds=seeds) as process:
-            process.wait()
-    except BaseException:  # Ctrl-C or SIGTERM
-        for name in names:
-            record(name, "failed", STOPPED)
-        raise
-    reason = failure(process.returncode, folder)
-    for name in names:
-        part = missing(folder.with_name(name), settings)
-        why = part and (reason or f"it ended without {part}")
-        record(name, "failed" if part else "done", why)  # its own job trains it once more, alone
-    if reason and not (others and not missing(folder, settings)):  # otherwise another seed has failed
+    with started(folder, settings, words, resume, threads, group, console=one_by_one) as process:
+        process.wait()
+    if reason := failure(process.returncode, folder):
         raise UserError(reason)
 
 
@@ -188,7 +158,6 @@ def started(
     group: str,
     console: bool = False,
     number: int | None = None,
-    seeds: Sequence[int] = (),
 ) -> Iterator[subprocess.Popen]:
     """A run as `python -m imdbattn.train words... hydra.mode=RUN`, which an exception stops.
 
@@ -196,7 +165,7 @@ def started(
     and can crash without ending the sweep. Its output is in console.log unless `console`, its errors in stderr.log.
 
     settings: of these words. threads: unless the settings have a number. group: in W&B. number: of the job, which
-    selects a GPU where there are more jobs than GPUs. seeds: to train together, by imdbattn.seeds.
+    selects a GPU where there are more jobs than GPUs.
     """
     words = [word for word in words if not word.startswith("threads=")]
     words += [f"threads={settings.threads or threads or 'null'}", "hydra.mode=RUN", *search_path()]
@@ -206,10 +175,7 @@ def started(
     env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
     output = nullcontext() if console else (folder / "console.log").open("w")
     with reserved_gpu(settings.trainer, number) as gpu, (folder / ERRORS).open("w") as errors, output as stdout:
-        module = ["imdbattn.train"]
-        if seeds:
-            module = ["imdbattn.seeds", f"seeds={','.join(map(str, seeds))}", "hydra.job.name=train"]
-        command = [sys.executable, "-m", *module, *words]
+        command = [sys.executable, "-m", "imdbattn.train", *words]
         with subprocess.Popen(command, env=env | gpu, stdout=stdout, stderr=errors) as process, stopping(process):
             yield process
 
@@ -310,43 +276,3 @@ def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
         if entry["status"] == "started":
             entry |= {"status": "failed", "reason": "its process died"}
     return jobs
-
-
-# --- seeds_per_process: seeds of the same settings that one process trains together -----------------------------------
-
-
-def seeds_of_sweep(sweep: Path) -> list[int]:
-    """The values of `seed` that the command line or hydra.sweeper.params lists; none without a list."""
-    overrides = OmegaConf.load(sweep / "multirun.yaml").hydra.overrides.task
-    params = HydraConfig.get().sweeper.get("params") or {}
-    words = [f"seed={params['seed']}"] if "seed" in params else []
-    words += [word for word in overrides if word.startswith("seed=")]
-    if not words:
-        return []
-    override = OverridesParser.create().parse_override(words[-1])
-    return [*map(int, override.sweep_string_iterator())] if override.is_sweep_override() else []
-
-
-def seeds_together(settings: DictConfig, sweep: Path) -> list[int]:
-    """The seeds that one process trains together, including that of these settings; only that one by default."""
-    count, seed = settings.seeds_per_process, settings.seed
-    if count == 1 or seed not in (seeds := seeds_of_sweep(sweep)):
-        return [seed]
-    first = seeds.index(seed) // count * count
-    return seeds[first : first + count]
-
-
-def folder_of_seed(folder: Path, seed: int, other: int) -> Path:
-    """The run folder of another seed, given that of `seed`. Raises UserError if its name does not contain it."""
-    before, separator, after = folder.name.rpartition(f"-s{seed}-")
-    if not separator:
-        raise UserError(f"seeds_per_process needs -s{seed}- in the names of the folders: omit hydra.sweep.subdir")
-    return folder.with_name(f"{before}-s{other}-{after}")
-
-
-def lock_of(seeds: Sequence[int], folder: Path, seed: int) -> AbstractContextManager:
-    """A lock on these seeds, for which their other jobs in the sweep wait."""
-    if len(seeds) == 1:
-        return nullcontext()
-    first = folder_of_seed(folder, seed, min(seeds))
-    return FileLock(first.with_name(f".{first.name}.lock"))

@@ -4,7 +4,6 @@ The only module that calls Hydra's `instantiate`.
 """
 
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import lightning as L
 import torch
 from hydra._internal.utils import _locate
 from hydra.utils import instantiate
-from torch import Tensor, nn
+from torch import nn
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.settings.keys import as_dict
@@ -23,7 +22,6 @@ log = logging.getLogger(__name__)
 
 PARTS = {"trainer.callbacks": L.Callback}  # lists of objects of another class than the rest of their group
 REMEDY = "train again, or use the version that its environment.json names"
-RENAMED = re.compile(r"^(net\.(?:encoder\.)?)((?:phrases|channels|convolution)\.)")  # weights in earlier versions
 
 
 def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
@@ -36,9 +34,6 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
             raise ValueError("it is not a checkpoint")
-        weights = content.get("state_dict", {})
-        for name in [name for name in weights if RENAMED.match(name)]:
-            weights[RENAMED.sub(r"\1context.\2", name)] = weights.pop(name)
         return content
     except Exception as error:
         problem = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -48,22 +43,17 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Any], strict: bool = True) -> None:
-    """Loads weights into a module. Raises an error unless they fit and are finite."""
+    """Loads weights into a module. Raises an error unless they fit and are finite.
+
+    Vectors of integers index rows of the module's tables: others than its own are refused.
+    """
     integers = {name: weight.clone() for name, weight in module.state_dict().items() if not weight.is_floating_point()}
     module.load_state_dict(weights, strict=strict)
-    check_weights(module.state_dict(), integers)
-
-
-def check_weights(weights: Mapping[str, Tensor], integers: Mapping[str, Tensor]) -> None:
-    """Raises ValueError if weights are not finite, or if integers differ from the module's own.
-
-    Integers in a module index rows of its tables: other integers could be out of range.
-    """
-    for name, weight in weights.items():
+    for name, weight in module.state_dict().items():
         if weight.is_floating_point():
             if not weight.isfinite().all():
                 raise ValueError(f"the weights {name} are not finite")
-        elif not torch.equal(weight, integers[name]):
+        elif weight.ndim and not torch.equal(weight, integers[name]):  # BatchNorm counts its batches
             raise ValueError(f"{name} points to other rows than the model has")
 
 

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.errors import UserError, in_line
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import check_vectors, make
 
@@ -31,15 +30,14 @@ def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
 
 
 BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
-TABLES = ("offset_RD", "table_HD", "table_RE", "output_RE")  # of which a batch uses few rows: words and phrases
 
 
 def parameter_groups(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
-    """Parameter groups of a net: tables of vectors have a group with `lazy`, for LazyAdamW, and learning rate `lr`."""
+    """Parameter groups of a net: trained vectors have a group with `lazy`, for LazyAdamW, and learning rate `lr`."""
     groups: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
-            groups[name.rpartition(".")[2] in TABLES].append(parameter)
+            groups[name.endswith("offset_RD")].append(parameter)
     others, tables = groups
     lazy = {"params": tables, "lazy": True} | ({} if lr is None else {"lr": lr})
     return [{"params": others}, lazy] if tables else [{"params": others}]
@@ -137,23 +135,6 @@ class Learner(L.LightningModule):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
-
-    def try_optimizer(self, device: torch.device) -> torch.optim.Optimizer:
-        """An optimizer as in `configure_optimizers`, after a step on zeros of the parameters' shapes.
-
-        Raises UserError for settings that its constructor or its step rejects.
-        """
-        groups = parameter_groups(self.net, self.cfg.embedding_lr)
-        for group in groups:
-            group["params"] = [torch.zeros_like(p, device=device).requires_grad_() for p in group["params"]]
-            for parameter in group["params"]:
-                parameter.grad = torch.zeros_like(parameter)
-        try:
-            optimizer = self.make_optimizer(groups)
-            optimizer.step(lambda: 0.0)
-        except Exception as error:
-            raise UserError(f"optim: {in_line(error, None)}") from error
-        return optimizer
 
     def fused(self) -> dict[str, bool]:
         """`fused`, one kernel per step for all weights, if the optimizer supports it and it works."""

@@ -108,13 +108,11 @@ class BatchData(L.LightningDataModule):
             sampler = list(islice(sampler, count))
         return Loader(batches, sampler, GPU_CHUNK if isinstance(batches, Batches) and on_gpu(batches) else 1)
 
-    def train_sampler(self, batches: Batches, seed: int) -> TrainBatches:
-        pool: Any = {"pool": None} if "widths" in batches.options else {}
-        return TrainBatches(batches.lengths_N(), self.batch_tokens, seed, done=self.done, **pool)
-
     def train_dataloader(self) -> Loader:
         batches = self.train_batches()
-        return self.loader(batches, self.train_sampler(batches, self.cfg.seed))
+        pool: Any = {"pool": None} if "widths" in batches.options else {}
+        sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.cfg.seed, done=self.done, **pool)
+        return self.loader(batches, sampler)
 
     def eval_dataloader(self, split: str) -> Loader:
         """Every item of `split` exactly once, over all processes."""

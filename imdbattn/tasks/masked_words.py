@@ -49,47 +49,18 @@ class MaskedWordScores:
         return {name: getattr(self, f"{name}_N").numpy() for name in ("masked", "right", "losses")}
 
 
-def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float | Tensor) -> Tensor:
+def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
     """(B, T) bool, True for `share` of the words. A hash: the same for a review in any batch."""
     hash_BT = (rows_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
     hash_BT = (hash_BT ^ (hash_BT >> 15)) * 2_246_822_519 % 2**32
     return hash_BT < share * 2**32
 
 
-class WordLearner(Learner):
-    """Trains and scores a net that predicts words of reviews. For the arguments see Learner."""
-
-    no_words: str  # the message if no word is predicted, formatted with this module
-
-    def score_words(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """For each word to predict (M,): its loss, whether it is predicted correctly, and the index of its review."""
-        raise NotImplementedError
-
-    def mean_loss(self, losses_M: Tensor, right_M: Tensor) -> Tensor:
-        """The loss of a step: the mean over its words; with several processes, the mean of their means."""
-        self.add_to_epoch(losses_M, right_M, len(losses_M))
-        return losses_M.sum() / max(len(losses_M), 1)
-
-    def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
-        losses_M, right_M, review_M = self.score_words(batch)
-        values = (torch.ones_like(review_M), right_M.to(review_M.dtype), losses_M)
-        sums = (value_M.new_zeros(len(batch.rows_B)).index_add_(0, review_M, value_M) for value_M in values)
-        return batch.rows_B, *sums
-
-    def make_scores(self, outputs: tuple[Tensor, ...]) -> MaskedWordScores:
-        scores = MaskedWordScores(*outputs)
-        if not scores.answers:
-            raise UserError(self.no_words.format(self))
-        return scores
-
-
-class MaskedWordModule(WordLearner):
-    """Trains nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
-
-    no_words = "masked.share={0.cfg.masked.share} masks no word of these reviews: use a larger share"
+class MaskedWordModule(Learner):
+    """Trains and scores nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
 
     def predict(self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-        """See `score_words`."""
+        """For each masked word (M,): its loss, whether it is predicted correctly, and the index of its review."""
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)  # type: ignore[operator]
         logits_MG, words_M = self.net(batch, masked_BT)
         losses_M = F.cross_entropy(logits_MG.float(), words_M, reduction="none", label_smoothing=label_smoothing)
@@ -98,10 +69,22 @@ class MaskedWordModule(WordLearner):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < self.cfg.masked.share
         losses_M, right_M, _ = self.predict(batch, masked_BT, self.cfg.label_smoothing)
-        return self.mean_loss(losses_M, right_M)
+        self.add_to_epoch(losses_M, right_M, len(losses_M))
+        return losses_M.sum() / max(len(losses_M), 1)  # with several processes, DDP takes the mean of these means
 
-    def score_words(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        return self.predict(batch, evaluation_mask(batch.rows_B, batch.positions_BT, self.cfg.masked.share))
+    def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
+        mask_BT = evaluation_mask(batch.rows_B, batch.positions_BT, self.cfg.masked.share)
+        losses_M, right_M, review_M = self.predict(batch, mask_BT)
+        values = (torch.ones_like(review_M), right_M.to(review_M.dtype), losses_M)
+        sums = (value_M.new_zeros(len(batch.rows_B)).index_add_(0, review_M, value_M) for value_M in values)
+        return batch.rows_B, *sums
+
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> MaskedWordScores:
+        scores = MaskedWordScores(*outputs)
+        if not scores.answers:
+            share = self.cfg.masked.share
+            raise UserError(f"masked.share={share} masks no word of these reviews: use a larger share")
+        return scores
 
 
 def build_module(
@@ -113,24 +96,17 @@ def build_module(
     return MaskedWordModule(net, cfg, {"vectors": glove.fingerprint})
 
 
-def frequent_words(corpus: ReviewCorpus, words: int) -> tuple[Tensor, Tensor]:
-    """The numbers of occurrences in training of the most frequent words, and their ids."""
-    counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
-    counts_V[:FIRST_WORD] = 0
-    return counts_V.topk(min(words, int((counts_V > 0).sum())))
-
-
 class MaskedWordTask(ReviewTask):
-    items = "masked words"  # what is scored
-
     def prepare(self, cfg: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
         corpus = prepare(cfg.data)
-        facts = {"items": self.items, "known_tokens": corpus.facts["known_tokens"]}
-        corpus = replace(corpus, items=self.items, facts=facts)
+        facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
+        corpus = replace(corpus, items="masked words", facts=facts)
         return with_unlabelled(corpus, cfg.data) if cfg.data.unlabelled else corpus
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
-        counts_G, guessed_G = frequent_words(corpus, cfg.masked.words)
+        counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
+        counts_V[:FIRST_WORD] = 0
+        counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
         return build_module(cfg, corpus.glove, words_of(corpus, cfg.model), guessed_G, counts_G)
 
     def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:

@@ -49,7 +49,7 @@ class LazyAdamW(torch.optim.AdamW):
         state["step"] += 1
         step, lr = state["step"].item(), float(group["lr"])
         tables = state["exp_avg"], state["exp_avg_sq"], parameter
-        used_R = gradient.any(-1)  # with several seeds (imdbattn/seeds) their dimension is before the rows'
+        used_R = gradient.any(-1)
 
         def updated(g: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, weight: torch.Tensor) -> tuple:
             mean = mean.lerp(g, 1 - beta1)

@@ -25,9 +25,8 @@ from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
 from imdbattn.data.sampling import Batches
 from imdbattn.errors import UserError
 from imdbattn.files import build_once, cache_root, expanded, sha256_of
-from imdbattn.nn.beyond.regions import Regions
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
-from imdbattn.settings.keys import as_text, digest, without
+from imdbattn.settings.keys import as_dict, as_text, digest, without
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.build import check_vectors, read_checkpoint, reason
 from imdbattn.tasks.task import task_of
@@ -38,12 +37,7 @@ REMEDY = "train teachers on the same data with python -m imdbattn.train +experim
 FORMAT = 1  # version of the cached labels; increment it when probabilities would differ
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
 UNUSED = ("head.", "pooling.")  # prefixes of pretrained weights that are not used: the classifier has its own
-START = ("start", "region")  # facts about the pretraining in a checkpoint
-REGIONS = "context.regions.regions"  # name of a nn.beyond.regions.Regions in a classifier
-PREFIXES = {  # of the names of weights: in a run of each pretraining task, and in a classifier
-    "masked_words": ("net.encoder.", ""),
-    "neighbors": ("net.regions.", f"{REGIONS}."),
-}
+PREFIX = "net.encoder."  # of the names of the encoder's weights in a run of task=masked_words
 
 
 def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
@@ -125,7 +119,7 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
     return torch.from_numpy(np.load(folder / "probabilities.npy")), key
 
 
-# --- init: the encoder of a run of task=masked_words, or the vectors of regions of a run of task=neighbors ------------
+# --- init: the encoder of a run of task=masked_words -----------------------------------------------------------------
 
 
 def pretrained_weights(
@@ -134,58 +128,39 @@ def pretrained_weights(
     """Weights of the run `init`, by their names in a classifier, and facts: `start`, six hex digits of its settings.
 
     resumed: the checkpoint of a classifier that was initialized from that run. Its weights are then returned instead.
-    Raises UserError unless it is a finished run of a pretraining task with the same vectors, and the same encoder if it
-    has one, that was not trained on reviews of this run's validation or test split.
+    Raises UserError unless it is a finished run of task=masked_words with the same vectors and encoder that was not
+    trained on reviews of this run's validation or test split.
     """
     if resumed:
-        facts = resumed["hyper_parameters"]
-        return without_prefix(resumed["state_dict"]), {key: facts[key] for key in START if key in facts}
-    task = "neighbors" if cfg.model.name == "regions" else "masked_words"
-    run, remedy = cfg.init, f"train one, task={task} hydra.run.dir=runs/{task}, or set init=null"
+        return without_prefix(resumed["state_dict"]), {"start": resumed["hyper_parameters"]["start"]}
+    run, remedy = cfg.init, "train one, task=masked_words hydra.run.dir=runs/masked_words, or set init=null"
     folder = Path(run)
     if not finished(folder):
         raise UserError(f"init={run} is not a folder with a finished pretraining: {remedy}")
-    pretraining, checkpoint = open_run(run, cfg.trust, cfg)
-    if pretraining.task not in PREFIXES:
+    pretraining, checkpoint = open_run(run, cfg.trust, as_dict(cfg))
+    if pretraining.task != "masked_words":
         raise UserError(f"init={run} is a run of task={pretraining.task}: {remedy}")
-    settings = pretraining
-    if pretraining.task == "masked_words":
-        check_encoder(run, settings["model"], cfg.model)
+    settings = as_dict(pretraining)
+    check_encoder(run, settings["model"], as_dict(cfg)["model"])
     try:
         metrics = read_json(folder / "metrics.json")
         content = read_checkpoint(checkpoint, remedy)
-        weights, facts = content["state_dict"], content["hyper_parameters"]
-        vectors = facts["vectors"]
+        weights, vectors = content["state_dict"], content["hyper_parameters"]["vectors"]
         held_out = {key: metrics[key] for key in FINGERPRINT.values()}
     except Exception as error:
         raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {remedy}") from error
     check_vectors(f"init={run}", vectors, corpus.glove.fingerprint)
     check_held_out(f"init={run}", held_out, corpus.fingerprints)
-    old, new = PREFIXES[pretraining.task]
-    names = {name: name.removeprefix(old) for name in weights if name.startswith(old)}
-    used = {new + short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
+    names = {name: name.removeprefix(PREFIX) for name in weights if name.startswith(PREFIX)}
+    used = {short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    facts = facts | {"start": digest(settings)}
-    return used, {key: facts[key] for key in START if key in facts}
+    return used, {"start": digest(settings)}
 
 
 def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of a checkpoint by their names in its net."""
     return {name.removeprefix("net."): weight for name, weight in weights.items()}
-
-
-def pretrained_regions(weights: Mapping[str, Tensor], facts: Mapping[str, Any], rows: int) -> Regions | None:
-    """The vectors of regions in the weights of a classifier, if it has some. rows: number of ids.
-
-    Raises ValueError if they are damaged.
-    """
-    if (slot_V := weights.get(f"{REGIONS}.slot_V")) is None:
-        return None
-    region = facts.get("region")
-    if len(slot_V) != rows or slot_V.min() < 0 or not (isinstance(region, int) and 0 < region < 1000):
-        raise ValueError("its vectors of regions are damaged")
-    return Regions(slot_V, weights[f"{REGIONS}.table_RE"].shape[1], region)
 
 
 def check_encoder(run: str, pretrained: Mapping[str, Any], model: Mapping[str, Any]) -> None:

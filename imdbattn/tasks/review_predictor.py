@@ -22,7 +22,6 @@ from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import Predictor
-from imdbattn.tasks.trial import name_of
 
 
 def batch_options(cfg: Any) -> dict[str, Any]:
@@ -161,5 +160,6 @@ def watched(net: Any, run: Callable[[], Any], model: str) -> tuple[Any, list[Ten
         elif not pools and not hasattr(part, "skip"):
             problem = "has no attribute `skip`"
         if problem:
-            raise UserError(f"{model} cannot be explained: {name_of(part)} {problem}")
+            name = f"{type(part).__module__}.{type(part).__qualname__}"
+            raise UserError(f"{model} cannot be explained: {name} {problem}")
     return result, [record[0] for record in records], [part.skip for part in parts[:-1]]

@@ -24,7 +24,6 @@ from imdbattn.explain.figures import draw_positions
 from imdbattn.explain.show import write_attention
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
-from imdbattn.nn.beyond.regions import Regions, RegionVectors
 from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import link_texts, open_run
@@ -33,7 +32,7 @@ from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, load_weights, make, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.other_runs import pretrained_regions, pretrained_weights, with_soft_labels, without_prefix
+from imdbattn.tasks.other_runs import pretrained_weights, with_soft_labels, without_prefix
 from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
@@ -70,15 +69,15 @@ class ReviewClassifier(Learner):
         return self.net(batch)
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of each review of a training batch, (..., B), and whether its class is predicted."""
+        """The loss of each review of a training batch, (B,), and whether its class is predicted."""
         if self.folds_N is not None:
             batch = batch._replace(fold_B=self.folds_N[batch.rows_B])
         logits_BC = self(batch)
         targets = batch.labels_B
         if self.targets_NC is not None:
-            targets = self.targets_NC[batch.rows_B].to(logits_BC.dtype).movedim(-1, 1)
+            targets = self.targets_NC[batch.rows_B].to(logits_BC.dtype)
         options: Any = {"reduction": "none", "label_smoothing": self.cfg.label_smoothing}
-        return F.cross_entropy(logits_BC.movedim(-1, 1), targets, **options), logits_BC.argmax(-1) == batch.labels_B
+        return F.cross_entropy(logits_BC, targets, **options), logits_BC.argmax(-1) == batch.labels_B
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         losses_B, right_B = self.losses(batch)
@@ -98,12 +97,7 @@ class ReviewClassifier(Learner):
 
 
 def build_net(
-    model: Any,
-    glove: Glove,
-    classes: int,
-    trained_R: Tensor | None,
-    phrases: Phrases | None = None,
-    regions: Regions | None = None,
+    model: Any, glove: Glove, classes: int, trained_R: Tensor | None, phrases: Phrases | None = None
 ) -> nn.Module:
     """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
     additions = {key: value for key, value in as_dict(model).items() if key in ADDITIONS and value}
@@ -112,10 +106,8 @@ def build_net(
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout)
     context = {}
-    if additions or phrases or regions:
+    if additions or phrases:
         made = make(additions, f"model={model.name}", nn.Module)
-        if regions is not None:
-            made["regions"] = partial(RegionVectors, regions=regions)
         context["context"] = partial(Context, phrases=phrases, **made)
     net = make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
     if not hasattr(getattr(net, "pooling", Pooling), "prepend"):  # a user's own model may have no pooling
@@ -191,8 +183,7 @@ class ReviewTask(Task):
             folds_N = folds_of(labels_N, settings.folds)
             phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
         try:
-            regions = pretrained_regions(weights, start, len(corpus.glove.vectors))
-            net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases, regions)
+            net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
             if weights and not resumed:
                 load_weights(net, weights, strict=False)
         except (IndexError, ValueError, RuntimeError, KeyError) as error:
@@ -213,10 +204,9 @@ class ReviewTask(Task):
         if cfg.model.phrases:
             keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
             phrases = Phrases(keys_P, log_counts_PC.float(), rows, cfg.model.phrases.longest)
-        labels, regions = names_in(facts, "labels"), pretrained_regions(own, facts, rows)
-        net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases, regions)
-        kept = {"region": facts["region"]} if regions else {}
-        return ReviewClassifier(net, cfg, {"vectors": glove.fingerprint, "labels": labels, **kept})
+        labels = names_in(facts, "labels")
+        net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases)
+        return ReviewClassifier(net, cfg, {"vectors": glove.fingerprint, "labels": labels})
 
     def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
         link_texts(corpus.texts(split), path)

@@ -15,7 +15,6 @@ TASKS = {
     "reviews": "imdbattn.tasks.reviews",
     "seq2seq": "imdbattn.tasks.seq2seq",
     "masked_words": "imdbattn.tasks.masked_words",
-    "neighbors": "imdbattn.tasks.neighbors",
 }
 
 

@@ -1,10 +1,9 @@
-"""Additions to the ladder: convolution, phrases, regions, distances, masked words, uniform attention."""
+"""Additions to the ladder: convolution, phrases, distances, masked words, uniform attention."""
 
 from imdbattn.nn.beyond.context import Context, Convolution
 from imdbattn.nn.beyond.distances import Distances
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.nn.beyond.phrases import LogCounts, Phrases, PhraseVectors, count_phrases
-from imdbattn.nn.beyond.regions import NeighborWords, Regions, RegionVectors
+from imdbattn.nn.beyond.phrases import LogCounts, Phrases, count_phrases
 from imdbattn.nn.beyond.uniform import Uniform
 
 __all__ = [
@@ -13,11 +12,7 @@ __all__ = [
     "Distances",
     "LogCounts",
     "MaskedWords",
-    "NeighborWords",
-    "PhraseVectors",
     "Phrases",
-    "RegionVectors",
-    "Regions",
     "Uniform",
     "count_phrases",
 ]

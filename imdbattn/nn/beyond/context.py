@@ -1,4 +1,4 @@
-"""Additions to the words, before their positions: phrases that end at a word, the region around it, a convolution.
+"""Additions to the words, before their positions: phrases that end at a word, a convolution.
 
 Shape suffixes: B reviews, T positions, D width, O phrases that end at a word.
 """
@@ -14,11 +14,11 @@ from imdbattn.nn.ladder import Words
 
 
 class Context(nn.Module):
-    """Adds the channels of phrases and the vectors of regions to the words, then applies the convolution.
+    """Adds the channels of phrases to the words, then applies the convolution.
 
     phrases: the known phrases; None without channels.
     channels: called with the width and the phrases, each returns an addition to the words (nn/beyond/phrases).
-    convolution, regions: called with the width (see RegionVectors); None to omit them.
+    convolution: called with the width; None to omit it.
 
     >>> import torch
     >>> from imdbattn.nn import Words
@@ -34,14 +34,12 @@ class Context(nn.Module):
         phrases: Phrases | None = None,
         channels: Mapping[str, Callable[[int, Phrases], nn.Module]] | None = None,
         convolution: Callable[[int], nn.Module] | None = None,
-        regions: Callable[[int], nn.Module] | None = None,
     ):
         super().__init__()
         self.phrases = phrases
         self.channels = nn.ModuleDict()
         if phrases is not None and channels is not None:
             self.channels.update({name: channel(width, phrases) for name, channel in channels.items()})
-        self.regions = regions(width) if regions else None
         self.convolution = convolution(width) if convolution else None
 
     def forward(self, x_BTD: Tensor, words: Words, batch: Any) -> Tensor:
@@ -50,8 +48,6 @@ class Context(nn.Module):
             phrases_BTO = self.phrases(batch.tokens_BT * words.mask_BT, batch.before_BTW)
             for channel in self.channels.values():
                 x_BTD = x_BTD + channel(phrases_BTO, self.phrases, batch.fold_B)
-        if self.regions is not None:
-            x_BTD = x_BTD + self.regions(batch.tokens_BT * words.mask_BT)
         return x_BTD if self.convolution is None else self.convolution(x_BTD, words)
 
 

@@ -1,10 +1,10 @@
-"""Phrases of one to a few words that end at each word: their log-count ratios by class, and learned vectors.
+"""Phrases of one to a few words that end at each word: their log-count ratios by class.
 
 Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", ACL 2012.
 
 Shape suffixes: B reviews, T positions, W words before a word, O = W + 1 phrases that end at a word (of 1, 2 .. W + 1
 words), P known phrases, with row 0 for all others, K folds, C columns of log-count ratios, D width, M words of the
-training set, N its reviews, H rows of a hashed table.
+training set, N its reviews.
 """
 
 import torch
@@ -134,32 +134,6 @@ def count_phrases(
     whole_CP = counts_KCP.sum(0)
     tables = [F.pad(log_count_ratios(one_CP), (0, 0, 1, 0)) for one_CP in (whole_CP, *(whole_CP - counts_KCP))]
     return Phrases(keys_P, tables[0], rows, before_MW.shape[-1] + 1, torch.stack(tables[1:]))
-
-
-class PhraseVectors(nn.Module):
-    """A learned vector for each known phrase of two words or more, added to the word at which it ends.
-
-    buckets: H, rows of the table, which phrases share (Weinberger et al. 2009; as in fastText, Joulin et al. 2017).
-    dropout: share of the phrases omitted in training, because the rarest overfit.
-
-    >>> import torch
-    >>> from imdbattn.nn.beyond import Phrases, PhraseVectors
-    >>> phrases = Phrases(torch.tensor([3, 4, 31]), torch.randn(4, 1), rows=9, longest=2)
-    >>> PhraseVectors(64, phrases)(torch.tensor([[[1, 0], [2, 3]]]), phrases).shape
-    torch.Size([1, 2, 64])
-    """
-
-    def __init__(self, width: int, phrases: Phrases, buckets: int = 65536, dropout: float = 0.5):
-        super().__init__()
-        self.table_HD = nn.Parameter(torch.zeros(buckets, width))
-        self.dropout = dropout
-
-    def forward(self, phrases_BTO: Tensor, phrases: Phrases, fold_B: Tensor | None = None) -> Tensor:
-        """Rows of the phrases that end at each word, (B, T, O) -> the sum of their vectors, (B, T, D)."""
-        longer_BTO = phrases_BTO[..., 1:]
-        share_BTO = F.dropout((longer_BTO > 0).to(self.table_HD.dtype), self.dropout, self.training)
-        vectors_BTOD = F.embedding(longer_BTO % len(self.table_HD), self.table_HD)
-        return (vectors_BTOD * share_BTO[..., None]).sum(2)
 
 
 class LogCounts(nn.Module):

@@ -1,1 +1,0 @@
-"""Trains several seeds of a model in one process, their weights stacked and their steps computed together."""
