@@ -140,7 +140,7 @@ def unusable(folder: Path, settings: Settings, *names: str) -> str:
 def same_data(settings: Settings, source: str, key: str | None) -> bool:
     """Whether the settings select the data of a run, given its data.source and Corpus.source_key.
 
-    Of data.path and of pairs the files are compared; reviews without labels and their teachers are not.
+    Of data.path and of pairs the files are compared; data.extra is not.
     """
     from imdbattn.data import pairs, reviews
 

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, prepare, with_unlabelled
+from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.extra import with_unlabelled
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
@@ -125,7 +126,7 @@ class MaskedWordTask(ReviewTask):
         corpus = prepare(cfg.data)
         facts = {"items": self.items, "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items=self.items, facts=facts)
-        return with_unlabelled(corpus, cfg.data) if cfg.data.unlabelled else corpus
+        return with_unlabelled(corpus, cfg.data) if cfg.data.extra else corpus
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         counts_G, guessed_G = frequent_words(corpus, cfg.masked.words)
@@ -139,7 +140,7 @@ class MaskedWordTask(ReviewTask):
         with pictures.only_warnings():
             pictures.draw_curves(folder, "training", "validation")
 
-    def predictor(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> None:
+    def predictor(self, cfg: Any, checkpoint: Path) -> None:
         return None
 
 
