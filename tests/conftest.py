@@ -79,7 +79,7 @@ def shared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def world(shared) -> Path:
-    """A folder with glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos) and unlabelled.txt."""
+    """A folder with glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt, labelled.csv."""
     folder = shared / "world"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -211,14 +211,9 @@ def needs(trained, world):
     def get(rung: str) -> list[str]:
         if rung == "regions":
             return [f"init={trained('neighbors', *NEIGHBORS)[0]}"]
-        return taught_by(trained("mean")[0], world) if rung == "distilled" else []
+        return [f"data.extra={world}/labelled.csv"] if rung == "distilled" else []
 
     return get
-
-
-def taught_by(run: Path, world: Path) -> list[str]:
-    """Overrides: a finished run labels the reviews of the small world that have no labels."""
-    return [f"data.teachers={run}", f"data.unlabelled={world}/unlabelled.txt"]
 
 
 @pytest.fixture(scope="session")
@@ -226,8 +221,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     """trained("residual"): run folder and metrics of a rung trained on the small world, once for all workers.
 
     For 20 epochs if it is in LEARNED, otherwise for one. The folder is a copy of this worker's own.
-    trained("pretrained") and trained("regions") start from a run that pretrains first; trained("distilled") has
-    trained("mean") as its teacher.
+    trained("pretrained") and trained("regions") start from a run that pretrains first.
     """
     from imdbattn.runs.fit import fit
 
@@ -239,7 +233,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
         if rung == "regions":
             overrides = (f"init={train('neighbors', *NEIGHBORS)}", *overrides)
         if rung == "distilled":
-            overrides = (*taught_by(train("mean"), world), *overrides)
+            overrides = (f"data.extra={world}/labelled.csv", *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]
         folder = shared / "runs" / (f"{rung}-{digest}" if overrides else rung)
         folder.parent.mkdir(exist_ok=True)

@@ -110,6 +110,8 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
         raise UserError(f"{name} has the columns {has}, not {needed}: use runs with the same classes")
     columns = {column: column for column in ("text", *expected)}
     texts, *values = read_columns(path, columns, cfg.encoding_errors)
+    if None in texts:
+        raise UserError(f"{name}: {counted(texts.index(None))} has no 'text': fill it, or remove the row")
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
     within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & ((targets_UC.sum(1) - 1).abs() <= TOLERANCE)
     if not within_U.all():
