@@ -194,6 +194,7 @@ def test_seeds_can_be_trained_together_with_the_vectors(settings, small, pretrai
         (["task=neighbors", "model.subsample=0"], "model.subsample=0 must be greater than 0"),
         (["task=neighbors", "model.words=1"], "model.words=1 must be greater than or equal to 2"),
         (["task=neighbors", "init=runs/x"], "init has no effect with task=neighbors: set init=null"),
+        (["task=neighbors", "data.teachers=runs/x"], "data.teachers has no effect with task=neighbors"),
         (["task=neighbors", "choose_by=bleu"], "choose_by=bleu"),
     ],
 )
@@ -238,6 +239,6 @@ def test_words_that_are_never_predicted_are_refused(settings, small, tmp_path):
 
 
 def test_unlabeled_reviews_are_added_to_training(settings, small, world):
-    more = neighbors.TASK.prepare(settings(*small, "task=neighbors", f"data.extra={world}/unlabelled.txt"))
+    more = neighbors.TASK.prepare(settings(*small, "task=neighbors", f"data.unlabelled={world}/unlabelled.txt"))
     assert more.added > 0
     assert more.items == "neighbors"
