@@ -82,7 +82,7 @@ def measure(folder: Path, models: list[str]) -> dict[str, dict]:
         main()
         metrics = json.loads((folder / name / "metrics.json").read_text())
         numbers[name] |= {key: metrics[key] for key in (*SPLITS, *LOSSES) if key in metrics}
-    numbers.get("distilled", {}).pop("source_key", None)  # with the last bits of the probabilities that it is trained on
+    numbers.get("distilled", {}).pop("source_key", None)  # with the last bits of its probabilities
     return numbers
 
 

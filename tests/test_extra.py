@@ -1,4 +1,4 @@
-"""data.extra: additional training texts with labels, with probabilities that imdbattn.predict wrote, or without labels."""
+"""data.extra: additional training texts with labels, with the probabilities of other runs, or without labels."""
 
 import re
 import shutil
@@ -106,7 +106,7 @@ REFUSED = {
     "range.csv": ("text,probability_neg,probability_pos\na film,1.2,-0.2\n", "row 0 .* has probabilities outside"),
     "nan.jsonl": ('{"text": "a", "probability_neg": NaN, "probability_pos": 1}\n', "row 0 .* has probabilities"),
     "none.jsonl": ('{"text": "a", "probability_neg": null, "probability_pos": 1}\n', "row 0 .* has probabilities"),
-    "no_text.jsonl": ('{"text": null, "probability_neg": 0, "probability_pos": 1}\n', "row 0 .* has no 'text'"),
+    "no_text.jsonl": ('{"text": null, "probability_neg": 0, "probability_pos": 1}\n', "row 0 .* has no text"),
 }
 
 

@@ -18,7 +18,6 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.run_folder import read_curves
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.tasks import masked_words
 from imdbattn.tasks.masked_words import evaluation_mask
 from imdbattn.tasks.reviews import TASK
 

@@ -11,9 +11,9 @@ FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "a
 
 
 def write_world(folder: Path) -> None:
-    """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt (60 reviews), and labelled.csv.
+    """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt and labelled.csv (60).
 
-    labelled.csv has the same reviews with the share of their good and bad words as the probabilities of the classes.
+    labelled.csv has the reviews of unlabelled.txt, and as probabilities the shares of good and bad words.
     """
     rng = np.random.default_rng(0)
     words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]

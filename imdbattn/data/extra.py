@@ -1,6 +1,6 @@
 """Additional training texts (data.extra): with labels, with a probability for each class, or without labels.
 
-Shape suffixes: N labeled training reviews, U additional texts, C classes.
+Shape suffixes: N training reviews, the last U of them additional, C classes.
 """
 
 import logging
@@ -36,25 +36,19 @@ PROBABILITY = "probability_"  # start of the names of columns that imdbattn.pred
 TOLERANCE = 1e-3  # of the sum of the probabilities of a text
 
 
-def with_extra(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
-    """The corpus with the texts of the table data.extra in training, and `targets_NC` of all its training reviews.
+def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewCorpus:
+    """The corpus with the texts of data.extra in training, and `targets_NC`; without those in validation or test.
 
+    labelled: whether the texts have labels or probabilities; otherwise their targets are 0.
     Raises UserError for a table that cannot be read, or has other classes than the corpus.
     """
-    texts, targets_UC = read_labelled(cfg, corpus.label_names)
-    known_NC = F.one_hot(corpus.splits["train"].labels, targets_UC.shape[1])
-    corpus, kept = add(corpus, cfg, texts, targets_UC)
-    return replace(corpus, targets_NC=torch.cat([known_NC, targets_UC[kept]]).float())
-
-
-def with_unlabelled(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
-    """The corpus with the texts of data.extra in training. Their labels mean nothing. Raises UserError."""
-    texts = read_unlabelled(cfg)
-    return add(corpus, cfg, texts, torch.zeros(len(texts), 1))[0]
-
-
-def add(corpus: ReviewCorpus, cfg: Any, texts: list[str], targets_UC: Tensor) -> tuple[ReviewCorpus, list[int]]:
-    """The corpus with those texts in training that are not in validation or test, and their places in `texts`."""
+    if labelled:
+        texts, targets_UC = read_labelled(cfg, corpus.label_names)
+    else:
+        texts = read_unlabelled(cfg)
+        targets_UC = torch.zeros(len(texts), len(corpus.label_names))
+    if None in texts:
+        raise UserError(f"data.extra={cfg.extra}: {counted(texts.index(None))} has no text: fill it, or remove the row")
     held_out = {spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
     kept = [place for place, text in enumerate(texts) if spaced(text) not in held_out]
     dropped = len(texts) - len(kept)
@@ -69,17 +63,18 @@ def add(corpus: ReviewCorpus, cfg: Any, texts: list[str], targets_UC: Tensor) ->
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / f"extra-{key}", build)
     with np.load(folder / "tokens.npz") as tokens:
         ids, offsets = (torch.from_numpy(tokens[name]) for name in ("ids", "offsets"))
+    train = corpus.splits["train"]
     more = Ragged(ids, offsets, targets_UC.argmax(1), np.array(kept, np.int64))
     added = fingerprint(f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True))
-    corpus = replace(
+    return replace(
         corpus,
-        splits=corpus.splits | {"train": corpus.splits["train"].joined(more)},
+        splits=corpus.splits | {"train": train.joined(more)},
         added=len(more),
+        targets_NC=torch.cat([F.one_hot(train.labels, len(corpus.label_names)), targets_UC]).float(),
         fingerprints=corpus.fingerprints | {"extra": added},
         source_key=f"{corpus.source_key}-{added}",
         facts=corpus.facts | {"extra_texts": len(more)},
     )
-    return corpus, kept
 
 
 def spaced(text: str) -> str:
@@ -90,7 +85,7 @@ def spaced(text: str) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
+def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[Any], Tensor]:
     """The texts of the table data.extra, and the probability of each class (U, C), float64, in this order.
 
     A table with columns probability_<class>, as imdbattn.predict writes, has the texts in `text`; any other has
@@ -110,8 +105,6 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
         raise UserError(f"{name} has the columns {has}, not {needed}: use runs with the same classes")
     columns = {column: column for column in ("text", *expected)}
     texts, *values = read_columns(path, columns, cfg.encoding_errors)
-    if None in texts:
-        raise UserError(f"{name}: {counted(texts.index(None))} has no 'text': fill it, or remove the row")
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
     within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & ((targets_UC.sum(1) - 1).abs() <= TOLERANCE)
     if not within_U.all():
@@ -120,7 +113,7 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
     return texts, targets_UC
 
 
-def read_unlabelled(cfg: Any) -> list[str]:
+def read_unlabelled(cfg: Any) -> list[Any]:
     """The texts of data.extra: a table, a folder with a text in each .txt file, or a file with one per line."""
     path = expanded(cfg.extra)
     if path.is_dir():

@@ -150,7 +150,7 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     use_onednn()  # as in training, for identical results
     keep_memory()
     if isinstance(cfg.run, list):
-        return mean_predictor(cfg), Path()
+        return mean_predictor(cfg, runs_in(cfg.run)), Path()
     if cfg.run and is_export(cfg.run):
         return read_export(cfg.run, cfg.trust), expanded(cfg.run)
     settings, checkpoint = open_settings(cfg)
@@ -159,9 +159,9 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     return predictor, checkpoint.parents[1]
 
 
-def mean_predictor(cfg: OfRun) -> MeanPredictor:
-    """The mean of the runs in the list `cfg.run`. Raises UserError unless they are classifiers of the same classes."""
-    members, runs = [], runs_in(cfg.run)
+def mean_predictor(cfg: OfRun, runs: Sequence[str]) -> MeanPredictor:
+    """The mean of several runs. Raises UserError unless they are classifiers of the same classes."""
+    members: list[ReviewPredictor] = []
     for run in runs:
         member, _ = load_predictor(cfg.model_copy(update={"run": run}))
         if not isinstance(member, ReviewPredictor):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, prepare
-from imdbattn.data.extra import with_unlabelled
+from imdbattn.data.extra import with_extra
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
@@ -126,7 +126,7 @@ class MaskedWordTask(ReviewTask):
         corpus = prepare(cfg.data)
         facts = {"items": self.items, "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items=self.items, facts=facts)
-        return with_unlabelled(corpus, cfg.data) if cfg.data.extra else corpus
+        return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         counts_G, guessed_G = frequent_words(corpus, cfg.masked.words)
