@@ -82,7 +82,8 @@ def print_lines(results: Iterator[Any], total: int | None) -> None:
 
 def main() -> None:
     text = take_argument("text")
-    command("predict", "run", "file", "column", "out", "data.glove.path", "data.cache_dir")(
+    lists_runs = any(argument.startswith("run=[") for argument in sys.argv)  # which Hydra has to parse
+    command("predict", *["run"] * (not lists_runs), "file", "column", "out", "data.glove.path", "data.cache_dir")(
         lambda cfg: predict(cfg, text)
     )()
 

@@ -78,7 +78,7 @@ def shared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def world(shared) -> Path:
-    """A folder with glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos) and unlabelled.txt."""
+    """A folder with glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt, labelled.csv."""
     folder = shared / "world"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -208,14 +208,9 @@ def needs(trained, world):
     """needs("distilled"): overrides without which a rung cannot be trained."""
 
     def get(rung: str) -> list[str]:
-        return taught_by(trained("mean")[0], world) if rung == "distilled" else []
+        return [f"data.extra={world}/labelled.csv"] if rung == "distilled" else []
 
     return get
-
-
-def taught_by(run: Path, world: Path) -> list[str]:
-    """Overrides: a finished run labels the reviews of the small world that have no labels."""
-    return [f"data.teachers={run}", f"data.unlabelled={world}/unlabelled.txt"]
 
 
 @pytest.fixture(scope="session")
@@ -223,8 +218,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     """trained("residual"): run folder and metrics of a rung trained on the small world, once for all workers.
 
     For 20 epochs if it is in LEARNED, otherwise for one. The folder is a copy of this worker's own.
-    trained("pretrained") starts from a run that pretrains first; trained("distilled") has trained("mean") as its
-    teacher.
+    trained("pretrained") starts from a run that pretrains first.
     """
     from imdbattn.runs.fit import fit
 
@@ -234,7 +228,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
         if rung == "pretrained" and "task=masked_words" not in overrides:
             overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}", *overrides)
         if rung == "distilled":
-            overrides = (*taught_by(train("mean"), world), *overrides)
+            overrides = (f"data.extra={world}/labelled.csv", *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]
         folder = shared / "runs" / (f"{rung}-{digest}" if overrides else rung)
         folder.parent.mkdir(exist_ok=True)

@@ -36,8 +36,7 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     found = {model: [f"model={model}", *reviews] for model in (*LADDER, *BEYOND)}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
-    more = [f"data.teachers={folder}/mean", f"data.unlabelled={world}/unlabelled.txt"]
-    found["distilled"] = ["model=distilled", *more, *reviews]
+    found["distilled"] = ["model=distilled", f"data.extra={folder}/labelled.csv", *reviews]
     found |= {f"seq2seq{name}": [*PAIRS, f"model=seq2seq{name}"] for name in SEQ2SEQ}
     probe = ["data=order_probe", "data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
     found["order_probe"] = ["model=residual_pe", *probe, *reviews[1:]]
@@ -49,6 +48,7 @@ def measure(folder: Path, models: list[str]) -> dict[str, dict]:
     os.environ["WANDB_MODE"] = "offline"
     (world := folder / "world").mkdir()
     write_world(world)
+    from imdbattn.predict import main as label
     from imdbattn.train import main
 
     start, numbers = L.Trainer.fit, dict[str, dict]()
@@ -71,12 +71,16 @@ def measure(folder: Path, models: list[str]) -> dict[str, dict]:
     L.Trainer.fit = fit
     all_jobs = jobs(world, folder)
     for name in models or all_jobs:
+        if name == "distilled":
+            texts, table = f"file={world}/unlabelled.txt", f"out={folder}/labelled.csv"
+            sys.argv[:] = ["predict", f"run={folder}/mean", texts, table]
+            label()
         words = all_jobs[name]
         sys.argv[:] = ["train", *words]
         main()
         metrics = json.loads((folder / name / "metrics.json").read_text())
         numbers[name] |= {key: metrics[key] for key in (*SPLITS, *LOSSES) if key in metrics}
-    numbers.get("distilled", {}).pop("source_key", None)  # with the checksums of its teachers' weights
+    numbers.get("distilled", {}).pop("source_key", None)  # with the last bits of its probabilities
     return numbers
 
 

@@ -573,18 +573,6 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
         folder(train_csv=csv_text(), test_csv=csv_text(), validation_csv=csv_text()),
         "no reviews for train: each text is also in validation or test; give others",
     ),
-    "unlabelled reviews with a name too long": (
-        typed("task=masked_words", f"data.unlabelled={'x' * 5000}"),
-        "is neither hub, nor a folder of .txt files, nor a .txt file",
-    ),
-    "teachers with a name too long": (
-        typed("model=distilled", f"data.teachers={'x' * 5000}"),
-        r"cannot be read \(File name too long\): train teachers on the same data",
-    ),
-    "teachers of an unknown user": (
-        typed("model=distilled", "data.teachers='~nobody-of-that-name'"),
-        r"cannot be read \(No such file or directory\): train teachers on the same data",
-    ),
     # vectors
     "a pipe for vectors": (pipe("v.txt", "data.glove.path={path}"), r"v\.txt is not a file: give a \.txt"),
     "a name too long for vectors": (typed(f"data.glove.path={'x' * 5000}"), "is not a file: give a .txt, .gz or .zip"),
@@ -967,7 +955,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "a folder for a file": (
         "predict",
         typed("run=.", "file=/"),
-        r"file=/ cannot be read \(Is a directory\): give another",
+        r"/ has subfolders: give a folder that has only a \.txt file for each text",
     ),
     "a device for a file": ("predict", typed("run=.", "file=/dev/zero"), "file=/dev/zero is a device: give a text"),
     "a path too long": ("predict", typed("run=.", f"file={'x' * 5000}"), r"cannot be read \(File name too long\)"),

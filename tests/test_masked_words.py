@@ -18,7 +18,6 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.run_folder import read_curves
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.tasks import masked_words
 from imdbattn.tasks.masked_words import evaluation_mask
 from imdbattn.tasks.reviews import TASK
 
@@ -206,7 +205,6 @@ def test_a_pretraining_is_not_a_classifier(pretrained, settings):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["data.unlabelled=hub"], "data.unlabelled has no effect without data.teachers"),
         (["task=masked_words", "init=runs/x"], "init has no effect with task=masked_words"),
         (["task=masked_words", "masked.share=1"], "masked.share=1 must be less than 1"),
         (["task=masked_words", "masked.words=1"], "masked.words=1 must be greater than or equal to 2"),
@@ -216,61 +214,6 @@ def test_settings_without_effect_are_refused(settings, overrides, words):
     with pytest.raises(UserError) as error:
         settings(*overrides)
     assert words in str(error.value)
-
-
-def write_unlabelled(folder):
-    """aclImdb's layout, with a text twice: in the folder, and as lines of a file."""
-    unsup = folder / "aclImdb" / "train" / "unsup"
-    unsup.mkdir(parents=True)
-    texts = [f"a lovely story number {i} of a dull film" for i in range(12)]
-    for number, text in enumerate(texts):
-        (unsup / f"{number}_0.txt").write_text(text)
-    (folder / "reviews.txt").write_text("\n\n".join(texts) + "\n")
-    return texts
-
-
-def test_unlabeled_reviews_are_added_to_training_without_held_out_texts(settings, small, world, tmp_path):
-    texts = write_unlabelled(tmp_path)
-    words = [*small, "task=masked_words"]
-    plain = masked_words.TASK.prepare(settings(*words))
-    held_out = pq.read_table(plain.texts("validation"))["text"][0].as_py()
-    with (tmp_path / "reviews.txt").open("a") as file:
-        file.write(f"  {held_out} \n")  # however it is spaced
-    for where in (tmp_path / "aclImdb", tmp_path / "aclImdb" / "train" / "unsup", tmp_path / "reviews.txt"):
-        more = masked_words.TASK.prepare(settings(*words, f"data.unlabelled={where}"))
-        before, after = plain.splits["train"], more.splits["train"]
-        assert len(after) == len(before) + len(texts)
-        assert torch.equal(after.ids[: len(before.ids)], before.ids)
-        assert len(set(after.rows.tolist())) == len(after)
-        assert torch.equal(more.splits["validation"].ids, plain.splits["validation"].ids)
-        assert more.fingerprints != plain.fingerprints, "going on with other reviews is refused"
-        assert more.source_key != plain.source_key
-
-
-@pytest.mark.parametrize(
-    ("where", "words"),
-    [
-        ("nowhere", "is neither hub, nor a folder of .txt files, nor a .txt file"),
-        ("empty", "holds no reviews"),
-        ("table.csv", "is neither hub, nor a folder of .txt files, nor a .txt file"),
-        ("halves", "has labeled splits, but no train/unsup"),
-        ("links", "gone.txt cannot be read (No such file or directory)"),
-        ("latin.txt", "is not UTF-8 at byte 4"),
-        ("nulls.txt", "has a null byte"),
-    ],
-)
-def test_unlabeled_reviews_that_cannot_be_read_give_a_message_of_one_line(settings, small, tmp_path, where, words):
-    for folder in ("empty", "halves/test/pos", "links"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "links" / "gone.txt").symlink_to(tmp_path / "gone")
-    (tmp_path / "table.csv").write_text("text\nA film.\n")
-    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 \xe9\n"[:3] + b"f\xe9\n")
-    (tmp_path / "nulls.txt").write_bytes(b"good\0film\n")
-    cfg = settings(*small, "task=masked_words", f"data.unlabelled={tmp_path / where}")
-    with pytest.raises(UserError) as error:
-        masked_words.TASK.prepare(cfg)
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_label_smoothing_applies_only_to_the_training_loss(settings, small, tmp_path):

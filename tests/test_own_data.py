@@ -47,7 +47,8 @@ def rows_of(file: Path) -> list[dict]:
     with file.open(newline="") as opened:
         rows = list(csv.DictReader(opened, delimiter="\t" if file.suffix == ".tsv" else ","))
     return [
-        {key: value if key in ("label", "output") else json.loads(value) for key, value in row.items()} for row in rows
+        {key: value if key in ("text", "label", "output") else json.loads(value) for key, value in row.items()}
+        for row in rows
     ]
 
 
@@ -112,9 +113,11 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suf
     assert os.listdir(out.parent) == [out.name]
     expected, _ = label_texts(settings(f"run={folder}", config="predict"), TEXTS)
     for number, (row, one) in enumerate(zip(rows_of(out), expected, strict=True)):
+        assert row["text"] == one.text
         shares = [row[f"probability_{name}"] for name in metrics["labels"]]
         assert row["row"] == number
-        assert list(row) == ["row", "label", "probability", *(f"probability_{name}" for name in metrics["labels"])]
+        columns = ["row", "text", "label", "probability"]
+        assert list(row) == columns + [f"probability_{name}" for name in metrics["labels"]]
         assert row["label"] == metrics["labels"][int(np.argmax(shares))] == one.output
         assert (row["probability"], sum(shares)) == (max(shares), pytest.approx(1))
         assert row["probability"] == pytest.approx(one.probability, abs=1e-6)

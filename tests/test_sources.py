@@ -124,7 +124,6 @@ def test_unusual_file_names_are_read(data_settings, tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("good")
     assert len(find_source(data(data_settings, tmp_path)).load().splits["train"]) == 8
-    assert len(sources.unlabelled_source(str(tmp_path / "train"), "strict").load().splits["train"]) == 8
 
 
 def test_labels_may_be_longer_than_any_number(data_settings, tmp_path):
@@ -139,13 +138,8 @@ def test_a_byte_order_mark_is_no_part_of_a_text(data_settings, tmp_path, errors)
         file = tmp_path / "train" / label / "1_1.txt"
         file.parent.mkdir(parents=True)
         file.write_bytes(b"\xef\xbb\xbf" + f"great\ufeff {label}".encode())
-    texts = ["great\ufeff neg", "great\ufeff pos"]
-    assert (
-        find_source(data(data_settings, tmp_path, f"data.encoding_errors={errors}")).load().splits["train"].texts
-        == texts
-    )
-    unlabelled = sources.unlabelled_source(str(tmp_path / "train" / "neg" / "1_1.txt"), errors)
-    assert unlabelled.load().splits["train"].texts == texts[:1]
+    found = find_source(data(data_settings, tmp_path, f"data.encoding_errors={errors}")).load().splits["train"].texts
+    assert found == ["great\ufeff neg", "great\ufeff pos"]
 
 
 def test_one_file_for_each_split_is_read(data_settings, tmp_path):
@@ -351,7 +345,7 @@ def test_the_cache_can_also_be_opened_with_datasets(data_settings, small):
     assert set(Dataset.from_file(str(file)).column_names) == {"ids", "label", "row"}
 
 
-@pytest.mark.parametrize("name", ["r.csv", "r.tsv", "r.jsonl", "unlabelled.txt", "pairs.txt"])
+@pytest.mark.parametrize("name", ["r.csv", "r.tsv", "r.jsonl", "pairs.txt"])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -364,9 +358,7 @@ def test_the_cache_can_also_be_opened_with_datasets(data_settings, small):
 def test_all_kinds_of_text_are_refused_with_the_same_message(data_settings, tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content)
-    if name == "unlabelled.txt":
-        source = sources.unlabelled_source(str(path), "strict")
-    elif name == "pairs.txt":
+    if name == "pairs.txt":
         source = pairs.find_source(data_settings("task=seq2seq", "data=translation", f"data.path={path}"))
     else:
         source = find_source(data(data_settings, path))

@@ -11,7 +11,10 @@ FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "a
 
 
 def write_world(folder: Path) -> None:
-    """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos) and unlabelled.txt (60 reviews)."""
+    """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt and labelled.csv (60).
+
+    labelled.csv has the reviews of unlabelled.txt, and as probabilities the shares of good and bad words.
+    """
     rng = np.random.default_rng(0)
     words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
     lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=10))}\n" for word in words]
@@ -25,5 +28,9 @@ def write_world(folder: Path) -> None:
             text = draw.choices(FILLER, k=draw.randint(2, 30)) + draw.choices((BAD, GOOD)[label], k=3)
             draw.shuffle(text)
             writer.writerow((f"{' '.join(text)} word{draw.randint(0, 75)} r{number}", ("neg", "pos")[label]))
-    reviews = (draw.choices(FILLER, k=9) + draw.choices((*BAD, *GOOD), k=3) for _ in range(60))
-    (folder / "unlabelled.txt").write_text("".join(f"{' '.join(words)} u{n}\n" for n, words in enumerate(reviews)))
+    reviews = [draw.choices(FILLER, k=9) + draw.choices((*BAD, *GOOD), k=3) for _ in range(60)]
+    lines = [f"{' '.join(words)} u{n}" for n, words in enumerate(reviews)]
+    (folder / "unlabelled.txt").write_text("".join(f"{line}\n" for line in lines))
+    good = [sum(word in GOOD for word in words) / 3 for words in reviews]
+    rows = [f"{line},{1 - share},{share}\n" for line, share in zip(lines, good, strict=True)]
+    (folder / "labelled.csv").write_text("".join(["text,probability_neg,probability_pos\n", *rows]))

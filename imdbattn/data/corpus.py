@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.reviews import cut_reviews, find_source, unlabelled_source
+from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.sources import Source, Texts, fingerprint
 from imdbattn.data.tokens import UNK, Tokenizer, signature
 from imdbattn.files import build_once, cache_root
@@ -31,7 +31,7 @@ class Corpus:
     splits: dict[str, Any]
     items: str = "reviews"  # plural
     source: str  # such as hub or path: what data.source=auto chose
-    source_key: str  # checksums of the source, of data.unlabelled and of the teachers' labels, separated by -
+    source_key: str  # checksums of the source and of data.extra, separated by -
     test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels
     dropped: int  # number of items that were read but omitted
@@ -46,7 +46,7 @@ class ReviewCorpus(Corpus):
     label_names: list[str]
     glove: Glove
     folder: Path  # of the cache entry
-    added: int = 0  # training reviews of data.unlabelled, which follow the others; their labels mean nothing
+    added: int = 0  # training texts of data.extra, which follow the others
     targets_NC: Tensor | None = None  # (N, C) float32, probabilities of the training reviews' classes
 
     def texts(self, split: str) -> Path:
@@ -86,40 +86,8 @@ def prepare(cfg: Any, uncut: bool = False, glove: Glove | None = None) -> Review
     return ReviewCorpus(splits=splits, glove=glove, facts=facts, folder=folder, **meta)
 
 
-def with_unlabelled(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
-    """The corpus of `prepare`, with the reviews of data.unlabelled added to training.
-
-    Texts that are also in validation or test are omitted. Raises UserError for anything that cannot be read.
-    """
-    source = unlabelled_source(cfg.unlabelled, cfg.encoding_errors)
-    identity = [FORMAT, "unlabelled", source.key, signature(cfg.tokenizer), corpus.glove.fingerprint]
-    identity += [corpus.fingerprints["validation"], corpus.fingerprints["test"]]
-
-    def build(folder: Path) -> None:
-        held_out = {single_spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
-        train = source.load().splits["train"]
-        kept = [n for n, text in enumerate(train.texts) if single_spaced(text) not in held_out]
-        rest = Texts({"train": train.take(kept)}, dropped=len(train) - len(kept))
-        write(folder, rest, source, Tokenizer(cfg.tokenizer, corpus.glove.words))
-
-    folder, meta = cached(cfg, identity, build)
-    more, added = read_split(folder / "train.arrow"), meta["fingerprints"]["train"]
-    return replace(
-        corpus,
-        splits=corpus.splits | {"train": corpus.splits["train"].joined(more)},
-        added=len(more),
-        fingerprints=corpus.fingerprints | {"unlabelled": added},
-        source_key=f"{corpus.source_key}-{added}",
-    )
-
-
 def load_vectors(cfg: Any) -> Glove:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
-
-
-def single_spaced(text: str) -> str:
-    """The text with single spaces, for comparisons."""
-    return " ".join(text.split())
 
 
 # --- cache -----------------------------------------------------------------------------------------------------------

@@ -48,10 +48,6 @@ class Ragged:
         """(N,) tokens of each review, before truncation. On the CPU, where batches are planned."""
         return (self.offsets[1:] - self.offsets[:-1]).cpu()
 
-    def last(self, count: int) -> "Ragged":
-        first = len(self) - count
-        return Ragged(self.ids, self.offsets[first:], self.labels[first:], self.rows[first:])
-
     def joined(self, other: "Ragged") -> "Ragged":
         """These reviews followed by `other`, whose row numbers continue after the last of these."""
         rows = np.concatenate([self.rows, other.rows + 1 + self.rows.max(initial=-1)])

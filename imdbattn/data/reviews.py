@@ -205,39 +205,6 @@ def text_folder_source(path: Path, label_names: list[str] | None, encoding_error
     return Source("path", printable(path.resolve()), repr((listing.hexdigest(), names, encoding_errors)), load)
 
 
-def unlabelled_source(where: str, encoding_errors: str) -> Source:
-    """Reviews without labels, all as training: from the hub, a folder (aclImdb's unsup), or a file, one per line.
-
-    Raises UserError if there are none.
-    """
-    if where == "hub":
-        options = {"split": "unsupervised", "revision": HUB_REVISION}
-        part = load_hub(HUB_NAME, "data.unlabelled=hub", "give a folder, or null", **options)
-        return Source("hub", "IMDB without labels (hub)", part._fingerprint, lambda: unlabelled(list(part["text"][:])))
-    path = expanded(where)
-    root = next((place for place in (path / "train" / "unsup", path) if os.path.isdir(place)), path)
-    if not (os.path.isdir(root) or (os.path.isfile(path) and suffix_of(path) == ".txt")):
-        raise UserError(f"data.unlabelled={where} is neither hub, nor a folder of .txt files, nor a .txt file")
-    if root == path and any((path / split).is_dir() for split in SPLITS):
-        raise UserError(f"data.unlabelled={where} has labeled splits, but no train/unsup: give a folder of .txt files")
-    files = [root] if root.is_file() else text_files_below(root, "**/*")
-    state = [f"{file} {state_of(file)}" for file in files]
-
-    def load() -> Texts:
-        texts = [read_text(file, encoding_errors) for file in files]
-        if root.is_file():
-            texts = [line for line in texts[0].split("\n") if line.strip()]
-        if not any(text.strip() for text in texts):
-            raise UserError(f"data.unlabelled={where} holds no reviews: give a folder of .txt files, or a .txt file")
-        return unlabelled(texts)
-
-    return Source("path", printable(root.resolve()), repr((state, encoding_errors)), load)
-
-
-def unlabelled(texts: list[str]) -> Texts:
-    return Texts({"train": Split(texts, np.zeros(len(texts), dtype=np.int64), np.arange(len(texts)))})
-
-
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 

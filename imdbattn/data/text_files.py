@@ -103,6 +103,17 @@ def read_text(file: Path, encoding_errors: str = "strict") -> str:
     return decode(content, file, encoding_errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
+def read_folder(folder: Path, encoding_errors: str = "strict") -> Iterator[str]:
+    """The text of each .txt file in a folder such as aclImdb/train/unsup.
+
+    Raises UserError if it has subfolders: beside those, aclImdb has .txt files that are no reviews.
+    """
+    if any(place.is_dir() for place in folder.iterdir()):
+        raise UserError(f"{folder} has subfolders: give a folder that has only a .txt file for each text")
+    for file in text_files_below(folder, "*"):
+        yield read_text(file, encoding_errors)
+
+
 def decode(
     content: bytes, name: object, encoding_errors: str = "strict", remedy: str = ENCODING, byte: int = 0, line: int = 0
 ) -> str:
@@ -150,7 +161,7 @@ class Lines(NamedTuple):
 
 
 def open_lines(file: str | None, column: str | None = None) -> Lines:
-    """The lines of a file, or of standard input if None; of a table, with one of SUFFIXES, the values of `column`.
+    """The lines of a file, or of standard input if None; the texts of a folder; the values of `column` of a table.
 
     A regular file is first read to its end, to check all of it. column: None is "text"; must be None for other files.
     Raises UserError if there are no lines or they cannot be read.
@@ -161,11 +172,13 @@ def open_lines(file: str | None, column: str | None = None) -> Lines:
         read = partial(stream_column, file, "text" if column is None else column)
     elif column is not None:
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
+    if is_folder := file is not None and os.path.isdir(expanded(file)):
+        read = partial(read_folder, expanded(file))
     if file is None and sys.stdin is None:
         raise UserError("standard input is closed: use text=... or file=...")
     if file is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
-    if file is not None and os.path.isfile(expanded(file)):
+    if is_folder or (file is not None and os.path.isfile(expanded(file))):
         for total, line in enumerate(read(), 1):
             blank = blank or (None if line.strip() else total)
     lines = read()
@@ -255,6 +268,19 @@ def read_rows(
         raise UserError(f"{name} cannot be read ({in_line(error)}): {EXPECTED[suffix]}") from error
     if row < 0:
         raise UserError(f"{name} has no rows: {EXPECTED[suffix]}")
+
+
+def column_names(file: Path) -> list[str]:
+    """The names of a table's columns; of JSON Lines, those of the first row."""
+    with reading(file):
+        if suffix_of(file) == ".parquet":
+            import pyarrow.parquet as pq
+
+            return pq.read_schema(file).names
+        lines = (line for line in read_lines(str(file), str(file)) if line.strip())
+        if suffix_of(file) in (".jsonl", ".json"):
+            return list(json.loads(next(lines, "{}")))
+        return next(csv.reader(lines, delimiter="," if suffix_of(file) == ".csv" else "\t"), [])
 
 
 def check_columns(columns: Mapping[str, str], names: list[str], file: str) -> None:

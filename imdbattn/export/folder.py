@@ -140,7 +140,7 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     """Removes folders, accounts and callbacks of the machine that trained. Changes the settings in place, too."""
     data = settings["data"]
     for group in (settings, data, data.get("glove", {})):
-        group |= {key: Path(group[key]).name for key in ("init", "path", "teachers", "unlabelled") if group.get(key)}
+        group |= {key: Path(group[key]).name for key in ("init", "path", "extra") if group.get(key)}
     for key in ("callbacks", "default_root_dir"):
         settings["trainer"].pop(key, None)
     if data.get("tokenizer") == "torchtext":  # the same words, without torchtext

@@ -218,9 +218,7 @@ class ResumeCheckpoint(L.Callback):
         saved, own = content["keeper"]["fingerprints"], self.fingerprints
         if saved != own:
             run = f"those that {os.path.relpath(self.folder)} was trained on"
-            changed = {name for name in saved | own if saved.get(name) != own.get(name)}
-            what = "runs in data.teachers" if changed == {"teachers"} else "reviews"
-            raise UserError(f"the {what} are no longer {run}: restore them, or start a new run")
+            raise UserError(f"the reviews are no longer {run}: restore them, or start a new run")
         if (before := len(content["keeper"]["ranks"])) != trainer.world_size:
             raise UserError(f"the run had {before} processes, not {trainer.world_size}: use the same number of devices")
 

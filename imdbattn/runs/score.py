@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from imdbattn.errors import UserError
 from imdbattn.explain.reading import Reading
 from imdbattn.export.folder import is_export, read_export
 from imdbattn.files import expanded
-from imdbattn.run_folder import FINGERPRINT, open_run, results_file, write_json, write_predictions
+from imdbattn.run_folder import FINGERPRINT, finished, open_run, results_file, write_json, write_predictions
 from imdbattn.runs.trainer import build_trainer, keep_memory, quiet, use_onednn
 from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Evaluate, OfRun, Predict, validate
 from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.review_predictor import MeanPredictor, ReviewPredictor
 from imdbattn.tasks.task import Predictor, task_of
 
 log = logging.getLogger(__name__)
@@ -149,12 +150,38 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     quiet()
     use_onednn()  # as in training, for identical results
     keep_memory()
+    if isinstance(cfg.run, list):
+        return mean_predictor(cfg, runs_in(cfg.run)), Path()
     if cfg.run and is_export(cfg.run):
         return read_export(cfg.run, cfg.trust), expanded(cfg.run)
     settings, checkpoint = open_settings(cfg)
     if (predictor := task_of(settings).predictor(settings, checkpoint)) is None:
         raise UserError(f"run={cfg.run} is a run of task={settings.task}, which cannot be applied to new texts")
     return predictor, checkpoint.parents[1]
+
+
+def mean_predictor(cfg: OfRun, runs: Sequence[str]) -> MeanPredictor:
+    """The mean of several runs. Raises UserError unless they are classifiers of the same classes."""
+    members: list[ReviewPredictor] = []
+    for run in runs:
+        member, _ = load_predictor(cfg.model_copy(update={"run": run}))
+        if not isinstance(member, ReviewPredictor):
+            raise UserError(f"run={run} is not a classifier: give only one encoder-decoder, without brackets")
+        labels, first = (one.module.hparams["labels"] for one in (member, members[0] if members else member))
+        if labels != first:
+            raise UserError(f"run={run} has the classes {', '.join(labels)}, not {', '.join(first)}: give other runs")
+        members.append(member)
+    log.info("mean of %d runs: %s", len(members), ", ".join(runs))
+    return MeanPredictor(members)
+
+
+def runs_in(places: Sequence[str]) -> list[str]:
+    """The runs among `places`, and the finished runs in those that are folders of runs; not links such as latest."""
+    found = []
+    for place in places:
+        inner = [str(run) for run in sorted(expanded(place).glob("*")) if finished(run) and not run.is_symlink()]
+        found += inner or [place]
+    return found
 
 
 def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Reading]:
@@ -164,9 +191,10 @@ def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Ite
 
 
 def predict_columns(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[dict[str, list[Any]]]:
-    """The same as chunks of a table with `row`, the number of the text from 0."""
+    """The same as chunks of a table with `row`, the number of the text from 0, and `text`."""
     for first, chunk in chunked(texts, predictor, CHUNK):
-        yield {"row": [*range(first, first + len(chunk))], **predictor.columns(chunk, options, first)}
+        rows = [*range(first, first + len(chunk))]
+        yield {"row": rows, "text": chunk, **predictor.columns(chunk, options, first)}
 
 
 def chunked(texts: Iterable[str], predictor: Predictor, size: int = 1) -> Iterator[tuple[int, list[str]]]:

@@ -39,7 +39,7 @@ RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of 
 PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the imdbattn process that started this one
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 # Paths among the settings of imdbattn.train
-PATHS = ("data.path", "data.glove.path", "data.cache_dir", "data.unlabelled", "data.teachers", "init", "resume")
+PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
 COMPOSING = threading.Lock()  # Hydra has one state per process
 ALIASES = {  # names of settings in other programs -> the last part of their key here

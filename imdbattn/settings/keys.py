@@ -102,9 +102,7 @@ def explicit(settings: Mapping[str, Any], source: str | None, batch_tokens: int 
     settings = as_dict(settings)
     data = settings["data"]
     values: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
-    if data.get("unlabelled") not in (None, "hub"):
-        values["unlabelled"] = absolute(data["unlabelled"])
-    values |= {name: absolute(data[name]) for name in ("path", "cache_dir", "teachers") if name in data}
+    values |= {name: absolute(data[name]) for name in ("path", "cache_dir", "extra") if name in data}
     if "glove" in data:
         values["glove"] = {"path": absolute(data["glove"]["path"])}
     return overlay(settings, {"data": values, "init": absolute(settings.get("init"))})

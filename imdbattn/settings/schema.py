@@ -243,8 +243,7 @@ class ReviewData(Group):
     text_column: Text
     label_column: Text
     label_names: LabelNames | None
-    unlabelled: Text | None = None
-    teachers: Text | None = None
+    extra: Text | None = None
     encoding_errors: Errors
     hub_timeout: Annotated[Amount, Field(le=60)]
     validation_share: InnerShare
@@ -394,9 +393,8 @@ class Training(Group):
     data: Any  # a class for each task
 
     def check(self) -> None:
-        for key, value in {"init": self.init, "data.teachers": getattr(self.data, "teachers", None)}.items():
-            if value and self.task != "reviews":
-                raise UserError(f"{key} has no effect with task={self.task}: set {key}=null")
+        if self.init and self.task != "reviews":
+            raise UserError(f"init has no effect with task={self.task}: set init=null")
 
 
 class ClassifierSettings(Training):
@@ -417,13 +415,6 @@ class ClassifierSettings(Training):
 
 class ReviewSettings(ClassifierSettings):
     task: Literal["reviews"]
-
-    def check(self) -> None:
-        super().check()
-        if self.data.unlabelled and not self.data.teachers:
-            raise UserError("data.unlabelled has no effect without data.teachers or a pretraining task: omit it")
-        if self.data.teachers and not self.data.unlabelled:
-            raise UserError(f"data.teachers={self.data.teachers} has no reviews to label: add data.unlabelled=<folder>")
 
 
 class Masked(Group):
@@ -510,6 +501,7 @@ class Evaluate(OfRun):
 
 
 class Predict(OfRun):
+    run: Text | Annotated[list[Text], Field(min_length=1)] | None  # type: ignore[assignment]
     text: Any
     file: Text | None
     column: Text | None = None
@@ -531,6 +523,8 @@ class Predict(OfRun):
             raise UserError(f"column={self.column} is for a table: add file=reviews.csv, or omit it")
         if self.out and self.explain:
             raise UserError("give out= or explain=true, not both")
+        if self.explain and isinstance(self.run, list):
+            raise UserError("explain=true is for one run: give run=<run folder>")
 
 
 class Export(OfRun):

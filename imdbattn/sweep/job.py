@@ -124,7 +124,7 @@ def unusable(folder: Path, settings: DictConfig, *names: str) -> str:
 def same_data(settings: DictConfig, source: str, key: str | None) -> bool:
     """Whether the settings select the data of a run, given its data.source and Corpus.source_key.
 
-    Of data.path and of pairs the files are compared; reviews without labels and their teachers are not.
+    Of data.path and of pairs the files are compared; data.extra is not.
     """
     from imdbattn.data import pairs, reviews
 

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, prepare, with_unlabelled
+from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.extra import with_extra
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
@@ -101,7 +102,7 @@ class MaskedWordTask(ReviewTask):
         corpus = prepare(cfg.data)
         facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items="masked words", facts=facts)
-        return with_unlabelled(corpus, cfg.data) if cfg.data.unlabelled else corpus
+        return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
@@ -117,7 +118,7 @@ class MaskedWordTask(ReviewTask):
         with pictures.only_warnings():
             pictures.draw_curves(folder, "training", "validation")
 
-    def predictor(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> None:
+    def predictor(self, cfg: Any, checkpoint: Path) -> None:
         return None
 
 

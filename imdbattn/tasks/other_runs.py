@@ -1,125 +1,21 @@
-"""Results of other runs for a classifier: labels of unlabeled reviews by `data.teachers`, and weights from `init`.
+"""Weights of another run: `init`, the encoder of a run of task=masked_words."""
 
-The labels are the mean of the probabilities of several models (Hinton, Vinyals and Dean, "Distilling the Knowledge in a
-Neural Network", NIPS 2014 workshop), so that one model approximates an ensemble and also learns from unlabeled reviews.
-
-Shape suffixes: N training reviews, U reviews of data.unlabelled, the last of them, C classes.
-"""
-
-import logging
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
-from tqdm import tqdm
 
-from imdbattn.data.corpus import ReviewCorpus, with_unlabelled
-from imdbattn.data.sampling import Batches
+from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.errors import UserError
-from imdbattn.files import build_once, cache_root, expanded, sha256_of
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_dict, as_text, digest, without
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.build import check_vectors, read_checkpoint, reason
-from imdbattn.tasks.task import task_of
 
-log = logging.getLogger(__name__)
-
-REMEDY = "train teachers on the same data with python -m imdbattn.train +experiment=teachers"
-FORMAT = 1  # version of the cached labels; increment it when probabilities would differ
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
 UNUSED = ("head.", "pooling.")  # prefixes of pretrained weights that are not used: the classifier has its own
 PREFIX = "net.encoder."  # of the names of the encoder's weights in a run of task=masked_words
-
-
-def with_soft_labels(corpus: ReviewCorpus, cfg: Any) -> ReviewCorpus:
-    """The corpus with the reviews of data.unlabelled, and `targets_NC`: for these the teachers' mean, else the labels.
-
-    Raises UserError for a teacher that is not trusted, has other data, labels or vectors than this run, or may have
-    been trained on reviews of its validation or test split.
-    """
-    data = cfg.data
-    opened = [(run, *open_teacher(run, corpus, cfg)) for run in teachers(data.teachers)]  # all are checked first
-    corpus = with_unlabelled(corpus, data)
-    train, classes = corpus.splits["train"], len(corpus.label_names)
-    means_UC, keys = torch.zeros(corpus.added, classes, dtype=torch.float64), []
-    for run, settings, checkpoint in opened:
-        probabilities_UC, key = labels_by(run, settings, checkpoint, corpus, data)
-        means_UC += probabilities_UC / len(opened)
-        keys.append(key)
-    known_N = train.labels[: len(train) - corpus.added]
-    key = sha256(" ".join(sorted(keys)).encode()).hexdigest()[:16]
-    return replace(
-        corpus,
-        splits=corpus.splits | {"train": replace(train, labels=torch.cat([known_N, means_UC.argmax(1)]))},
-        targets_NC=torch.cat([F.one_hot(known_N, classes), means_UC]).float(),
-        fingerprints=corpus.fingerprints | {"teachers": key},
-        source_key=f"{corpus.source_key}-{key}",
-        facts=corpus.facts | {"unlabelled_reviews": corpus.added, "teachers": len(opened)},
-    )
-
-
-def teachers(where: str) -> list[Path]:
-    """The finished run `where`, or those in that folder. Raises UserError if there is none."""
-    folder = expanded(where)
-    if finished(folder):
-        return [folder]
-    try:
-        runs = sorted(run for run in folder.iterdir() if finished(run))
-    except OSError as error:
-        raise UserError(f"data.teachers={where} cannot be read ({error.strerror}): {REMEDY}") from error
-    if not runs:
-        raise UserError(f"data.teachers={where} contains no finished run: {REMEDY}")
-    return runs
-
-
-def open_teacher(run: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Any, Path]:
-    """Settings and best checkpoint of a teacher, after the checks of `with_soft_labels`."""
-    settings, checkpoint = open_run(str(run), cfg.trust, cfg)
-    name = f"data.teachers: {run}"
-    if settings.task != "reviews":
-        raise UserError(f"{name} is a run of task={settings.task}, which labels no reviews: {REMEDY}")
-    metrics = read_json(run / "metrics.json")
-    check_held_out(name, {key: metrics.get(key) for key in FINGERPRINT.values()}, corpus.fingerprints)
-    if metrics.get("labels") != corpus.label_names:
-        raise UserError(f"{name} has other labels than {', '.join(corpus.label_names)}: {REMEDY}")
-    if (other := settings.data.tokenizer) != cfg.data.tokenizer:  # its vectors are compared when it is loaded
-        raise UserError(f"{name} has data.tokenizer={other}, but this run has {cfg.data.tokenizer}: use the same")
-    return settings, checkpoint
-
-
-def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, cfg: Any) -> tuple[Tensor, str]:
-    """A teacher's probabilities of the reviews of data.unlabelled, (U, C), and their key in the cache.
-
-    Raises UserError if the teacher cannot be loaded.
-    """
-    identity = [FORMAT, sha256_of(checkpoint), sha256_of(run / "config.yaml")]
-    identity += [corpus.fingerprints["unlabelled"], corpus.glove.fingerprint]
-    key = sha256(" ".join(map(str, identity)).encode()).hexdigest()[:24]
-
-    def build(folder: Path) -> None:
-        log.info("Labeling %d reviews with %s", corpus.added, run)
-        task: Any = task_of(settings)
-        reviews = corpus.splits["train"].last(corpus.added)
-        with isolate_rng():  # the run must not depend on whether the cache has the labels
-            predictor = task.predictor(settings, checkpoint, corpus)
-            batches = Batches(reviews, **predictor.batch_options)
-            bar = partial(tqdm, desc="Labeling", leave=False, disable=None)  # disable=None: without a terminal
-            np.save(folder / "probabilities.npy", predictor.classify_batches(batches, bar))
-
-    folder = build_once(cache_root(cfg.cache_dir) / "labels" / key, build)
-    return torch.from_numpy(np.load(folder / "probabilities.npy")), key
-
-
-# --- init: the encoder of a run of task=masked_words -----------------------------------------------------------------
 
 
 def pretrained_weights(

@@ -3,7 +3,7 @@
 Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys, C classes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -80,15 +80,12 @@ class ReviewPredictor(Predictor):
         """(B, C)."""
         return self.module(self.module.transfer_batch_to_device(batch, self.module.device, 0)).double().softmax(1)
 
+    @torch.inference_mode()
     def classify(self, texts: Sequence[str]) -> Tensor:
         """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
-        return self.classify_batches(self.batches(texts, self.cfg.data.pad_to))
-
-    @torch.inference_mode()
-    def classify_batches(self, batches: Batches, progress: Callable[[EvalBatches], Iterable[Any]] = iter) -> Tensor:
-        """`classify` for all items of `batches`, which progress() yields."""
+        batches = self.batches(texts, self.cfg.data.pad_to)
         probabilities_NC = torch.empty(len(batches), len(self.module.hparams["labels"]), dtype=torch.float64)
-        for item in progress(EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens)):
+        for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
             probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()
         return probabilities_NC
 
@@ -141,6 +138,17 @@ class ReviewPredictor(Predictor):
             probabilities=dict(zip(labels, probabilities, strict=True)),
             **explanation,
         )
+
+
+class MeanPredictor(ReviewPredictor):
+    """Labels texts with the mean probabilities of several classifiers, which must have the same classes."""
+
+    def __init__(self, members: Sequence[ReviewPredictor]):
+        super().__init__(members[0].cfg, members[0].module, members[0].glove)
+        self.members = members
+
+    def classify(self, texts: Sequence[str]) -> Tensor:
+        return torch.stack([member.classify(texts) for member in self.members]).mean(0)
 
 
 def watched(net: Any, run: Callable[[], Any], model: str) -> tuple[Any, list[Tensor], list[bool]]:

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
+from imdbattn.data.extra import with_extra
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, as_tensor
 from imdbattn.data.tokens import FIRST_WORD
@@ -32,7 +33,7 @@ from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, load_weights, make, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.other_runs import pretrained_weights, with_soft_labels, without_prefix
+from imdbattn.tasks.other_runs import pretrained_weights, without_prefix
 from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
@@ -146,7 +147,7 @@ class ReviewTask(Task):
     def prepare(self, cfg: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
         if trained is None:
             corpus = prepare(cfg.data, uncut)
-            return with_soft_labels(corpus, cfg) if cfg.data.teachers else corpus
+            return with_extra(corpus, cfg.data) if cfg.data.extra else corpus
         labels, data = trained.hparams["labels"], cfg.data
         names = [str(name) for name in data.label_names or labels]  # of the same classes in other data
         if len(names) != len(labels):
@@ -170,7 +171,7 @@ class ReviewTask(Task):
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         weights, start = pretrained_weights(cfg, corpus, resumed) if cfg.init else ({}, {})
-        trained_R = trained_words(weights, "embedding")  # with the words of data.unlabelled
+        trained_R = trained_words(weights, "embedding")  # with the words of data.extra
         if trained_R is None:
             trained_R = words_of(corpus, cfg.model)
         phrases = folds_N = None
@@ -179,7 +180,7 @@ class ReviewTask(Task):
             if targets_NC is None:
                 targets_NC = F.one_hot(train.labels, len(corpus.label_names))
             labels_N = train.labels.clone()
-            labels_N[len(labels_N) - corpus.added :] = -1  # reviews of data.unlabelled are divided among all folds, too
+            labels_N[len(labels_N) - corpus.added :] = -1  # texts of data.extra are divided among all folds, too
             folds_N = folds_of(labels_N, settings.folds)
             phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
         try:
@@ -218,8 +219,8 @@ class ReviewTask(Task):
             text = pictures.short_review(corpus, "test" if cfg.test else "validation")
             write_attention(ReviewPredictor(cfg, module, corpus.glove).explain(text), folder / "pictures")
 
-    def predictor(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Predictor | None:
-        glove = corpus.glove if corpus else load_vectors(cfg.data)
+    def predictor(self, cfg: Any, checkpoint: Path) -> Predictor | None:
+        glove = load_vectors(cfg.data)
         return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove)
 
 

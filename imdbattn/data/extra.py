@@ -1,0 +1,125 @@
+"""Additional training texts (data.extra): with labels, with a probability for each class, or without labels.
+
+Shape suffixes: N training reviews, the last U of them additional, C classes.
+"""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from imdbattn.data.corpus import ReviewCorpus, read_texts
+from imdbattn.data.ragged import Ragged
+from imdbattn.data.reviews import number_labels, read_reviews
+from imdbattn.data.sources import fingerprint
+from imdbattn.data.text_files import (
+    SUFFIXES,
+    column_names,
+    counted,
+    read_columns,
+    read_folder,
+    read_text,
+    suffix_of,
+)
+from imdbattn.data.tokens import Tokenizer, signature
+from imdbattn.errors import UserError, in_line
+from imdbattn.files import build_once, cache_root, expanded
+
+log = logging.getLogger(__name__)
+
+PROBABILITY = "probability_"  # start of the names of columns that imdbattn.predict writes
+TOLERANCE = 1e-3  # of the sum of the probabilities of a text
+
+
+def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewCorpus:
+    """The corpus with the texts of data.extra in training, and `targets_NC`; without those in validation or test.
+
+    labelled: whether the texts have labels or probabilities; otherwise their targets are 0.
+    Raises UserError for a table that cannot be read, or has other classes than the corpus.
+    """
+    if labelled:
+        texts, targets_UC = read_labelled(cfg, corpus.label_names)
+    else:
+        texts = read_unlabelled(cfg)
+        targets_UC = torch.zeros(len(texts), len(corpus.label_names))
+    if None in texts:
+        raise UserError(f"data.extra={cfg.extra}: {counted(texts.index(None))} has no text: fill it, or remove the row")
+    held_out = {spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
+    kept = [place for place, text in enumerate(texts) if spaced(text) not in held_out]
+    dropped = len(texts) - len(kept)
+    log.info("data.extra=%s: %d training texts; omitted %d in validation or test", cfg.extra, len(kept), dropped)
+    targets_UC, texts = targets_UC[kept], [texts[place] for place in kept]
+    key = fingerprint([signature(cfg.tokenizer), corpus.glove.fingerprint, *(f"\0{text}" for text in texts)])
+
+    def build(folder: Path) -> None:
+        ids, offsets = Tokenizer(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
+        np.savez(folder / "tokens.npz", ids=ids, offsets=offsets)
+
+    folder = build_once(cache_root(cfg.cache_dir) / "tokens" / f"extra-{key}", build)
+    with np.load(folder / "tokens.npz") as tokens:
+        ids, offsets = (torch.from_numpy(tokens[name]) for name in ("ids", "offsets"))
+    train = corpus.splits["train"]
+    more = Ragged(ids, offsets, targets_UC.argmax(1), np.array(kept, np.int64))
+    added = fingerprint(f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True))
+    return replace(
+        corpus,
+        splits=corpus.splits | {"train": train.joined(more)},
+        added=len(more),
+        targets_NC=torch.cat([F.one_hot(train.labels, len(corpus.label_names)), targets_UC]).float(),
+        fingerprints=corpus.fingerprints | {"extra": added},
+        source_key=f"{corpus.source_key}-{added}",
+        facts=corpus.facts | {"extra_texts": len(more)},
+    )
+
+
+def spaced(text: str) -> str:
+    """The text with single spaces, for comparisons."""
+    return " ".join(text.split())
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[Any], Tensor]:
+    """The texts of the table data.extra, and the probability of each class (U, C), float64, in this order.
+
+    A table with columns probability_<class>, as imdbattn.predict writes, has the texts in `text`; any other has
+    data.text_column and data.label_column. Raises UserError for other classes, and for anything but probabilities.
+    """
+    path, name = expanded(cfg.extra), f"data.extra={cfg.extra}"
+    if path.is_dir() or suffix_of(path) not in SUFFIXES:
+        remedy = f"label it, imdbattn.predict run=... file={cfg.extra} out=labelled.parquet"
+        raise UserError(f"{name} is not a table ({', '.join(SUFFIXES)}), which would have labels: {remedy}")
+    given = [column for column in column_names(path) if column.startswith(PROBABILITY)]
+    if not given:
+        texts, labels = read_reviews(path, cfg.text_column, cfg.label_column, cfg.encoding_errors)
+        return texts, F.one_hot(torch.from_numpy(number_labels(labels, label_names, path)), len(label_names)).double()
+    expected = [f"{PROBABILITY}{label}" for label in label_names]
+    if sorted(given) != sorted(expected):
+        has, needed = (in_line(", ".join(columns)) for columns in (given, expected))
+        raise UserError(f"{name} has the columns {has}, not {needed}: use runs with the same classes")
+    columns = {column: column for column in ("text", *expected)}
+    texts, *values = read_columns(path, columns, cfg.encoding_errors)
+    targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
+    within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & ((targets_UC.sum(1) - 1).abs() <= TOLERANCE)
+    if not within_U.all():
+        row = counted(int(within_U.int().argmin()))
+        raise UserError(f"{name}: {row} has probabilities outside 0 to 1, or whose sum is not 1: correct it")
+    return texts, targets_UC
+
+
+def read_unlabelled(cfg: Any) -> list[Any]:
+    """The texts of data.extra: a table, a folder with a text in each .txt file, or a file with one per line."""
+    path = expanded(cfg.extra)
+    if path.is_dir():
+        return list(read_folder(path, cfg.encoding_errors))
+    if suffix_of(path) not in SUFFIXES:
+        return [line for line in read_text(path, cfg.encoding_errors).split("\n") if line.strip()]
+    is_predicted = any(column.startswith(PROBABILITY) for column in column_names(path))
+    column = "text" if is_predicted else cfg.text_column
+    return read_columns(path, {"data.text_column": column}, cfg.encoding_errors)[0]
