@@ -3,6 +3,8 @@
 The only module that calls Hydra's `instantiate`.
 """
 
+import importlib
+import inspect
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -11,12 +13,11 @@ from typing import Any
 
 import lightning as L
 import torch
-from hydra._internal.utils import _locate
 from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.settings.safety import check_archive
+from imdbattn.settings.safety import check_archive, targets
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,11 @@ def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
     Raises UserError naming `what` for another target, and for errors of the class itself.
     """
     check_targets(settings, what.partition("=")[0], kind)  # model=residual is the group model
+    allowed: dict[str, Any] = {}
+    if "_execution_whitelist_" in inspect.signature(instantiate).parameters:  # since Hydra 1.4
+        allowed["_execution_whitelist_"] = [target for _, target in targets(settings)]
     try:
-        return instantiate(settings, _convert_="all")
+        return instantiate(settings, _convert_="all", **allowed)
     except Exception as error:
         log.debug("%s", what, exc_info=True)
         remedy = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
@@ -95,7 +99,7 @@ def check_targets(node: Any, key: str, kind: type) -> None:
     if isinstance(node, Mapping):
         if (target := node.get("_target_")) is not None:
             try:
-                located = _locate(target)  # hydra.utils.get_object would also print the error
+                located = locate(target)
             except Exception as error:  # of any kind, raised by the module
                 line = f"{key}._target_={target} cannot be imported: {reason(error)}"
                 if line.endswith(f"No module named '{str(target).partition('.')[0]}'"):
@@ -110,6 +114,17 @@ def check_targets(node: Any, key: str, kind: type) -> None:
             check_targets(value, f"{key}[{number}]", kind)
     elif isinstance(node, str) and "${" in node:  # `instantiate` would resolve it
         raise UserError(f"{key} contains an interpolation (${{...}}): write its value instead")
+
+
+def locate(path: str) -> Any:
+    """The object with a dotted path. hydra.utils.get_object would also print an error."""
+    first, *names = path.split(".")
+    found: Any = importlib.import_module(first)
+    for number, name in enumerate(names, 1):
+        if not hasattr(found, name):
+            importlib.import_module(".".join([first, *names[:number]]))
+        found = getattr(found, name)
+    return found
 
 
 def reason(error: BaseException) -> str:
