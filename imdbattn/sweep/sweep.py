@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from filelock import AcquireReturnProxy
+from filelock import BaseFileLock
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
@@ -41,11 +41,12 @@ class SweepReport(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
+            refuse_chdir(config.hydra)
             lock = self.start(config)
         except Exception as error:  # any exception: the sweep would run without its lock
             print_error(error if isinstance(error, UserError) else f"the sweep cannot start: {error!r}")
             sys.exit(2)
-        atexit.register(lock.lock.release)
+        atexit.register(lock.release)
         atexit.register(self.end, config, complete=False)  # after Ctrl-C or a failed launcher Hydra calls no callback
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
@@ -53,13 +54,12 @@ class SweepReport(Callback):
         if status := self.end(config, complete=True):
             sys.exit(status)
 
-    def start(self, config: DictConfig) -> AcquireReturnProxy:
+    def start(self, config: DictConfig) -> BaseFileLock:
         """Prepare the sweep folder and return its lock, acquired.
 
         Raises UserError if there is no sweep to resume, or if the folder contains other files or another sweep.
         """
         sweep = Path(str(config.hydra.sweep.dir))
-        refuse_chdir(config.hydra)
         refuse_credentials(OmegaConf.to_container(config, resolve=False))  # multirun.yaml will contain them
         if config.resume == "":
             raise UserError("resume= must be text of at least one character")
@@ -73,7 +73,7 @@ class SweepReport(Callback):
                 raise UserError(f"{sweep} contains {', '.join(self.earlier)}, not of a sweep: {REMEDY}") from None
         make_folder(sweep, REMEDY)
         busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
-        lock = acquired(sweep / ".lock", busy)
+        lock = acquired(sweep / ".lock", busy).lock
         if os.environ.get(SWEEP_PID) == str(os.getppid()):
             end_with(os.getppid())  # it was started by a search
         os.environ[SWEEP_PID] = str(os.getpid())
