@@ -1,8 +1,10 @@
 """Files and cache entries that are either complete or absent."""
 
 import errno
+import functools
 import hashlib
 import json
+import logging
 import os
 import shutil
 import uuid
@@ -14,13 +16,17 @@ from typing import TYPE_CHECKING
 from imdbattn.errors import UserError
 
 if TYPE_CHECKING:
-    from filelock import FileLock
+    from filelock import AcquireReturnProxy
+
+log = logging.getLogger(__name__)
 
 CHECKSUMS = "checksums.json"  # of the other files of a cache entry
 NOT_WRITABLE = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EBUSY),
 }
+NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # of a file system, such as some network disks
+LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
 
 
 def regular_file(path: Path) -> Path:
@@ -44,16 +50,37 @@ def make_folder(path: Path, remedy: str) -> None:
             raise UserError(f"{path} cannot be created: {remedy}") from error
 
 
-def acquired(file: Path, busy: str, seconds: float = 0) -> "FileLock":
-    """Acquires a file lock and returns it. Raises UserError(busy) if another process holds it longer than `seconds`."""
-    from filelock import FileLock, Timeout  # takes 15 ms, and `--help` does not need it
+def acquired(file: Path, busy: str | None = None, seconds: float = 0) -> "AcquireReturnProxy":
+    """Acquires a file lock, which the end of a `with` block or `.lock.release()` releases.
 
-    lock = FileLock(file, timeout=seconds)
+    Raises UserError(busy) if another process holds it longer than `seconds`; without `busy` it waits for that process.
+    Where the file system has no locks, the existence of <file>.soft is the lock. A process that is killed leaves it.
+    """
+    from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout  # takes 15 ms, and `--help` does not need it
+
+    lock: BaseFileLock = FileLock(file, fallback_to_soft=False)
+    remedy = ""
+    wait = LONG_WAIT if busy is None else seconds
     try:
-        lock.acquire()
+        try:
+            return lock.acquire(wait)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            warn_of_soft_locks(os.strerror(error.errno))
+        lock = SoftFileLock(f"{file}.soft")
+        remedy = f"; if it was killed, remove {lock.lock_file}"
+        return lock.acquire(wait)
     except Timeout:
-        raise UserError(busy) from None
-    return lock
+        if busy is not None:
+            raise UserError(f"{busy}{remedy}") from None
+    log.warning("waiting for another process, which holds %s%s", lock.lock_file, remedy)
+    return lock.acquire()
+
+
+@functools.cache
+def warn_of_soft_locks(reason: str) -> None:
+    log.warning("file locks do not work here (%s): files named *.lock.soft are used instead", reason)
 
 
 @contextmanager
@@ -111,9 +138,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     with writing_into(folder.parent, remedy := "set data.cache_dir to another folder"):
         if not folder.is_dir():  # checked without the lock: a finished cache may be on a read-only disk
             make_folder(folder.parent, remedy)
-            from filelock import FileLock  # takes 15 ms, and `--help` does not need it
-
-            with FileLock(f"{folder}.lock"):
+            with acquired(folder.with_name(f"{folder.name}.lock")):
                 if not folder.is_dir():
                     shutil.rmtree(temporary, ignore_errors=True)
                     try:

@@ -275,6 +275,10 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a sweep without jobs": (typed("-m", "model=glob(zzz*)"), r"the sweep has no jobs: .*model=glob\(zzz\*\)"),
     "no value": (typed("seed"), "seed cannot be read as a setting: write name=value"),
     "several values": (typed("seed=1,2"), "seed=1,2 has several values: add -m for a sweep over them"),
+    "a launcher as a setting": (typed("-m", "hydra.launcher=joblib"), "is chosen with hydra/launcher=local"),
+    "SLURM on a machine without it": (typed("-m", "hydra/launcher=slurm"), "launcher=slurm needs srun"),
+    "the run folder as working folder": (typed("hydra.job.chdir=true"), r"hydra\.job\.chdir=true .*: omit it"),
+    "the same in a sweep": (typed("-m", "seed=1,2", "hydra.job.chdir=true"), r"hydra\.job\.chdir=true .*: omit it"),
     "a misspelt key in a sweep": (typed("-m", "seed=1,2", "modle=x"), "no setting modle; the nearest is model"),
     "points to nothing": (typed("seed=${nothing}"), "'nothing' not found.*--help"),
     "value left open": (typed("model.layers=???"), "config: Missing mandatory value: layers"),
@@ -828,6 +832,7 @@ TABLES: dict[str, tuple[Arguments, str]] = {
 OTHERS: dict[str, tuple[str, Arguments, str]] = {
     # runs
     "no run": ("predict", typed("text=good"), "run=<run folder> is needed"),
+    "the working folder": ("predict", typed("run=r", "hydra.job.chdir=true"), r"hydra\.job\.chdir=true .*: omit it"),
     "a missing run": ("predict", typed("run=nowhere", "text=good"), "run=nowhere is not a folder"),
     "a run of an unknown user": (
         "predict",

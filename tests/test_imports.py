@@ -101,6 +101,10 @@ def test_networks_need_only_torch():
             assert others <= {"torch", "imdbattn", *standard}, module
 
 
+def test_nothing_private_of_hydra_is_imported():
+    assert not [module for module in FILES if any(name.startswith("hydra._") for name in imports_of(module))]
+
+
 def test_the_main_path_is_short():
     lines = {name: len(FILES[f"imdbattn.{name}"].read_text().splitlines()) for name in PATH}
     assert lines["nn.ladder"] <= 300

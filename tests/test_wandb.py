@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import signal
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -327,6 +330,34 @@ COMPARISON = {
         }
     ],
 }
+
+
+HANGS = """
+import os, signal, subprocess, sys
+from types import SimpleNamespace
+from imdbattn.tracking import wandb_run
+
+settings = SimpleNamespace(mode="offline", timeout=20, project="p", entity=None, group=None)
+run = wandb_run.start_wandb(settings, sys.argv[1], {}, "name", "train", [])
+core = int(subprocess.check_output(["pgrep", "-P", str(os.getpid()), "-f", "wandb-core"]))
+os.kill(core, signal.SIGSTOP)
+print(core)
+wandb_run.FINISH_SECONDS = 1
+wandb_run.finish_wandb(run)
+"""
+
+
+def test_a_hanging_wandb_does_not_hold_a_finished_run(tmp_path):
+    out, err = tmp_path / "out", tmp_path / "err"  # a pipe would stay open as long as W&B's process
+    with out.open("w") as stdout, err.open("w") as stderr:
+        command = [sys.executable, "-c", HANGS, str(tmp_path)]
+        with subprocess.Popen(command, stdout=stdout, stderr=stderr) as process:
+            try:
+                assert process.wait(60) == 0, err.read_text()
+            finally:
+                process.kill()
+                os.kill(int(out.read_text()), signal.SIGKILL)
+    assert re.search(r"W&B did not finish: .*`wandb sync --include-online \S+offline-run-\S+`", err.read_text())
 
 
 @pytest.mark.parametrize(("latest", "expected"), [("offline-run-3-c", "offline-run-*-c"), ("run-3-c", None)])

@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-from filelock import FileLock
 
 from imdbattn.data.text_files import wheel_file
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import NOT_WRITABLE, build_once, cache_root, expanded, sha256_of
+from imdbattn.files import NOT_WRITABLE, acquired, build_once, cache_root, expanded, sha256_of
 
 FORMAT = 4  # version of the cache entries; increment it when `store` changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
@@ -167,7 +166,7 @@ def download(folder: Path) -> Path:
     from huggingface_hub import hf_hub_download
 
     file = folder / ZIP
-    with FileLock(f"{file}.lock"):  # one archive holds all dimensions
+    with acquired(file.with_name(f"{ZIP}.lock")):  # one archive holds all dimensions
         if file.exists():
             return file
         try:

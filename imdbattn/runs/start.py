@@ -35,12 +35,11 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     busy = f"another run is active in {folder}: wait for it, or {REMEDY}"
-    lock = acquired(folder / ".lock", busy, LOCK_SECONDS)
-    try:
-        yield
-    finally:
-        (folder / ".lock").unlink(missing_ok=True)
-        lock.release()
+    with acquired(folder / ".lock", busy, LOCK_SECONDS):
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)
 
 
 def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool) -> None:

@@ -8,8 +8,10 @@ import difflib
 import functools
 import gc
 import importlib.util
+import inspect
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -21,7 +23,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -42,6 +43,10 @@ SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the swe
 PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
 COMPOSING = threading.Lock()  # Hydra has one state per process
+# Hydra's options; hydra.main itself prints their help.
+FLAGS = "--help -h, --hydra-help, --version, --resolve, --run -r, --multirun -m, --shell-completion -sc"
+WITH_VALUE = "--package -p, --config-path -cp, --config-name -cn, --config-dir -cd, --experimental-rerun"
+INFO = ("all", "aliases", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 ALIASES = {  # names of settings in other programs -> the last part of their key here
     "learning_rate": "lr",
     "epochs": "max_epochs",
@@ -68,9 +73,12 @@ def command(
         def guarded(cfg: DictConfig) -> Any:
             sys.argv[:] = typed  # DDP starts further processes with these arguments
             begun.append(True)
-            folder = Path(HydraConfig.get().runtime.output_dir)
+            job = HydraConfig.get()
+            os.chdir(job.runtime.cwd)
+            folder = Path(job.runtime.output_dir)
             fresh = folder != Path.cwd() and not any(folder.iterdir())
             try:
+                refuse_chdir(job)
                 result = task(validated(schema, plain_dict(cfg)) if schema else cfg)
                 sys.stdout.flush()
                 return result
@@ -80,8 +88,8 @@ def command(
                 if in_sweep():  # run_job has recorded the error of a job
                     raise
                 if fresh:
-                    remove_empty(folder, f"{HydraConfig.get().job.name}.log")
-                fail(error, HydraConfig.get().job.name, folder)
+                    remove_empty(folder, f"{job.job.name}.log")
+                fail(error, job.job.name, folder)
 
         run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(guarded)
 
@@ -214,12 +222,16 @@ def run_name(now: str, name: str, digest: str) -> str:
 # For `--help` Hydra copies its store of schemas 85 times: 0.93 s of CPU time instead of 0.54 s (medians of ten runs).
 ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
-OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
-OmegaConf.register_new_resolver("run_name", run_name, replace=True)
-OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
-OmegaConf.register_new_resolver("fold_suffix", fold_suffix, replace=True)
-OmegaConf.register_new_resolver("digest", digest_of_root, replace=True)
-OmegaConf.register_new_resolver("slots", slots, replace=True)
+# Renamed in OmegaConf 2.4; in 2.3 another function has this name.
+register = OmegaConf.register_resolver
+if "replace" not in inspect.signature(register).parameters:
+    register = OmegaConf.register_new_resolver
+register("either", lambda first, second: first or second, replace=True)
+register("run_name", run_name, replace=True)
+register("folder_name", folder_name, replace=True)
+register("fold_suffix", fold_suffix, replace=True)
+register("digest", digest_of_root, replace=True)
+register("slots", slots, replace=True)
 
 
 # --- command-line arguments -------------------------------------------------------------------------------------------
@@ -234,8 +246,15 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     def refuse(message: str) -> NoReturn:
         raise UserError(f"{message}: write settings as name=value, without dashes; --help lists them")
 
-    parser = get_args_parser()  # Hydra has no public function for it
+    parser = argparse.ArgumentParser(add_help=False)
     parser.error = refuse  # type: ignore[method-assign]
+    for names in FLAGS.split(", "):
+        parser.add_argument(*names.split(), action="store_true")
+    for names in WITH_VALUE.split(", "):
+        parser.add_argument(*names.split())
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
+    parser.add_argument("overrides", nargs="*")
     options, unknown = parser.parse_known_intermixed_args(arguments)
     if unknown:
         refuse(f"{unknown[0].partition('=')[0]} is not an option")
@@ -254,9 +273,21 @@ def refuse_missing_launchers(arguments: Collection[str]) -> None:
     for launcher, extra in (("local", "joblib"), ("slurm", "submitit"), ("ray_cluster", "ray")):
         if f"hydra/launcher={launcher}" in arguments and not has_plugin(f"hydra_{extra}_launcher"):
             raise UserError(f"hydra/launcher={launcher} needs an extra: pip install 'imdbattn[{extra}]'")
+    if "hydra/launcher=slurm" in arguments and shutil.which("srun") is None:
+        raise UserError("hydra/launcher=slurm needs srun, which is not on this machine: use hydra/launcher=local")
+    for argument in arguments:
+        if match := re.match(r"\+*hydra\.launcher=(\w+)", argument):
+            launcher = {"joblib": "local", "submitit_slurm": "slurm", "ray": "ray_cluster"}.get(match[1], match[1])
+            raise UserError(f"{argument}: a launcher is chosen with hydra/launcher={launcher}")
     if "hydra/sweeper=optuna" in arguments and not has_plugin("hydra_optuna_sweeper"):
         remedy = "pip install 'imdbattn[search]', then pip install --no-deps hydra-optuna-sweeper==1.3.0"
         raise UserError(f"hydra/sweeper=optuna is not installed: use imdbattn.search, or {remedy}")
+
+
+def refuse_chdir(job: Any) -> None:
+    """Raises UserError if Hydra changes the working folder. job: the settings of the group `hydra`."""
+    if job.job.chdir:
+        raise UserError("hydra.job.chdir=true would look up relative paths in the run folder: omit it")
 
 
 def check_arguments(config_name: str, arguments: Sequence[str]) -> None:

@@ -12,16 +12,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.files import acquired
 from imdbattn.run_folder import SPLIT_FILES, finished, is_debug, results_file
 from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
 from imdbattn.settings.machine import gpus, threads_of
@@ -47,7 +47,7 @@ def run_job(cfg: DictConfig) -> float | None:
         end_with(os.getppid())  # joblib's workers would continue without their sweep
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
-        with FileLock(folder / ".job.lock"):  # Optuna may try the same settings twice: the second job waits
+        with acquired(folder / ".job.lock"):  # Optuna may try the same settings twice: the second job waits
             status, metrics = train_or_keep(folder, validate(plain_dict(cfg)))
     except Exception as error:  # any exception: the other jobs have to run
         reason = in_line(error, None)
@@ -172,6 +172,7 @@ def started(
     words += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
     pid = str(os.getpid())
     env = {SWEEP_PID: pid, **os.environ, PARENT_PID: pid, "WANDB_RUN_GROUP": group}
+    forget_wandb_run(env)
     env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
     output = nullcontext() if console else (folder / "console.log").open("w")
     with reserved_gpu(settings.trainer, number) as gpu, (folder / ERRORS).open("w") as errors, output as stdout:
@@ -246,9 +247,9 @@ def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, 
     gpu = names[place % len(names)]
     with ExitStack() as stack:
         for name in names:
-            with suppress(Timeout):
+            with suppress(UserError):
                 lock = Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name}.lock"
-                stack.enter_context(FileLock(lock, timeout=0))
+                stack.enter_context(acquired(lock, "reserved"))
                 gpu = name
                 break
         yield {"CUDA_VISIBLE_DEVICES": gpu}
@@ -256,6 +257,12 @@ def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, 
 
 def sweep_dir() -> Path:
     return Path(HydraConfig.get().sweep.dir)
+
+
+def forget_wandb_run(environment: MutableMapping[str, str]) -> None:
+    """Removes the variables that name one W&B run: all jobs and the comparison of a sweep would write into it."""
+    for name in ("WANDB_RUN_ID", "WANDB_RESUME"):
+        environment.pop(name, None)
 
 
 def group_of(sweep: Path) -> str:

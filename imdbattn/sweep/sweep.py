@@ -13,16 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import BaseFileLock
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.files import acquired, make_folder, write_atomically, writing_into
-from imdbattn.settings.cli import SWEEP_PID, print_error, quote, remove_empty
+from imdbattn.settings.cli import SWEEP_PID, print_error, quote, refuse_chdir, remove_empty
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.safety import refuse_credentials
-from imdbattn.sweep.job import LOG, end_with, group_of, jobs_of
+from imdbattn.sweep.job import LOG, end_with, forget_wandb_run, group_of, jobs_of
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +41,10 @@ class SweepReport(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
+            refuse_chdir(config.hydra)
             lock = self.start(config)
-        except UserError as error:
-            print_error(error)
+        except Exception as error:  # any exception: the sweep would run without its lock
+            print_error(error if isinstance(error, UserError) else f"the sweep cannot start: {error!r}")
             sys.exit(2)
         atexit.register(lock.release)
         atexit.register(self.end, config, complete=False)  # after Ctrl-C or a failed launcher Hydra calls no callback
@@ -53,7 +54,7 @@ class SweepReport(Callback):
         if status := self.end(config, complete=True):
             sys.exit(status)
 
-    def start(self, config: DictConfig) -> FileLock:
+    def start(self, config: DictConfig) -> BaseFileLock:
         """Prepare the sweep folder and return its lock, acquired.
 
         Raises UserError if there is no sweep to resume, or if the folder contains other files or another sweep.
@@ -72,10 +73,11 @@ class SweepReport(Callback):
                 raise UserError(f"{sweep} contains {', '.join(self.earlier)}, not of a sweep: {REMEDY}") from None
         make_folder(sweep, REMEDY)
         busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
-        lock = acquired(sweep / ".lock", busy)
+        lock = acquired(sweep / ".lock", busy).lock
         if os.environ.get(SWEEP_PID) == str(os.getppid()):
             end_with(os.getppid())  # it was started by a search
         os.environ[SWEEP_PID] = str(os.getpid())
+        forget_wandb_run(os.environ)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the finally clauses
         with writing_into(sweep, REMEDY):
             (sweep / LOG).write_text("")
@@ -117,7 +119,8 @@ class SweepReport(Callback):
 
     def restore(self, sweep: Path) -> None:
         """Undo what `start` has written into the folder."""
-        (sweep / ".lock").unlink(missing_ok=True)
+        for lock in sweep.glob(".lock*"):
+            lock.unlink()
         for name in FILES:
             if name in self.earlier:
                 write_atomically(sweep / name, self.earlier[name])

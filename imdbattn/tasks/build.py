@@ -3,6 +3,8 @@
 The only module that calls Hydra's `instantiate`.
 """
 
+import importlib
+import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -10,13 +12,12 @@ from typing import Any
 
 import lightning as L
 import torch
-from hydra._internal.utils import _locate
 from hydra.utils import instantiate
 from torch import nn
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import check_archive
+from imdbattn.settings.safety import check_archive, targets
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +74,11 @@ def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
     Raises UserError naming `what` for another target, and for errors of the class itself.
     """
     check_targets(settings, what.partition("=")[0], kind)  # model=residual is the group model
+    allowed: dict[str, Any] = {}
+    if "_execution_whitelist_" in inspect.signature(instantiate).parameters:  # since Hydra 1.4
+        allowed["_execution_whitelist_"] = [target for _, target in targets(settings)]
     try:
-        return instantiate(settings, _convert_="all")
+        return instantiate(settings, _convert_="all", **allowed)
     except Exception as error:
         log.debug("%s", what, exc_info=True)
         remedy = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
@@ -86,7 +90,7 @@ def check_targets(node: Any, key: str, kind: type) -> None:
     if isinstance(node, Mapping):
         if (target := node.get("_target_")) is not None:
             try:
-                located = _locate(target)  # hydra.utils.get_object would also print the error
+                located = locate(target)
             except Exception as error:  # of any kind, raised by the module
                 line = f"{key}._target_={target} cannot be imported: {reason(error)}"
                 if line.endswith(f"No module named '{str(target).partition('.')[0]}'"):
@@ -101,6 +105,17 @@ def check_targets(node: Any, key: str, kind: type) -> None:
             check_targets(value, f"{key}[{number}]", kind)
     elif isinstance(node, str) and "${" in node:  # `instantiate` would resolve it
         raise UserError(f"{key} contains an interpolation (${{...}}): write its value instead")
+
+
+def locate(path: str) -> Any:
+    """The object with a dotted path. hydra.utils.get_object would also print an error."""
+    first, *names = path.split(".")
+    found: Any = importlib.import_module(first)
+    for number, name in enumerate(names, 1):
+        if not hasattr(found, name):
+            importlib.import_module(".".join([first, *names[:number]]))
+        found = getattr(found, name)
+    return found
 
 
 def reason(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError
-from imdbattn.tracking.wandb_run import start_wandb
+from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 
 def check_logger(settings: Any) -> None:
@@ -45,4 +45,4 @@ def wandb_run_of(loggers: Iterable[Logger]) -> Any:
 def finish_loggers(loggers: Iterable[Logger], failed: bool) -> None:
     """Finishes their W&B run, so that nothing of the next job in this process is logged to it."""
     if (run := wandb_run_of(loggers)) is not None:
-        run.finish(exit_code=int(failed))
+        finish_wandb(run, failed)

@@ -13,7 +13,7 @@ import numpy as np
 from imdbattn.errors import only_warning
 from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import PRETRAINING, flat
-from imdbattn.tracking.wandb_run import start_wandb
+from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings
             run.log({f"comparison/{name}": table for name, table in comparison_tables(comparison).items()})
             log_media(run, "comparison", out / "figures", out / "comparison.html")
         finally:
-            run.finish()
+            finish_wandb(run)
 
 
 def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

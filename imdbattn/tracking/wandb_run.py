@@ -6,6 +6,7 @@ W&B never stops a run: without a key or a network it writes its files into the r
 import logging
 import os
 import shlex
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import without_credentials
 
 log = logging.getLogger(__name__)
+
+FINISH_SECONDS = 90.0  # after the 60 s in which W&B uploads at the end of a run
 
 
 def unreachable(timeout: float) -> str:
@@ -119,3 +122,28 @@ def start_wandb(
         except Exception as error:  # any exception: training continues
             log.warning("W&B (%s) did not start: %s", mode, in_line(error, None))
     return None
+
+
+def finish_wandb(run: Any, failed: bool = False) -> None:
+    """Finishes a W&B run. After FINISH_SECONDS the command goes on without it."""
+    import wandb
+
+    part, errors = run.settings.sync_dir, list[object]()
+
+    def finish() -> None:
+        try:
+            run.finish(exit_code=int(failed))
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=finish, daemon=True)
+    thread.start()
+    thread.join(FINISH_SECONDS)
+    if thread.is_alive():
+        errors.append(f"no answer within {FINISH_SECONDS:g} s")
+    if errors:
+        command = f"wandb sync --include-online {shlex.quote(os.path.relpath(part))}"
+        log.warning("W&B did not finish: %s. `%s` uploads its files", in_line(errors[0], None), command)
+    if thread.is_alive():  # wandb waits for its process at exit, too, unless it has been torn down
+        threading.Thread(target=wandb.teardown, daemon=True).start()
+        thread.join(1)
