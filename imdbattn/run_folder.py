@@ -26,6 +26,7 @@ SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
+CONTINUED = "continued"  # run folder within that of a finished run, which it replaces when more epochs have ended
 RESULTS = ("pictures", "evaluations", "explanations")  # folders of what commands compute with the best checkpoint
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
 DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings of runs whose numbers are not results
@@ -101,13 +102,13 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def link_texts(texts: Path, path: Path) -> None:
-    """Makes `path` a hard link to a file of the cache, which takes no space, or a copy where that is not possible."""
+def link_file(file: Path, path: Path) -> None:
+    """Makes `path` a hard link to a file that is only ever replaced, which takes no space, or a copy where that is not possible."""
     with atomically(path) as temporary:
         try:
-            os.link(texts, temporary)
+            os.link(file, temporary)
         except OSError:  # another disk, or a file system without links
-            shutil.copyfile(texts, temporary)
+            shutil.copyfile(file, temporary)
 
 
 def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> "tuple[Settings, Path]":

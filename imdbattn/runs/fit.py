@@ -11,15 +11,16 @@ from lightning.pytorch.loggers import Logger
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
-from imdbattn.run_folder import check_folder, finished, is_debug
+from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, link_file
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
 from imdbattn.runs.results import read_results, summary, training_facts, write_results
 from imdbattn.runs.signals import exiting_on_signals
-from imdbattn.runs.start import REMEDY, begin_folder, locked
+from imdbattn.runs.start import REMEDY, begin_folder, locked, replace_by
 from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
 from imdbattn.settings.keys import pinned
+from imdbattn.settings.safety import read_settings
 from imdbattn.settings.schema import Settings, validate
 from imdbattn.tasks.build import read_checkpoint, reason
 from imdbattn.tasks.learner import Learner
@@ -43,23 +44,25 @@ def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
     check_folder(folder)
     make_folder(folder, REMEDY)
     with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
-        if not (resume and finished(folder, cfg.test)):
-            return train(cfg, folder, resume)
+        more = resume and finished(folder) and read_settings(folder / "config.yaml")["trainer"]["max_epochs"] != cfg.trainer.max_epochs
+        if more or not (resume and finished(folder, cfg.test)):
+            return train(cfg, folder, resume, folder / CONTINUED if more else folder)
     metrics, lines = read_results(folder)
     for line in ("This run is already finished:", *lines):
         log.info(line)
     return metrics
 
 
-def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
-    """`fit` in a folder that no other process uses."""
+def train(cfg: Settings, folder: Path, resume: bool, place: Path) -> dict[str, Any]:
+    """`fit` in a folder that no other process uses. place: of the files, until training has ended."""
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     data, (cfg,) = prepare_data(cfg)
     task, corpus, settings = task_of(cfg), data.corpus, cfg.model_dump()
 
     # Model
-    last = folder / "checkpoints" / "last.ckpt"
-    checkpoint_io = AtomicCheckpointIO(read_checkpoint(last, RESTART) if resume and last.exists() else None)
+    last, best_file = (place / "checkpoints" / f"{name}.ckpt" for name in ("last", "best"))
+    saved = last if last.exists() else folder / "checkpoints" / "last.ckpt"
+    checkpoint_io = AtomicCheckpointIO(read_checkpoint(saved, RESTART) if resume and saved.exists() else None)
     resumes = checkpoint_io.content is not None
     module = task.new(cfg, corpus, checkpoint_io.content)
     try_forward(module, data, cfg.model.name)
@@ -71,18 +74,20 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
 
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
-            begin_folder(folder, settings, corpus.source_key, keep_training=resumes)
-        loggers.extend(build_loggers(cfg.logger, folder, settings, resume))
+            begin_folder(place, settings, corpus.source_key, keep_training=resumes)
+            if resumes and place != folder and not best_file.exists():
+                link_file(folder / "checkpoints" / "best.ckpt", best_file)
+        loggers.extend(build_loggers(cfg.logger, folder, settings, resume, place))
         trainer.loggers = loggers
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
-    resume_checkpoint = ResumeCheckpoint(folder, corpus.fingerprints, stop_on_nan, cfg.save_minutes, begin)
+    resume_checkpoint = ResumeCheckpoint(folder, place, corpus.fingerprints, stop_on_nan, cfg.save_minutes, begin)
     score_to_watch: Any = {"monitor": f"val/{cfg.choose_by}", "mode": "min" if cfg.choose_by == "loss" else "max"}
     best = ModelCheckpoint(last.parent, "best", **score_to_watch, save_weights_only=True, enable_version_counter=False)
     callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
-    trainer = build_trainer(cfg.trainer, callbacks, checkpoint_io, default_root_dir=folder)
+    trainer = build_trainer(cfg.trainer, callbacks, checkpoint_io, default_root_dir=place)
 
     share = trainer.limit_test_batches
     if cfg.test and isinstance(share, float) and not int(share * len(data.test_dataloader())):
@@ -98,9 +103,11 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
         if best.best_model_path:
             module = task.load(cfg, Path(best.best_model_path), corpus)
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
-        metrics = write_results(cfg, folder, trainer, module, data, facts)
-        publish_run(wandb_run_of(loggers), folder, metrics)
+            trainer.save_checkpoint(best_file, weights_only=True)
+        metrics = write_results(cfg, place, trainer, module, data, facts)
+        publish_run(wandb_run_of(loggers), place, metrics)
+        if place != folder and trainer.is_global_zero:
+            replace_by(place, folder, settings, corpus.source_key)
         failed = False
     except Stopped as stopped:
         for line in stopped.lines:

@@ -20,6 +20,7 @@ from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks import pictures
 from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.other_runs import load_start, start_of
 from imdbattn.tasks.reviews import ReviewTask, build_net, trained_words, words_of
 
 
@@ -129,7 +130,13 @@ class MaskedWordTask(ReviewTask):
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         counts_G, guessed_G = frequent_words(corpus, cfg.masked.words)
-        return build_module(cfg, corpus.glove, words_of(corpus, cfg.model), guessed_G, counts_G)
+        start = start_of(cfg, corpus, resumed)
+        trained_R = trained_words(start.weights, "encoder.embedding")
+        if trained_R is None:
+            trained_R = words_of(corpus, cfg.model)
+        module = build_module(cfg, corpus.glove, trained_R, guessed_G, counts_G)
+        load_start(module, start)
+        return module
 
     def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:
         guessed_G, trained_R = weights["net.guessed_G"], trained_words(weights, "net.encoder.embedding")

@@ -1,4 +1,4 @@
-"""Results of other runs for a classifier: labels of unlabeled reviews by `data.teachers`, and weights from `init`.
+"""Results of other runs: labels of unlabeled reviews by `data.teachers`, and initial weights from `init`.
 
 The labels are the mean of the probabilities of several models (Hinton, Vinyals and Dean, "Distilling the Knowledge in a
 Neural Network", NIPS 2014 workshop), so that one model approximates an ensemble and also learns from unlabeled reviews.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,8 @@ from imdbattn.nn.beyond.regions import Regions
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_text, digest, without
 from imdbattn.settings.safety import read_json
-from imdbattn.tasks.build import check_vectors, read_checkpoint, reason
+from imdbattn.tasks.build import check_vectors, load_weights, read_checkpoint, reason
+from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ REMEDY = "train teachers on the same data with python -m imdbattn.train +experim
 FORMAT = 1  # version of the cached labels; increment it when probabilities would differ
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
 UNUSED = ("head.", "pooling.")  # prefixes of pretrained weights that are not used: the classifier has its own
-START = ("start", "region")  # facts about the pretraining in a checkpoint
+START = ("start", "region")  # facts about the run `init` in a checkpoint
+MEANINGS = ("labels", "source_symbols", "target_symbols")  # facts in a checkpoint: what rows of its weights denote
 REGIONS = "context.regions.regions"  # name of a nn.beyond.regions.Regions in a classifier
 PREFIXES = {  # of the names of weights: in a run of each pretraining task, and in a classifier
     "masked_words": ("net.encoder.", ""),
@@ -125,49 +127,81 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
     return torch.from_numpy(np.load(folder / "probabilities.npy")), key
 
 
-# --- init: the encoder of a run of task=masked_words, or the vectors of regions of a run of task=neighbors ------------
+# --- init: the weights of a run of the same task, or of a pretraining: an encoder, or vectors of regions --------------
 
 
-def pretrained_weights(
-    cfg: Any, corpus: ReviewCorpus, resumed: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Weights of the run `init`, by their names in a classifier, and facts: `start`, six hex digits of its settings.
+class Start(NamedTuple):
+    """What a model starts from. weights: by their names in its net. facts: in their checkpoint.
 
-    resumed: the checkpoint of a classifier that was initialized from that run. Its weights are then returned instead.
-    Raises UserError unless it is a finished run of a pretraining task with the same vectors, and the same encoder if it
-    has one, that was not trained on reviews of this run's validation or test split.
+    run: whose weights are to be loaded, all of them with `whole`; None if a checkpoint will be loaded, or for no run.
     """
+
+    weights: Mapping[str, Tensor] = {}
+    facts: Mapping[str, Any] = {}
+    run: str | None = None
+    whole: bool = False
+
+
+def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Start:
+    """The weights of the run `init`. Among its facts, `start` is six hex digits of its settings.
+
+    resumed: the checkpoint of a run that was initialized from that run. Its weights are then returned instead.
+    Raises UserError unless it is a finished run of the same task, or for a classifier of a pretraining task with the
+    same encoder, with the same vectors, that was not trained on items of this run's validation or test split.
+    """
+    if not cfg.init:
+        return Start()
     if resumed:
-        facts = resumed["hyper_parameters"]
-        return without_prefix(resumed["state_dict"]), {key: facts[key] for key in START if key in facts}
-    task = "neighbors" if cfg.model.name == "regions" else "masked_words"
+        return Start(without_prefix(resumed["state_dict"]), resumed["hyper_parameters"])
+    pretraining = "neighbors" if cfg.model.name == "regions" else "masked_words"
+    task = pretraining if cfg.task == "reviews" else cfg.task
     run, remedy = cfg.init, f"train one, task={task} hydra.run.dir=runs/{task}, or set init=null"
     folder = Path(run)
     if not finished(folder):
-        raise UserError(f"init={run} is not a folder with a finished pretraining: {remedy}")
-    pretraining, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
-    if pretraining.task not in PREFIXES:
-        raise UserError(f"init={run} is a run of task={pretraining.task}: {remedy}")
-    settings = pretraining.model_dump()
-    if pretraining.task == "masked_words":
+        raise UserError(f"init={run} is not a folder with a finished run: {remedy}")
+    other, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
+    settings, whole = other.model_dump(), other.task == cfg.task
+    if not whole and (cfg.task != "reviews" or other.task not in PREFIXES):
+        raise UserError(f"init={run} is a run of task={other.task}: {remedy}")
+    if not whole and other.task == "masked_words":
         check_encoder(run, settings["model"], cfg.model_dump()["model"])
     try:
         metrics = read_json(folder / "metrics.json")
         content = read_checkpoint(checkpoint, remedy)
         weights, facts = content["state_dict"], content["hyper_parameters"]
-        vectors = facts["vectors"]
         held_out = {key: metrics[key] for key in FINGERPRINT.values()}
     except Exception as error:
         raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {remedy}") from error
-    check_vectors(f"init={run}", vectors, corpus.glove.fingerprint)
+    if hasattr(corpus, "glove"):
+        check_vectors(f"init={run}", facts.get("vectors"), corpus.glove.fingerprint)
     check_held_out(f"init={run}", held_out, corpus.fingerprints)
-    old, new = PREFIXES[pretraining.task]
+    old, new = ("net.", "") if whole else PREFIXES[other.task]
     names = {name: name.removeprefix(old) for name in weights if name.startswith(old)}
-    used = {new + short: weights[name] for name, short in names.items() if not short.startswith(UNUSED)}
+    used = {new + short: weights[name] for name, short in names.items() if whole or not short.startswith(UNUSED)}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    facts = facts | {"start": digest(settings)}
-    return used, {key: facts[key] for key in START if key in facts}
+    start = digest(settings | {"init": facts.get("start")})  # wherever the run is that it started from
+    return Start(used, {**facts, "start": start}, run, whole)
+
+
+def load_start(module: Learner, start: Start) -> None:
+    """Loads the weights into an untrained model. Raises UserError naming the first one that has another shape."""
+    module.hparams.update({key: start.facts[key] for key in START if key in start.facts})
+    if not start.run:
+        return
+    for key in MEANINGS:
+        if (other := start.facts.get(key)) and other != module.hparams.get(key):
+            raise UserError(f"init={start.run} has other {key.replace('_', ' ')}: train both on the same data")
+    own, trained = module.net.state_dict(), dict(module.net.named_parameters())
+    for name in dict.fromkeys([*own, *start.weights] if start.whole else start.weights):
+        here, there = (str(tuple(all[name].shape)) if name in all else "none" for all in (own, start.weights))
+        if here != there:
+            raise UserError(f"init={start.run} has another shape: {name} is {there} there, and {here} in this model")
+    used = {name: x for name, x in start.weights.items() if name in trained or not x.is_floating_point()}
+    try:
+        load_weights(module.net, used, strict=False)  # its constants, such as the scale of the vectors, are its own
+    except ValueError as error:
+        raise UserError(f"init={start.run} cannot be used ({reason(error)[:300]}): train it again") from error
 
 
 def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

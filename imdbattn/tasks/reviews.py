@@ -26,12 +26,12 @@ from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.beyond.regions import Regions, RegionVectors
 from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
-from imdbattn.run_folder import link_texts, open_run
+from imdbattn.run_folder import link_file, open_run
 from imdbattn.tasks import pictures
-from imdbattn.tasks.build import load, load_weights, make, make_net, names_in, reason
+from imdbattn.tasks.build import load, make, make_net, names_in, reason
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.other_runs import pretrained_regions, pretrained_weights, with_soft_labels, without_prefix
+from imdbattn.tasks.other_runs import load_start, pretrained_regions, start_of, with_soft_labels, without_prefix
 from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
@@ -175,8 +175,8 @@ class ReviewTask(Task):
         return BatchData(cfg, corpus, budget, test_split, widths, dropout, **batch_options(cfg))
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
-        weights, start = pretrained_weights(cfg, corpus, resumed) if cfg.init else ({}, {})
-        trained_R = trained_words(weights, "embedding")  # with the words of data.unlabelled
+        start = start_of(cfg, corpus, resumed)
+        trained_R = trained_words(start.weights, "embedding")  # with the words of data.unlabelled
         if trained_R is None:
             trained_R = words_of(corpus, cfg.model)
         phrases = folds_N = None
@@ -189,17 +189,16 @@ class ReviewTask(Task):
             folds_N = folds_of(labels_N, settings.folds)
             phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
         try:
-            regions = pretrained_regions(weights, start, len(corpus.glove.vectors))
+            regions = pretrained_regions(start.weights, start.facts, len(corpus.glove.vectors))
             net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases, regions)
-            if weights and not resumed:
-                load_weights(net, weights, strict=False)
         except (IndexError, ValueError, RuntimeError, KeyError) as error:
-            if not weights:
+            if not start.weights:
                 raise
             raise UserError(f"init={cfg.init} cannot be used ({reason(error)[:300]}): train it again") from error
-        facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names, **start}
-        targets = {"folds_N": folds_N, "targets_NC": corpus.targets_NC}
-        return ReviewClassifier(net, cfg, facts, **targets)
+        facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
+        module = ReviewClassifier(net, cfg, facts, folds_N=folds_N, targets_NC=corpus.targets_NC)
+        load_start(module, start)
+        return module
 
     def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
         glove = corpus.glove if corpus else load_vectors(cfg.data)
@@ -217,7 +216,7 @@ class ReviewTask(Task):
         return ReviewClassifier(net, cfg, {"vectors": glove.fingerprint, "labels": labels, **kept})
 
     def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
-        link_texts(corpus.texts(split), path)
+        link_file(corpus.texts(split), path)
 
     def draw(self, module: Any, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
         with pictures.only_warnings():

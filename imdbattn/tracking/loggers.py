@@ -19,9 +19,11 @@ def check_logger(settings: Any) -> None:
         raise UserError("logger=tensorboard needs a package: pip install 'tensorboard>=2.16'")
 
 
-def build_loggers(settings: Any, folder: Path, config: Mapping[str, Any], resume: bool = False) -> list[Logger]:
-    """The loggers of a training run; `resume` continues the W&B run of its folder."""
-    loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
+def build_loggers(
+    settings: Any, folder: Path, config: Mapping[str, Any], resume: bool = False, place: Path | None = None
+) -> list[Logger]:
+    """The loggers of a training run; `resume` continues the W&B run of its folder. place: of metrics.csv, if another."""
+    loggers: list[Logger] = [CSVLogger(str(place or folder), name="", version="")]
     if settings.name == "tensorboard":
         loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
     if settings.name == "wandb" and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
