@@ -26,7 +26,7 @@ SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
-CONTINUED = "continued"  # run folder within that of a finished run, which it replaces when more epochs have ended
+CONTINUED = ".continued"  # folder in that of a finished run, whose files it replaces when more epochs have ended
 RESULTS = ("pictures", "evaluations", "explanations")  # folders of what commands compute with the best checkpoint
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
 DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings of runs whose numbers are not results
@@ -42,6 +42,11 @@ def is_debug(settings: Mapping[str, Any]) -> bool:
 def results_file(settings: Mapping[str, Any]) -> str:
     """Name of the file with a run's numbers, which is written last."""
     return "debug.json" if is_debug(settings) else "metrics.json"
+
+
+def run_of(folder: Path) -> Path:
+    """The run folder, of a continuation that of the finished run."""
+    return folder.parent if folder.name == CONTINUED else folder
 
 
 def finished(folder: Path, test: bool = False) -> bool:
@@ -103,7 +108,7 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def link_file(file: Path, path: Path) -> None:
-    """Makes `path` a hard link to a file that is only ever replaced, which takes no space, or a copy where that is not possible."""
+    """Makes `path` a hard link to a file, which takes no space, or a copy where that is not possible."""
     with atomically(path) as temporary:
         try:
             os.link(file, temporary)

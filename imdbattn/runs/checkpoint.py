@@ -22,6 +22,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
+from imdbattn.run_folder import run_of
 from imdbattn.runs.callbacks import StopOnNaN
 from imdbattn.runs.check_state import move_checkpoints
 from imdbattn.runs.signals import exit_now, requeue, set_handlers
@@ -71,23 +72,22 @@ class ResumeCheckpoint(L.Callback):
     It must be the first callback: a resumed run repeats what the others do when an epoch begins. Raises Stopped after
     a signal, and UserError instead of saving weights that are not finite.
 
-    folder: of the run. place: of its checkpoints and learning curve. fingerprints: of the splits. begin: writes the run's first files and sets the trainer's loggers. Called after
+    fingerprints: of the splits. begin: writes the run's first files and sets the trainer's loggers. Called after
     Lightning has accepted all settings and the checkpoint; nothing is written or deleted before.
     """
 
     def __init__(
         self,
         folder: Path,
-        place: Path,
         fingerprints: Mapping[str, str],
         stop_on_nan: StopOnNaN,
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
     ):
-        self.folder, self.stop_on_nan, self.minutes = folder, stop_on_nan, minutes
+        self.folder, self.stop_on_nan, self.minutes = run_of(folder), stop_on_nan, minutes
         self.fingerprints = dict(fingerprints)
         self.begin, self.begun = begin, False
-        self.file, self.curve = place / "checkpoints" / "last.ckpt", place / "metrics.csv"
+        self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signal = 0  # number of the signal that this process has received
         self.saved_at = time.monotonic()
         self.steps_since_sync = 0  # steps since the processes last exchanged their requests
@@ -161,7 +161,6 @@ class ResumeCheckpoint(L.Callback):
             self.stop_if(request, trainer)
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()  # as the next epoch begins, if one is added
         self.save(trainer, module)
         self.stop_if(max(from_all(trainer, self.signal)), trainer)
 

@@ -11,13 +11,13 @@ from lightning.pytorch.loggers import Logger
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
-from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, link_file
+from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, link_file, run_of
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
 from imdbattn.runs.results import read_results, summary, training_facts, write_results
 from imdbattn.runs.signals import exiting_on_signals
-from imdbattn.runs.start import REMEDY, begin_folder, locked, replace_by
+from imdbattn.runs.start import REMEDY, begin_folder, end_continuation, locked
 from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
 from imdbattn.settings.keys import pinned
 from imdbattn.settings.safety import read_settings
@@ -44,24 +44,26 @@ def fit(cfg: Settings, folder: Path, resume: bool = False) -> dict[str, Any]:
     check_folder(folder)
     make_folder(folder, REMEDY)
     with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
-        more = resume and finished(folder) and read_settings(folder / "config.yaml")["trainer"]["max_epochs"] != cfg.trainer.max_epochs
-        if more or not (resume and finished(folder, cfg.test)):
-            return train(cfg, folder, resume, folder / CONTINUED if more else folder)
+        recorded = read_settings(folder / "config.yaml") if resume and finished(folder) else None
+        if recorded and cfg.trainer.max_epochs != recorded["trainer"].get("max_epochs"):
+            return train(cfg, folder / CONTINUED, resume)  # the results stay until it has ended
+        if not (resume and finished(folder, cfg.test)):
+            return train(cfg, folder, resume)
     metrics, lines = read_results(folder)
     for line in ("This run is already finished:", *lines):
         log.info(line)
     return metrics
 
 
-def train(cfg: Settings, folder: Path, resume: bool, place: Path) -> dict[str, Any]:
-    """`fit` in a folder that no other process uses. place: of the files, until training has ended."""
+def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
+    """`fit` in a folder that no other process uses."""
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     data, (cfg,) = prepare_data(cfg)
     task, corpus, settings = task_of(cfg), data.corpus, cfg.model_dump()
 
     # Model
-    last, best_file = (place / "checkpoints" / f"{name}.ckpt" for name in ("last", "best"))
-    saved = last if last.exists() else folder / "checkpoints" / "last.ckpt"
+    run, last, best_file = run_of(folder), *(folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "best"))
+    saved = last if last.exists() else run / "checkpoints" / "last.ckpt"
     checkpoint_io = AtomicCheckpointIO(read_checkpoint(saved, RESTART) if resume and saved.exists() else None)
     resumes = checkpoint_io.content is not None
     module = task.new(cfg, corpus, checkpoint_io.content)
@@ -74,20 +76,20 @@ def train(cfg: Settings, folder: Path, resume: bool, place: Path) -> dict[str, A
 
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
-            begin_folder(place, settings, corpus.source_key, keep_training=resumes)
-            if resumes and place != folder and not best_file.exists():
-                link_file(folder / "checkpoints" / "best.ckpt", best_file)
-        loggers.extend(build_loggers(cfg.logger, folder, settings, resume, place))
+            begin_folder(folder, settings, corpus.source_key, keep_training=resumes)
+            if resumes and run != folder and not best_file.exists():
+                link_file(run / "checkpoints" / "best.ckpt", best_file)
+        loggers.extend(build_loggers(cfg.logger, folder, settings, resume))
         trainer.loggers = loggers
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
-    resume_checkpoint = ResumeCheckpoint(folder, place, corpus.fingerprints, stop_on_nan, cfg.save_minutes, begin)
+    resume_checkpoint = ResumeCheckpoint(folder, corpus.fingerprints, stop_on_nan, cfg.save_minutes, begin)
     score_to_watch: Any = {"monitor": f"val/{cfg.choose_by}", "mode": "min" if cfg.choose_by == "loss" else "max"}
     best = ModelCheckpoint(last.parent, "best", **score_to_watch, save_weights_only=True, enable_version_counter=False)
     callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
-    trainer = build_trainer(cfg.trainer, callbacks, checkpoint_io, default_root_dir=place)
+    trainer = build_trainer(cfg.trainer, callbacks, checkpoint_io, default_root_dir=folder)
 
     share = trainer.limit_test_batches
     if cfg.test and isinstance(share, float) and not int(share * len(data.test_dataloader())):
@@ -104,10 +106,10 @@ def train(cfg: Settings, folder: Path, resume: bool, place: Path) -> dict[str, A
             module = task.load(cfg, Path(best.best_model_path), corpus)
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(best_file, weights_only=True)
-        metrics = write_results(cfg, place, trainer, module, data, facts)
-        publish_run(wandb_run_of(loggers), place, metrics)
-        if place != folder and trainer.is_global_zero:
-            replace_by(place, folder, settings, corpus.source_key)
+        metrics = write_results(cfg, folder, trainer, module, data, facts)
+        publish_run(wandb_run_of(loggers), folder, metrics)
+        if run != folder and trainer.is_global_zero:
+            end_continuation(folder, settings, corpus.source_key)
         failed = False
     except Stopped as stopped:
         for line in stopped.lines:
@@ -117,7 +119,7 @@ def train(cfg: Settings, folder: Path, resume: bool, place: Path) -> dict[str, A
         finish_loggers(loggers, failed)
     if trainer.is_global_zero:
         debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
-        for line in [debug_line] if is_debug(settings) else summary(metrics, folder):
+        for line in [debug_line] if is_debug(settings) else summary(metrics, run):
             log.info(line)
     return metrics
 

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.run_folder import CONTINUED, finished
+from imdbattn.run_folder import CONTINUED, finished, run_of
 from imdbattn.settings.keys import NO_EFFECT, flat, pinned, within, without
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import read_run
@@ -26,11 +26,10 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
     """The settings of the run in `folder`, updated by those of the command line that cannot change a result.
 
     overrides: those on the command line. Settings that can change a result may be repeated with the
-    same value; trainer.max_epochs may also be larger. Raises UserError if one differs, or if `folder` contains no
-    readable run.
+    same value; trainer.max_epochs may be larger. Raises UserError if one differs, or if there is no readable run.
     """
-    home = folder / CONTINUED if finished(folder) and (folder / CONTINUED / "config.yaml").exists() else folder
-    file = home / "config.yaml"
+    continued = folder / CONTINUED / "config.yaml"
+    file = continued if finished(folder) and continued.exists() else folder / "config.yaml"
     if not file.exists():
         raise UserError(
             f"resume={os.path.relpath(folder)} is not a run to resume, it has no config.yaml: start a new run; for a "
@@ -39,10 +38,9 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
     recorded = read_run(file, settings.get("trust"), settings).model_dump()
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
-    if "trainer.max_epochs" in keys and (epochs := settings["trainer"]["max_epochs"]) != recorded["trainer"]["max_epochs"]:
-        if why := fixed_by(epochs, recorded, home):
-            run = os.path.relpath(folder)
-            raise UserError(f"resume={run} trainer.max_epochs={epochs}: {why}; init={run} starts a new run from its weights")
+    epochs, before = (values["trainer"].get("max_epochs") for values in (settings, recorded))
+    if "trainer.max_epochs" in keys and type(epochs) is type(before) is int and epochs > before:
+        check_longer(recorded, file.parent)
         recorded["trainer"]["max_epochs"] = epochs
     if compared := [key for key in keys if not within(key, *NO_EFFECT)]:
         check_unchanged(settings, recorded, compared, folder)
@@ -53,17 +51,17 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
     return OmegaConf.to_container(merged)  # type: ignore[return-value]
 
 
-def fixed_by(epochs: Any, recorded: Mapping[str, Any], folder: Path) -> str:
-    """Why a run cannot have so many epochs and be as if it had been started with them; an empty string if it can."""
-    before = recorded["trainer"]["max_epochs"]
-    if recorded["warmup"] or recorded["decay"] != "none":
-        schedule = f"warmup={recorded['warmup']} decay={recorded['decay']}"
-        return f"with {schedule}, its learning rates depend on the number of all steps"
-    if epochs is None or before is None or epochs < before:
-        return f"it was started with {before}"
-    if finished(folder) and (done := read_json(folder / "metrics.json")["epochs"]) < before:
-        return f"it ended after {done} of {before}, by patience, trainer.max_steps or max_time"
-    return ""
+def check_longer(recorded: Mapping[str, Any], folder: Path) -> None:
+    """Raises UserError if a run with more epochs would not equal one that was started with them."""
+    before, warmup, decay = recorded["trainer"]["max_epochs"], recorded["warmup"], recorded["decay"]
+    if warmup or decay != "none":
+        why = f"its learning rates depend on their number (warmup={warmup}, decay={decay})"
+    elif finished(folder) and (done := read_json(folder / "metrics.json")["epochs"]) < before:
+        why = f"it ended after {done} of {before} epochs, by patience, trainer.max_steps or trainer.max_time"
+    else:
+        return
+    run = os.path.relpath(run_of(folder))
+    raise UserError(f"resume={run} cannot have more epochs: {why}; init={run} starts a new run from its weights")
 
 
 def check_unchanged(settings: Mapping[str, Any], recorded: Mapping[str, Any], keys: list[str], folder: Path) -> None:

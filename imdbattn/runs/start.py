@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
 from imdbattn.files import acquired, write_atomically
-from imdbattn.run_folder import CONTINUED, RESULTS, SPLIT_FILES, is_debug, temporary_files, write_json
+from imdbattn.run_folder import CONTINUED, RESULTS, SPLIT_FILES, is_debug, run_of, temporary_files, write_json
 from imdbattn.runs.trainer import float32_products
 from imdbattn.settings.keys import PACKAGE
 
@@ -55,24 +55,22 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
     write_json(folder / "environment.json", environment() | {"source_key": source_key})
     runs = Path("runs").resolve()
-    if folder.name != CONTINUED and not is_debug(cfg) and runs in folder.resolve().parents:
+    if folder == run_of(folder) and not is_debug(cfg) and runs in folder.resolve().parents:
         with suppress(OSError):  # a file system without links
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
             link.replace(runs / "latest")
 
 
-def replace_by(place: Path, folder: Path, cfg: Mapping[str, Any], source_key: Any) -> None:
-    """Replaces the files of a finished run by those in `place`, in an order in which a killed one can be resumed."""
-    begin_folder(folder, cfg, source_key, keep_training=True)
+def end_continuation(folder: Path, cfg: Mapping[str, Any], source_key: Any) -> None:
+    """Moves its files into the folder of the finished run, in an order in which `resume=` works after each."""
+    begin_folder(run := run_of(folder), cfg, source_key, keep_training=True)
     for name in RESULTS:
-        shutil.rmtree(folder / name, ignore_errors=True)
-    order = {"last.ckpt": 1, "metrics.json": 2}
-    files = [file for file in place.rglob("*") if file.is_file()]
-    for file in sorted(files, key=lambda file: order.get(file.name, 0)):
-        (target := folder / file.relative_to(place)).parent.mkdir(exist_ok=True)
+        shutil.rmtree(run / name, ignore_errors=True)
+    for file in sorted(folder.rglob("*.*"), key=lambda file: (file.name == "metrics.json", file.name == "last.ckpt")):
+        (target := run / file.relative_to(folder)).parent.mkdir(exist_ok=True)
         file.replace(target)
-    shutil.rmtree(place)
+    shutil.rmtree(folder)
 
 
 def environment() -> dict[str, Any]:

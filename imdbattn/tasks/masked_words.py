@@ -131,9 +131,7 @@ class MaskedWordTask(ReviewTask):
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         counts_G, guessed_G = frequent_words(corpus, cfg.masked.words)
         start = start_of(cfg, corpus, resumed)
-        trained_R = trained_words(start.weights, "encoder.embedding")
-        if trained_R is None:
-            trained_R = words_of(corpus, cfg.model)
+        trained_R = words_of(corpus, cfg.model, start.weights, "encoder.embedding")
         module = build_module(cfg, corpus.glove, trained_R, guessed_G, counts_G)
         load_start(module, start)
         return module

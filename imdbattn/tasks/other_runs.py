@@ -40,7 +40,7 @@ FORMAT = 1  # version of the cached labels; increment it when probabilities woul
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
 UNUSED = ("head.", "pooling.")  # prefixes of pretrained weights that are not used: the classifier has its own
 START = ("start", "region")  # facts about the run `init` in a checkpoint
-MEANINGS = ("labels", "source_symbols", "target_symbols")  # facts in a checkpoint: what rows of its weights denote
+MEANINGS = {"labels", "source_symbols", "target_symbols"}  # facts in a checkpoint: what rows of its weights denote
 REGIONS = "context.regions.regions"  # name of a nn.beyond.regions.Regions in a classifier
 PREFIXES = {  # of the names of weights: in a run of each pretraining task, and in a classifier
     "masked_words": ("net.encoder.", ""),
@@ -133,13 +133,12 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
 class Start(NamedTuple):
     """What a model starts from. weights: by their names in its net. facts: in their checkpoint.
 
-    run: whose weights are to be loaded, all of them with `whole`; None if a checkpoint will be loaded, or for no run.
+    whole: whether they must be all of the net's; None if they are not to be loaded.
     """
 
     weights: Mapping[str, Tensor] = {}
     facts: Mapping[str, Any] = {}
-    run: str | None = None
-    whole: bool = False
+    whole: bool | None = None
 
 
 def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Start:
@@ -147,7 +146,7 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
 
     resumed: the checkpoint of a run that was initialized from that run. Its weights are then returned instead.
     Raises UserError unless it is a finished run of the same task, or for a classifier of a pretraining task with the
-    same encoder, with the same vectors, that was not trained on items of this run's validation or test split.
+    same encoder, that has the same vectors and was not trained on items of this run's validation or test split.
     """
     if not cfg.init:
         return Start()
@@ -156,8 +155,7 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
     pretraining = "neighbors" if cfg.model.name == "regions" else "masked_words"
     task = pretraining if cfg.task == "reviews" else cfg.task
     run, remedy = cfg.init, f"train one, task={task} hydra.run.dir=runs/{task}, or set init=null"
-    folder = Path(run)
-    if not finished(folder):
+    if not finished(Path(run)):
         raise UserError(f"init={run} is not a folder with a finished run: {remedy}")
     other, checkpoint = open_run(run, cfg.trust, cfg.model_dump())
     settings, whole = other.model_dump(), other.task == cfg.task
@@ -165,43 +163,39 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
         raise UserError(f"init={run} is a run of task={other.task}: {remedy}")
     if not whole and other.task == "masked_words":
         check_encoder(run, settings["model"], cfg.model_dump()["model"])
-    try:
-        metrics = read_json(folder / "metrics.json")
-        content = read_checkpoint(checkpoint, remedy)
-        weights, facts = content["state_dict"], content["hyper_parameters"]
-        held_out = {key: metrics[key] for key in FINGERPRINT.values()}
-    except Exception as error:
-        raise UserError(f"init={run} cannot be read ({reason(error)[:300]}): {remedy}") from error
-    if hasattr(corpus, "glove"):
-        check_vectors(f"init={run}", facts.get("vectors"), corpus.glove.fingerprint)
-    check_held_out(f"init={run}", held_out, corpus.fingerprints)
+    content, metrics = read_checkpoint(checkpoint, remedy), read_json(Path(run) / "metrics.json")
+    weights, facts = content["state_dict"], content["hyper_parameters"]
+    if "vectors" in facts:
+        check_vectors(f"init={run}", facts["vectors"], corpus.glove.fingerprint)
+    check_held_out(f"init={run}", {key: metrics.get(key) for key in FINGERPRINT.values()}, corpus.fingerprints)
     old, new = ("net.", "") if whole else PREFIXES[other.task]
     names = {name: name.removeprefix(old) for name in weights if name.startswith(old)}
     used = {new + short: weights[name] for name, short in names.items() if whole or not short.startswith(UNUSED)}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    start = digest(settings | {"init": facts.get("start")})  # wherever the run is that it started from
-    return Start(used, {**facts, "start": start}, run, whole)
+    start = digest(settings | {"init": facts.get("start")})  # of the run that it started from, in any folder
+    return Start(used, {**facts, "start": start}, whole)
 
 
 def load_start(module: Learner, start: Start) -> None:
     """Loads the weights into an untrained model. Raises UserError naming the first one that has another shape."""
+    run, net, weights = f"init={module.cfg.init}", module.net, start.weights
     module.hparams.update({key: start.facts[key] for key in START if key in start.facts})
-    if not start.run:
+    if start.whole is None:
         return
-    for key in MEANINGS:
-        if (other := start.facts.get(key)) and other != module.hparams.get(key):
-            raise UserError(f"init={start.run} has other {key.replace('_', ' ')}: train both on the same data")
-    own, trained = module.net.state_dict(), dict(module.net.named_parameters())
-    for name in dict.fromkeys([*own, *start.weights] if start.whole else start.weights):
-        here, there = (str(tuple(all[name].shape)) if name in all else "none" for all in (own, start.weights))
+    for key in MEANINGS & start.facts.keys():
+        if start.facts[key] != module.hparams[key]:
+            raise UserError(f"{run} was trained with other {key.replace('_', ' ')}: train both on the same data")
+    own = net.state_dict()
+    for name in dict.fromkeys([*own, *weights]) if start.whole else weights:
+        here, there = (str(tuple(one[name].shape)) if name in one else "missing" for one in (own, weights))
         if here != there:
-            raise UserError(f"init={start.run} has another shape: {name} is {there} there, and {here} in this model")
-    used = {name: x for name, x in start.weights.items() if name in trained or not x.is_floating_point()}
+            raise UserError(f"{run} has another shape: its {name} is {there}, that of this model {here}")
+    constants = {name for name, one in net.named_buffers() if one.is_floating_point()}  # such as the vectors' scale
     try:
-        load_weights(module.net, used, strict=False)  # its constants, such as the scale of the vectors, are its own
+        load_weights(net, {name: weights[name] for name in weights if name not in constants}, strict=False)
     except ValueError as error:
-        raise UserError(f"init={start.run} cannot be used ({reason(error)[:300]}): train it again") from error
+        raise UserError(f"{run} cannot be used ({reason(error)[:300]}): train it again") from error
 
 
 def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import link_file, open_run
 from imdbattn.tasks import pictures
-from imdbattn.tasks.build import load, make, make_net, names_in, reason
+from imdbattn.tasks.build import load, make, make_net, names_in
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.other_runs import load_start, pretrained_regions, start_of, with_soft_labels, without_prefix
@@ -121,9 +121,12 @@ def build_net(
     return net
 
 
-def words_of(corpus: ReviewCorpus, model: Any) -> Tensor | None:
-    """Ids of the words of the training reviews, whose vectors are trained; None for frozen vectors."""
-    return distinct_words(corpus.splits["train"]) if model.embedding.trainable else None
+def words_of(corpus: ReviewCorpus, model: Any, weights: Mapping[str, Tensor], embedding: str) -> Tensor | None:
+    """Ids of the words whose vectors are trained, in initial weights or in training reviews; None for frozen vectors."""
+    if not model.embedding.trainable:
+        return None
+    trained_R = trained_words(weights, embedding)
+    return distinct_words(corpus.splits["train"]) if trained_R is None else trained_R
 
 
 def distinct_words(reviews: Ragged) -> Tensor:
@@ -176,9 +179,7 @@ class ReviewTask(Task):
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         start = start_of(cfg, corpus, resumed)
-        trained_R = trained_words(start.weights, "embedding")  # with the words of data.unlabelled
-        if trained_R is None:
-            trained_R = words_of(corpus, cfg.model)
+        trained_R = words_of(corpus, cfg.model, start.weights, "embedding")
         phrases = folds_N = None
         if settings := cfg.model.phrases:
             train, targets_NC = corpus.splits["train"], corpus.targets_NC
@@ -188,13 +189,8 @@ class ReviewTask(Task):
             labels_N[len(labels_N) - corpus.added :] = -1  # reviews of data.unlabelled are divided among all folds, too
             folds_N = folds_of(labels_N, settings.folds)
             phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
-        try:
-            regions = pretrained_regions(start.weights, start.facts, len(corpus.glove.vectors))
-            net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases, regions)
-        except (IndexError, ValueError, RuntimeError, KeyError) as error:
-            if not start.weights:
-                raise
-            raise UserError(f"init={cfg.init} cannot be used ({reason(error)[:300]}): train it again") from error
+        regions = pretrained_regions(start.weights, start.facts, len(corpus.glove.vectors))
+        net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases, regions)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = ReviewClassifier(net, cfg, facts, folds_N=folds_N, targets_NC=corpus.targets_NC)
         load_start(module, start)
