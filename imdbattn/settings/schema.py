@@ -433,9 +433,8 @@ class Training(Group):
     data: Any  # a class for each task
 
     def check(self) -> None:
-        teachers = self.task != "reviews" and getattr(self.data, "teachers", None)
-        for key, value in {"init": self.task == "neighbors" and self.init, "data.teachers": teachers}.items():
-            if value:
+        for key, value in {"init": self.init, "data.teachers": getattr(self.data, "teachers", None)}.items():
+            if value and self.task not in ("reviews", *["masked_words", "seq2seq"] * (key == "init")):
                 raise UserError(f"{key} has no effect with task={self.task}: set {key}=null")
         if self.seeds_per_process > 1:
             self.check_together()

@@ -40,7 +40,6 @@ FORMAT = 1  # version of the cached labels; increment it when probabilities woul
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
 UNUSED = ("head.", "pooling.")  # prefixes of pretrained weights that are not used: the classifier has its own
 START = ("start", "region")  # facts about the run `init` in a checkpoint
-MEANINGS = {"labels", "source_symbols", "target_symbols"}  # facts in a checkpoint: what rows of its weights denote
 REGIONS = "context.regions.regions"  # name of a nn.beyond.regions.Regions in a classifier
 PREFIXES = {  # of the names of weights: in a run of each pretraining task, and in a classifier
     "masked_words": ("net.encoder.", ""),
@@ -183,9 +182,9 @@ def load_start(module: Learner, start: Start) -> None:
     module.hparams.update({key: start.facts[key] for key in START if key in start.facts})
     if start.whole is None:
         return
-    for key in MEANINGS & start.facts.keys():
-        if start.facts[key] != module.hparams[key]:
-            raise UserError(f"{run} was trained with other {key.replace('_', ' ')}: train both on the same data")
+    for key in ("source_symbols", "target_symbols"):
+        if start.facts.get(key) != module.hparams.get(key):
+            raise UserError(f"{run} has other {key.replace('_', ' ')}: train both on the same data")
     own = net.state_dict()
     for name in dict.fromkeys([*own, *weights]) if start.whole else weights:
         here, there = (str(tuple(one[name].shape)) if name in one else "missing" for one in (own, weights))

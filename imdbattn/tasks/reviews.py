@@ -122,7 +122,7 @@ def build_net(
 
 
 def words_of(corpus: ReviewCorpus, model: Any, weights: Mapping[str, Tensor], embedding: str) -> Tensor | None:
-    """Ids of the words whose vectors are trained, in initial weights or in training reviews; None for frozen vectors."""
+    """Ids of the words whose vectors are trained: of initial weights or of training reviews; None for frozen vectors."""
     if not model.embedding.trainable:
         return None
     trained_R = trained_words(weights, embedding)
