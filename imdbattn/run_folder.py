@@ -107,13 +107,13 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def link_file(file: Path, path: Path) -> None:
-    """Makes `path` a hard link to a file, which takes no space, or a copy where that is not possible."""
+def link_texts(texts: Path, path: Path) -> None:
+    """Makes `path` a hard link to a file of the cache, which takes no space, or a copy where that is not possible."""
     with atomically(path) as temporary:
         try:
-            os.link(file, temporary)
+            os.link(texts, temporary)
         except OSError:  # another disk, or a file system without links
-            shutil.copyfile(file, temporary)
+            shutil.copyfile(texts, temporary)
 
 
 def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> "tuple[Settings, Path]":

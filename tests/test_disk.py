@@ -16,7 +16,7 @@ from imdbattn.errors import UserError
 from imdbattn.explain.reading import LabelledReview
 from imdbattn.explain.show import write_page
 from imdbattn.files import build_once, write_atomically
-from imdbattn.run_folder import link_file, write_json
+from imdbattn.run_folder import link_texts, write_json
 from imdbattn.runs.fit import fit
 from tests.test_report import made_up
 
@@ -56,7 +56,7 @@ WRITERS = {  # each writes `file` into a folder where an old one stands
     "bytes": lambda folder: write_atomically(folder / "file", BIG),
     "json": lambda folder: write_json(folder / "file", {"x": "y" * len(BIG)}),
     "page": lambda folder: half_a_picture(folder / "file"),
-    "texts from another disk": lambda folder: link_file(folder.parent / "big", folder / "file"),
+    "texts from another disk": lambda folder: link_texts(folder.parent / "big", folder / "file"),
 }
 
 

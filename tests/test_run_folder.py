@@ -159,7 +159,7 @@ def test_texts_are_copied_if_they_cannot_be_linked(tmp_path, monkeypatch):
 
     (tmp_path / "texts").write_text("a film")
     monkeypatch.setattr(run_folder.os, "link", refuse)
-    run_folder.link_file(tmp_path / "texts", tmp_path / "reviews.parquet")
+    run_folder.link_texts(tmp_path / "texts", tmp_path / "reviews.parquet")
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == dict.fromkeys(
         ("texts", "reviews.parquet"), "a film"
     )

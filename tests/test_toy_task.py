@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from imdbattn.data.corpus import prepare
 from imdbattn.data.tokens import FIRST_WORD
-from imdbattn.run_folder import link_file
+from imdbattn.run_folder import link_texts
 from imdbattn.settings.schema import Group, ModelName, ReviewData, Training
 from imdbattn.tasks.build import load
 from imdbattn.tasks.learner import Learner
@@ -89,7 +89,7 @@ class ShareTask(Task):
         return load(checkpoint, lambda weights, facts: self.new(cfg, corpus or prepare(cfg.data)))
 
     def save_texts(self, corpus, split, path):
-        link_file(corpus.texts(split), path)
+        link_texts(corpus.texts(split), path)
 
 
 TASK = ShareTask()

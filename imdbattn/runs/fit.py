@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import Logger
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
-from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, link_file, run_of
+from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.check_state import check_state
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
@@ -62,7 +62,7 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     task, corpus, settings = task_of(cfg), data.corpus, cfg.model_dump()
 
     # Model
-    run, last, best_file = run_of(folder), *(folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "best"))
+    run, last = run_of(folder), folder / "checkpoints" / "last.ckpt"
     saved = last if last.exists() else run / "checkpoints" / "last.ckpt"
     checkpoint_io = AtomicCheckpointIO(read_checkpoint(saved, RESTART) if resume and saved.exists() else None)
     resumes = checkpoint_io.content is not None
@@ -77,8 +77,6 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
             begin_folder(folder, settings, corpus.source_key, keep_training=resumes)
-            if resumes and run != folder and not best_file.exists():
-                link_file(run / "checkpoints" / "best.ckpt", best_file)
         loggers.extend(build_loggers(cfg.logger, folder, settings, resume))
         trainer.loggers = loggers
 
@@ -103,9 +101,10 @@ def train(cfg: Settings, folder: Path, resume: bool) -> dict[str, Any]:
 
         # Score the best weights, or the last ones if training stopped before the first validation
         if best.best_model_path:
-            module = task.load(cfg, Path(best.best_model_path), corpus)
+            file = Path(best.best_model_path)
+            module = task.load(cfg, file if file.exists() else run / "checkpoints" / file.name, corpus)
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            trainer.save_checkpoint(best_file, weights_only=True)
+            trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
         metrics = write_results(cfg, folder, trainer, module, data, facts)
         publish_run(wandb_run_of(loggers), folder, metrics)
         if run != folder and trainer.is_global_zero:

@@ -54,11 +54,15 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
 def check_longer(recorded: Mapping[str, Any], folder: Path) -> None:
     """Raises UserError if a run with more epochs would not equal one that was started with them."""
     before, warmup, decay = recorded["trainer"]["max_epochs"], recorded["warmup"], recorded["decay"]
+    done = read_json(folder / "metrics.json")["epochs"] if finished(folder) else before
+    why = (
+        f"it ended after {done} of {before}, by patience, trainer.max_steps or trainer.max_time"
+        if done < before
+        else ""
+    )
     if warmup or decay != "none":
         why = f"its learning rates depend on their number (warmup={warmup}, decay={decay})"
-    elif finished(folder) and (done := read_json(folder / "metrics.json")["epochs"]) < before:
-        why = f"it ended after {done} of {before} epochs, by patience, trainer.max_steps or trainer.max_time"
-    else:
+    if not why:
         return
     run = os.path.relpath(run_of(folder))
     raise UserError(f"resume={run} cannot have more epochs: {why}; init={run} starts a new run from its weights")

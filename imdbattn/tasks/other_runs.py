@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -129,30 +129,21 @@ def labels_by(run: Path, settings: Any, checkpoint: Path, corpus: ReviewCorpus, 
 # --- init: the weights of a run of the same task, or of a pretraining: an encoder, or vectors of regions --------------
 
 
-class Start(NamedTuple):
-    """What a model starts from. weights: by their names in its net. facts: in their checkpoint.
+def start_of(
+    cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None
+) -> tuple[Mapping[str, Tensor], Mapping[str, Any], bool | None]:
+    """Weights of the run `init` by their names in the net, facts of their checkpoint, and whether they are all weights.
 
-    whole: whether they must be all of the net's; None if they are not to be loaded.
-    """
-
-    weights: Mapping[str, Tensor] = {}
-    facts: Mapping[str, Any] = {}
-    whole: bool | None = None
-
-
-def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Start:
-    """The weights of the run `init`. Among its facts, `start` is six hex digits of its settings.
-
-    resumed: the checkpoint of a run that was initialized from that run. Its weights are then returned instead.
+    None instead of the last: there are none, or they are in `resumed`, the checkpoint of a run that `init` initialized.
+    Among the facts, `start` is six hex digits of the settings of the run `init`.
     Raises UserError unless it is a finished run of the same task, or for a classifier of a pretraining task with the
     same encoder, that has the same vectors and was not trained on items of this run's validation or test split.
     """
     if not cfg.init:
-        return Start()
+        return {}, {}, None
     if resumed:
-        return Start(without_prefix(resumed["state_dict"]), resumed["hyper_parameters"])
-    pretraining = "neighbors" if cfg.model.name == "regions" else "masked_words"
-    task = pretraining if cfg.task == "reviews" else cfg.task
+        return without_prefix(resumed["state_dict"]), resumed["hyper_parameters"], None
+    task = cfg.task if cfg.task != "reviews" else "neighbors" if cfg.model.name == "regions" else "masked_words"
     run, remedy = cfg.init, f"train one, task={task} hydra.run.dir=runs/{task}, or set init=null"
     if not finished(Path(run)):
         raise UserError(f"init={run} is not a folder with a finished run: {remedy}")
@@ -173,20 +164,20 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
     start = digest(settings | {"init": facts.get("start")})  # of the run that it started from, in any folder
-    return Start(used, {**facts, "start": start}, whole)
+    return used, {**facts, "start": start}, whole
 
 
-def load_start(module: Learner, start: Start) -> None:
-    """Loads the weights into an untrained model. Raises UserError naming the first one that has another shape."""
-    run, net, weights = f"init={module.cfg.init}", module.net, start.weights
-    module.hparams.update({key: start.facts[key] for key in START if key in start.facts})
-    if start.whole is None:
+def load_start(module: Learner, weights: Mapping[str, Tensor], facts: Mapping[str, Any], whole: bool | None) -> None:
+    """Loads what `start_of` returns into an untrained model. Raises UserError naming the first that does not fit."""
+    run, net = f"init={module.cfg.init}", module.net
+    module.hparams.update({key: facts[key] for key in START if key in facts})
+    if whole is None:
         return
     for key in ("source_symbols", "target_symbols"):
-        if start.facts.get(key) != module.hparams.get(key):
+        if facts.get(key) != module.hparams.get(key):
             raise UserError(f"{run} has other {key.replace('_', ' ')}: train both on the same data")
     own = net.state_dict()
-    for name in dict.fromkeys([*own, *weights]) if start.whole else weights:
+    for name in dict.fromkeys([*own, *weights]) if whole else weights:
         here, there = (str(tuple(one[name].shape)) if name in one else "missing" for one in (own, weights))
         if here != there:
             raise UserError(f"{run} has another shape: its {name} is {there}, that of this model {here}")
@@ -202,17 +193,11 @@ def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix("net."): weight for name, weight in weights.items()}
 
 
-def pretrained_regions(weights: Mapping[str, Tensor], facts: Mapping[str, Any], rows: int) -> Regions | None:
-    """The vectors of regions in the weights of a classifier, if it has some. rows: number of ids.
-
-    Raises ValueError if they are damaged.
-    """
+def pretrained_regions(weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Regions | None:
+    """The vectors of regions in the weights of a classifier, if it has some."""
     if (slot_V := weights.get(f"{REGIONS}.slot_V")) is None:
         return None
-    region = facts.get("region")
-    if len(slot_V) != rows or slot_V.min() < 0 or not (isinstance(region, int) and 0 < region < 1000):
-        raise ValueError("its vectors of regions are damaged")
-    return Regions(slot_V, weights[f"{REGIONS}.table_RE"].shape[1], region)
+    return Regions(slot_V, weights[f"{REGIONS}.table_RE"].shape[1], facts["region"])
 
 
 def check_encoder(run: str, pretrained: Mapping[str, Any], model: Mapping[str, Any]) -> None:

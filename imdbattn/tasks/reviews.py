@@ -26,7 +26,7 @@ from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.nn.beyond.regions import Regions, RegionVectors
 from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
-from imdbattn.run_folder import link_file, open_run
+from imdbattn.run_folder import link_texts, open_run
 from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, make, make_net, names_in
 from imdbattn.tasks.learner import Learner
@@ -122,7 +122,7 @@ def build_net(
 
 
 def words_of(corpus: ReviewCorpus, model: Any, weights: Mapping[str, Tensor], embedding: str) -> Tensor | None:
-    """Ids of the words whose vectors are trained: of initial weights or of training reviews; None for frozen vectors."""
+    """Ids of the words whose vectors are trained: of initial weights, else of training reviews; None if frozen."""
     if not model.embedding.trainable:
         return None
     trained_R = trained_words(weights, embedding)
@@ -178,8 +178,8 @@ class ReviewTask(Task):
         return BatchData(cfg, corpus, budget, test_split, widths, dropout, **batch_options(cfg))
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
-        start = start_of(cfg, corpus, resumed)
-        trained_R = words_of(corpus, cfg.model, start.weights, "embedding")
+        weights, initial_facts, whole = start_of(cfg, corpus, resumed)
+        trained_R = words_of(corpus, cfg.model, weights, "embedding")
         phrases = folds_N = None
         if settings := cfg.model.phrases:
             train, targets_NC = corpus.splits["train"], corpus.targets_NC
@@ -189,11 +189,11 @@ class ReviewTask(Task):
             labels_N[len(labels_N) - corpus.added :] = -1  # reviews of data.unlabelled are divided among all folds, too
             folds_N = folds_of(labels_N, settings.folds)
             phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
-        regions = pretrained_regions(start.weights, start.facts, len(corpus.glove.vectors))
+        regions = pretrained_regions(weights, initial_facts)
         net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases, regions)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = ReviewClassifier(net, cfg, facts, folds_N=folds_N, targets_NC=corpus.targets_NC)
-        load_start(module, start)
+        load_start(module, weights, initial_facts, whole)
         return module
 
     def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
@@ -206,13 +206,13 @@ class ReviewTask(Task):
         if cfg.model.phrases:
             keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
             phrases = Phrases(keys_P, log_counts_PC.float(), rows, cfg.model.phrases.longest)
-        labels, regions = names_in(facts, "labels"), pretrained_regions(own, facts, rows)
+        labels, regions = names_in(facts, "labels"), pretrained_regions(own, facts)
         net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases, regions)
         kept = {"region": facts["region"]} if regions else {}
         return ReviewClassifier(net, cfg, {"vectors": glove.fingerprint, "labels": labels, **kept})
 
     def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
-        link_file(corpus.texts(split), path)
+        link_texts(corpus.texts(split), path)
 
     def draw(self, module: Any, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
         with pictures.only_warnings():

@@ -157,7 +157,7 @@ class Seq2SeqTask(Task):
 
     def new(self, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Seq2SeqModule:
         module = build_module(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
-        load_start(module, start_of(cfg, corpus, resumed))
+        load_start(module, *start_of(cfg, corpus, resumed))
         return module
 
     def load(self, cfg: Any, checkpoint: Path, corpus: PairCorpus | None = None, content: Any = None) -> Seq2SeqModule:
