@@ -53,7 +53,7 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
     ("kind", "overrides", "message"),
     [
         ("frozen vectors", ["model.layers=1"], r"its layers\.1\.\S+ is \(10, 10\), that of this model missing"),
-        ("frozen vectors", ["model.layers=4"], r"its layers\.3\.\S+ is missing, that of this model \(10,\)"),
+        ("frozen vectors", ["model.layers=4"], r"its layers\.3\.\S+ is missing, that of this model \(10, 10\)"),
         ("frozen vectors", ["model.embedding.trainable=true"], r"its embedding\.offset_RD is missing"),
         ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
         ("masked_words", ["masked.words=5"], r"its bias_G is \(\d+,\), that of this model \(5,\)"),

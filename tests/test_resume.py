@@ -347,7 +347,7 @@ def test_a_run_with_more_epochs_that_is_killed_at_its_end_resumes(whole, longer,
     ("overrides", "message"),
     [
         ((), r"its learning rates depend on their number \(warmup=0.05, decay=cosine\)"),
-        (CONSTANT, "it ended after 1 of 2 epochs, by patience"),
+        (CONSTANT, "it ended after 1 of 2, by patience"),
     ],
 )
 def test_a_run_that_more_epochs_would_change_names_init(whole, longer, tmp_path, overrides, message):
