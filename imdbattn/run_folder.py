@@ -26,6 +26,7 @@ SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
+CONTINUED = ".continued"  # folder in that of a finished run, whose files it replaces when more epochs have ended
 RESULTS = ("pictures", "evaluations", "explanations")  # folders of what commands compute with the best checkpoint
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
 DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings of runs whose numbers are not results
@@ -41,6 +42,11 @@ def is_debug(settings: Mapping[str, Any]) -> bool:
 def results_file(settings: Mapping[str, Any]) -> str:
     """Name of the file with a run's numbers, which is written last."""
     return "debug.json" if is_debug(settings) else "metrics.json"
+
+
+def run_of(folder: Path) -> Path:
+    """The run folder, of a continuation that of the finished run."""
+    return folder.parent if folder.name == CONTINUED else folder
 
 
 def finished(folder: Path, test: bool = False) -> bool:

@@ -222,9 +222,8 @@ def test_a_word_with_an_index_beyond_the_trained_vectors_is_refused(trained, set
     ("name", "change", "words"),
     [
         ("layers.0.f.query.weight", lambda weight: weight.fill_(NAN), "not finite"),
-        ("layers.0.f.query.weight", lambda weight: weight[:2], "size mismatch"),
+        ("layers.0.f.query.weight", lambda weight: weight[:2], "another shape"),
         ("embedding.slot_V", lambda weight: weight * 1000, "other rows"),
-        ("embedding.slot_V", lambda weight: weight.new_ones(200), "out of bounds"),
     ],
 )
 def test_a_start_that_is_damaged_is_refused(trained, settings, small, tmp_path, name, change, words):
@@ -235,7 +234,7 @@ def test_a_start_that_is_damaged_is_refused(trained, settings, small, tmp_path, 
         weights[f"net.encoder.{name}"] = change(weights[f"net.encoder.{name}"])
 
     repacked(start / "checkpoints" / "best.ckpt", changed)
-    with pytest.raises(UserError, match=f"init=.* cannot be used .*{words}"):
+    with pytest.raises(UserError, match=f"init=.* {words}"):
         fit(settings(*small, "model=pretrained", f"init={start}"), tmp_path / "run")
 
 

@@ -154,10 +154,10 @@ def test_a_finished_classifier_does_not_need_its_pretraining(trained, settings, 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["init=nowhere"], "nowhere is not a folder with a finished pretraining: train one, task=masked_words"),
-        (["init='~nobody-of-that-name'"], "name is not a folder with a finished pretraining"),
-        ([f"init={'x' * 5000}"], "x is not a folder with a finished pretraining"),
-        (["init={mean}"], "is a run of task=reviews: train one, task=masked_words"),
+        (["init=nowhere"], "nowhere is not a folder with a finished run: train one, task=masked_words"),
+        (["init='~nobody-of-that-name'"], "name is not a folder with a finished run"),
+        ([f"init={'x' * 5000}"], "x is not a folder with a finished run"),
+        (["init={mean}"], "has another shape: its "),
         (
             ["init={pretrained}", "model.width=12"],
             "has model.width=100, but this model has 12: train both with the same encoder",
@@ -171,7 +171,7 @@ def test_a_finished_classifier_does_not_need_its_pretraining(trained, settings, 
             ["init={pretrained}", "data.validation_share=0.4"],
             "has another validation split, so its training data may",
         ),
-        (["init={unfinished}"], "is not a folder with a finished pretraining"),
+        (["init={unfinished}"], "is not a folder with a finished run"),
         (
             ["init={pretrained}", "model.embedding.trainable=false"],
             "has model.embedding.trainable=True, but this model has",
@@ -205,7 +205,6 @@ def test_a_pretraining_is_not_a_classifier(pretrained, settings):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["task=masked_words", "init=runs/x"], "init has no effect with task=masked_words"),
         (["task=masked_words", "masked.share=1"], "masked.share=1 must be less than 1"),
         (["task=masked_words", "masked.words=1"], "masked.words=1 must be greater than or equal to 2"),
     ],

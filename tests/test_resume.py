@@ -24,6 +24,7 @@ from imdbattn.runs import checkpoint, signals
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import validate
 from imdbattn.sweep import job as one_job
 from imdbattn.tasks.reviews import ReviewClassifier
 
@@ -278,6 +279,91 @@ def test_a_finished_run_is_not_changed(whole, tmp_path, caplog):
     assert metrics == json.loads((reference / "metrics.json").read_text())
     assert "already finished" in caplog.text
     assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
+
+
+# --- more epochs -----------------------------------------------------------------------------------------------------
+
+CONSTANT = ("warmup=0", "decay=none")
+
+
+@pytest.fixture
+def longer(composed):
+    """longer(folder, overrides...): the settings of the run in that folder with four epochs."""
+
+    def get(folder: Path, *words: str) -> DictConfig:
+        words = words or (f"resume={folder}", "trainer.max_epochs=4")
+        return validate(resumed(composed(*words), words, folder))
+
+    return get
+
+
+def files_of(run: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and ".continued" not in file.parts}
+
+
+MORE = {
+    "by default": (),
+    "vectors that train, with early stopping": ("model=mean", "model.embedding.trainable=true", "patience=3"),
+    "gradients of several batches": ("trainer.accumulate_grad_batches=5",),
+    "validations that epochs do not matter to": CASES["validations that epochs do not matter to"][1],
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.slow if MORE[one] else ()) for one in MORE])
+def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start(
+    whole, longer, stopping, tmp_path, case, caplog
+):
+    """Also if it is stopped meanwhile: until it ends, the finished run stays as it was."""
+    _, reference = whole(*CONSTANT, *MORE[case])
+    run = shutil.copytree(whole(*CONSTANT, *MORE[case], "trainer.max_epochs=2")[1], tmp_path / "run")
+    (run / "explanations").mkdir()
+    before = files_of(run)
+    stopping(3 * STEPS // 5 if "accumulate" in str(MORE[case]) else 3 * STEPS + 5, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(longer(run), run, resume=True)
+    assert f"resume={os.path.relpath(run)}\n" in caplog.text
+    assert files_of(run) == before
+    stopping(None)
+    fit(longer(run, f"resume={run}"), run, resume=True)
+    assert differences(reference, run) == []
+    assert not [*run.glob(".continued"), *run.glob("explanations")]
+    assert "max_epochs: 4" in (run / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("files", [pytest.param(0, marks=pytest.mark.slow), 5, 8, 9])
+def test_a_run_with_more_epochs_that_is_killed_at_its_end_resumes(whole, longer, monkeypatch, tmp_path, files):
+    """While its files replace those of the finished run."""
+    run = shutil.copytree(whole(*CONSTANT, "trainer.max_epochs=2")[1], tmp_path / "run")
+    replace, done = Path.replace, []
+
+    def killed(*paths):
+        if len(done) == files:
+            raise RuntimeError("the machine is gone")
+        done.append(replace(*paths))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(RuntimeError):
+            fit(longer(run), run, resume=True)
+    fit(longer(run), run, resume=True)
+    assert differences(whole(*CONSTANT)[1], run) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ((), r"its learning rates depend on their number \(warmup=0.05, decay=cosine\)"),
+        (CONSTANT, "it ended after 1 of 2, by patience"),
+    ],
+)
+def test_a_run_that_more_epochs_would_change_names_init(whole, longer, tmp_path, overrides, message):
+    run = shutil.copytree(whole(*overrides, "trainer.max_epochs=2")[1], tmp_path / "run")
+    metrics = json.loads((run / "metrics.json").read_text())
+    (run / "metrics.json").write_text(json.dumps(metrics | {"epochs": 1}))
+    with pytest.raises(
+        UserError, match=rf"^resume=\S+ cannot have more epochs: {message}.*; init=\S+ starts a new run"
+    ):
+        longer(run)
 
 
 def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(settings, small, tmp_path):

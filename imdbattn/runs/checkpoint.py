@@ -22,6 +22,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
+from imdbattn.run_folder import run_of
 from imdbattn.runs.callbacks import StopOnNaN
 from imdbattn.runs.signals import exit_now, requeue, set_handlers
 from imdbattn.settings.safety import trust_option
@@ -82,7 +83,7 @@ class ResumeCheckpoint(L.Callback):
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
     ):
-        self.folder, self.stop_on_nan, self.minutes = folder, stop_on_nan, minutes
+        self.folder, self.stop_on_nan, self.minutes = run_of(folder), stop_on_nan, minutes
         self.fingerprints = dict(fingerprints)
         self.begin, self.begun = begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"

@@ -12,14 +12,15 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
-from imdbattn.run_folder import check_folder, finished, is_debug
+from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
 from imdbattn.runs.results import read_results, summary, training_facts, write_results
 from imdbattn.runs.signals import exiting_on_signals
-from imdbattn.runs.start import REMEDY, begin_folder, locked
+from imdbattn.runs.start import REMEDY, begin_folder, end_continuation, locked
 from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
 from imdbattn.settings.keys import as_dict, explicit
+from imdbattn.settings.safety import read_settings
 from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import read_checkpoint, reason
 from imdbattn.tasks.first_step import try_step
@@ -43,6 +44,9 @@ def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
     check_folder(folder)
     make_folder(folder, REMEDY)
     with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
+        recorded = read_settings(folder / "config.yaml") if resume and finished(folder) else None
+        if recorded and cfg.trainer.max_epochs != recorded["trainer"].get("max_epochs"):
+            return train(cfg, folder / CONTINUED, resume)  # the results stay until it has ended
         if not (resume and finished(folder, cfg.test)):
             return train(cfg, folder, resume)
     metrics, lines = read_results(folder)
@@ -58,8 +62,9 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     task, corpus, settings = task_of(cfg), data.corpus, as_dict(cfg)
 
     # Model
-    last = folder / "checkpoints" / "last.ckpt"
-    checkpoint_io = AtomicCheckpointIO(read_checkpoint(last, RESTART) if resume and last.exists() else None)
+    run, last = run_of(folder), folder / "checkpoints" / "last.ckpt"
+    saved = last if last.exists() else run / "checkpoints" / "last.ckpt"
+    checkpoint_io = AtomicCheckpointIO(read_checkpoint(saved, RESTART) if resume and saved.exists() else None)
     resumes = checkpoint_io.content is not None
     module = task.new(cfg, corpus, checkpoint_io.content)
 
@@ -96,11 +101,14 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
 
         # Score the best weights, or the last ones if training stopped before the first validation
         if best.best_model_path:
-            module = task.load(cfg, Path(best.best_model_path), corpus)
+            file = Path(best.best_model_path)
+            module = task.load(cfg, file if file.exists() else run / "checkpoints" / file.name, corpus)
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
         metrics = write_results(cfg, folder, trainer, module, data, facts)
         publish_run(wandb_run_of(loggers), folder, metrics)
+        if run != folder and trainer.is_global_zero:
+            end_continuation(folder, settings, corpus.source_key)
         failed = False
     except Stopped as stopped:
         for line in stopped.lines:
@@ -110,7 +118,7 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         finish_loggers(loggers, failed)
     if trainer.is_global_zero:
         debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
-        for line in [debug_line] if is_debug(settings) else summary(metrics, folder):
+        for line in [debug_line] if is_debug(settings) else summary(metrics, run):
             log.info(line)
     return metrics
 

@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
 from imdbattn.files import acquired, write_atomically
-from imdbattn.run_folder import RESULTS, SPLIT_FILES, is_debug, temporary_files, write_json
+from imdbattn.run_folder import CONTINUED, RESULTS, SPLIT_FILES, is_debug, run_of, temporary_files, write_json
 from imdbattn.runs.trainer import float32_products
 from imdbattn.settings.keys import PACKAGE
 
@@ -49,16 +49,27 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
         old += ["metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"]
     for file in (*(folder / name for name in old), *temporary_files(folder)):
         file.unlink(missing_ok=True)
-    for name in () if keep_training else RESULTS:
+    for name in () if keep_training else (*RESULTS, CONTINUED):
         shutil.rmtree(folder / name, ignore_errors=True)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
     write_json(folder / "environment.json", environment() | {"source_key": source_key})
     runs = Path("runs").resolve()
-    if not is_debug(cfg) and runs in folder.resolve().parents:
+    if folder == run_of(folder) and not is_debug(cfg) and runs in folder.resolve().parents:
         with suppress(OSError):  # a file system without links
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
             link.replace(runs / "latest")
+
+
+def end_continuation(folder: Path, cfg: Mapping[str, Any], source_key: Any) -> None:
+    """Moves its files into the folder of the finished run, in an order in which `resume=` works after each."""
+    begin_folder(run := run_of(folder), cfg, source_key, keep_training=True)
+    for name in RESULTS:
+        shutil.rmtree(run / name, ignore_errors=True)
+    for file in sorted(folder.rglob("*.*"), key=lambda file: (file.name == "metrics.json", file.name == "last.ckpt")):
+        (target := run / file.relative_to(folder)).parent.mkdir(exist_ok=True)
+        file.replace(target)
+    shutil.rmtree(folder)
 
 
 def environment() -> dict[str, Any]:

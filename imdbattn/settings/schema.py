@@ -392,10 +392,6 @@ class Training(Group):
     position_scale: Any = None  # read only in conf/model
     data: Any  # a class for each task
 
-    def check(self) -> None:
-        if self.init and self.task != "reviews":
-            raise UserError(f"init has no effect with task={self.task}: set init=null")
-
 
 class ClassifierSettings(Training):
     choose_by: Literal["accuracy", "loss"]
@@ -403,7 +399,6 @@ class ClassifierSettings(Training):
     model: Classifier
 
     def check(self) -> None:
-        super().check()
         positions, max_tokens = self.model.positions, self.data.max_tokens
         if positions.target in ("imdbattn.nn.Learned", "imdbattn.nn.ladder.Learned"):
             if positions.length is None:
@@ -434,7 +429,6 @@ class Seq2SeqSettings(Training):
     model: EncoderDecoder
 
     def check(self) -> None:
-        super().check()
         if self.choose_by == "bleu" and isinstance(self.data, Reverse):
             raise UserError("choose_by=bleu needs words: use data=translation")
 

@@ -22,6 +22,7 @@ from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks import pictures
+from imdbattn.tasks.initial_weights import load_start, start_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews import ReviewTask, build_net, trained_words, words_of
 
@@ -108,7 +109,11 @@ class MaskedWordTask(ReviewTask):
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
-        return build_module(cfg, corpus.glove, words_of(corpus, cfg.model), guessed_G, counts_G)
+        weights, *others = start_of(cfg, corpus, resumed)
+        trained_R = words_of(corpus, cfg.model, weights, "encoder.embedding")
+        module = build_module(cfg, corpus.glove, trained_R, guessed_G, counts_G)
+        load_start(module, weights, *others)
+        return module
 
     def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:
         guessed_G, trained_R = weights["net.guessed_G"], trained_words(weights, "net.encoder.embedding")

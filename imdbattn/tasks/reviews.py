@@ -30,10 +30,10 @@ from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import link_texts, open_run
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks import pictures
-from imdbattn.tasks.build import load, load_weights, make, make_net, names_in, reason
+from imdbattn.tasks.build import load, make, make_net, names_in
+from imdbattn.tasks.initial_weights import load_start, start_of, without_prefix
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.other_runs import pretrained_weights, without_prefix
 from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
 from imdbattn.tasks.review_scores import Scores
 from imdbattn.tasks.task import Predictor, Task
@@ -116,9 +116,12 @@ def build_net(
     return net
 
 
-def words_of(corpus: ReviewCorpus, model: Any) -> Tensor | None:
-    """Ids of the words of the training reviews, whose vectors are trained; None for frozen vectors."""
-    return distinct_words(corpus.splits["train"]) if model.embedding.trainable else None
+def words_of(corpus: ReviewCorpus, model: Any, weights: Mapping[str, Tensor], embedding: str) -> Tensor | None:
+    """Ids of the words whose vectors are trained: of initial weights, else of training reviews; None if frozen."""
+    if not model.embedding.trainable:
+        return None
+    trained_R = trained_words(weights, embedding)
+    return distinct_words(corpus.splits["train"]) if trained_R is None else trained_R
 
 
 def distinct_words(reviews: Ragged) -> Tensor:
@@ -170,10 +173,8 @@ class ReviewTask(Task):
         return BatchData(cfg, corpus, budget, test_split, widths, dropout, **batch_options(cfg))
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
-        weights, start = pretrained_weights(cfg, corpus, resumed) if cfg.init else ({}, {})
-        trained_R = trained_words(weights, "embedding")  # with the words of data.extra
-        if trained_R is None:
-            trained_R = words_of(corpus, cfg.model)
+        weights, initial_facts, whole = start_of(cfg, corpus, resumed)
+        trained_R = words_of(corpus, cfg.model, weights, "embedding")
         phrases = folds_N = None
         if settings := cfg.model.phrases:
             train, targets_NC = corpus.splits["train"], corpus.targets_NC
@@ -183,17 +184,11 @@ class ReviewTask(Task):
             labels_N[len(labels_N) - corpus.added :] = -1  # texts of data.extra are divided among all folds, too
             folds_N = folds_of(labels_N, settings.folds)
             phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
-        try:
-            net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
-            if weights and not resumed:
-                load_weights(net, weights, strict=False)
-        except (IndexError, ValueError, RuntimeError, KeyError) as error:
-            if not weights:
-                raise
-            raise UserError(f"init={cfg.init} cannot be used ({reason(error)[:300]}): train it again") from error
-        facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names, **start}
-        targets = {"folds_N": folds_N, "targets_NC": corpus.targets_NC}
-        return ReviewClassifier(net, cfg, facts, **targets)
+        net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
+        facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
+        module = ReviewClassifier(net, cfg, facts, folds_N=folds_N, targets_NC=corpus.targets_NC)
+        load_start(module, weights, initial_facts, whole)
+        return module
 
     def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
         glove = corpus.glove if corpus else load_vectors(cfg.data)

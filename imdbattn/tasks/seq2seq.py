@@ -22,6 +22,7 @@ from imdbattn.nn.search import greedy
 from imdbattn.run_folder import write_table
 from imdbattn.tasks import pictures
 from imdbattn.tasks.build import load, make_net, names_in
+from imdbattn.tasks.initial_weights import load_start, start_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
@@ -155,7 +156,9 @@ class Seq2SeqTask(Task):
         return BatchData(cfg, corpus, cfg.data.batch_tokens, test_split)
 
     def new(self, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Seq2SeqModule:
-        return build_module(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
+        module = build_module(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
+        load_start(module, *start_of(cfg, corpus, resumed))
+        return module
 
     def load(self, cfg: Any, checkpoint: Path, corpus: PairCorpus | None = None, content: Any = None) -> Seq2SeqModule:
         def module(weights: dict[str, Any], facts: dict[str, Any]) -> Seq2SeqModule:

@@ -10,6 +10,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError
+from imdbattn.run_folder import run_of
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 
@@ -22,6 +23,7 @@ def check_logger(settings: Any) -> None:
 def build_loggers(settings: Any, folder: Path, config: Mapping[str, Any], resume: bool = False) -> list[Logger]:
     """The loggers of a training run; `resume` continues the W&B run of its folder."""
     loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
+    folder = run_of(folder)
     if settings.name == "tensorboard":
         loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
     if settings.name == "wandb" and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
