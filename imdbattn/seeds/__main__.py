@@ -10,13 +10,13 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import PARENT_PID, PATHS, SWEEP_PID, command, plain_dict, take_argument, without_gc
+from imdbattn.settings.cli import PARENT_PID, QUOTED, SWEEP_PID, command, plain_dict, take_argument, without_gc
 from imdbattn.settings.keys import digest
 
 SEEDS = take_argument("seeds") if __name__ == "__main__" else None
 
 
-@command("train", *PATHS)
+@command("train", *QUOTED)
 def main(cfg: DictConfig) -> None:
     """Trains each seed of `seeds=` into its own folder."""
     from imdbattn.settings.schema import validate  # pydantic, for which `--help` does not wait
