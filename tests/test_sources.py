@@ -102,7 +102,7 @@ def test_folders_may_be_named_by_numbers(data_settings, tmp_path):
         (tmp_path / "train" / label / "1_1.txt").write_text("good")
     reviews = find_source(data(data_settings, tmp_path)).load()
     assert (reviews.label_names, reviews.splits["train"].labels.tolist()) == (["1.0", "2.0"], [0, 1])
-    other = find_source(data(data_settings, tmp_path, "data.label_names=[2,1]")).load()
+    other = find_source(data(data_settings, tmp_path, "data.label_names=['2','1']")).load()
     assert (other.label_names, other.splits["train"].labels.tolist()) == (["2", "1"], [1, 0])
     (tmp_path / "train" / "1.0").rename(tmp_path / "train" / "2")
     with pytest.raises(UserError, match=r"the labels '2' and '2\.0' are equal but for .*: write them alike"):
