@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from imdbattn.settings.cli import command, without_gc
+from imdbattn.settings.cli import COLUMNS, command, without_gc
 from imdbattn.settings.safety import visible
 
 
-@command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir", schema="Evaluate")
+@command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS, schema="Evaluate")
 def main(settings: Any) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the run folder."""
 

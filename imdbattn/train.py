@@ -9,10 +9,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import PARENT_PID, PATHS, SWEEP_PID, command, in_sweep, plain_dict, without_gc
+from imdbattn.settings.cli import PARENT_PID, QUOTED, SWEEP_PID, command, in_sweep, plain_dict, without_gc
 
 
-@command("train", *PATHS)
+@command("train", *QUOTED)
 def main(cfg: DictConfig) -> float | None:
     """Returns the best validation accuracy, for Hydra's sweepers; None for a job that failed."""
     if in_sweep():

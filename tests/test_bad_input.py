@@ -546,7 +546,10 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     "a spreadsheet": (reviews("text", "r.xlsx"), r"r\.xlsx is not one of \.csv, .*: convert it to one of them"),
     "too few": (reviews(csv_text(LABELS[:2], TEXTS[:2])), "no reviews for (validation|test); give more"),
     "an empty folder": (folder(), r"holds neither train/<label>/\*\.txt nor a file train .*; give a folder"),
-    "two files for one split": (folder(train_csv=csv_text(), train_tsv="x"), "two files for one split, train.csv, tr"),
+    "two files for one split": (
+        folder(train_csv=csv_text(), train_tsv="x"),
+        r"has train\.csv, train\.tsv for the split train: keep one",
+    ),
     "no training": (folder(test_csv=csv_text()), "has no training reviews; it holds test"),
     "a text not UTF-8": (
         folder(train__pos__1_txt=b"caf\xe9", train__neg__1_txt="x"),

@@ -63,18 +63,17 @@ def test_columns_and_label_names_are_settings(data_settings, tmp_path):
     path = write(tmp_path / "r.csv", labels=[3, 1, 2] * 4, columns=("review", "stars"))
     cfg = data(data_settings, path, "data.text_column=review", "data.label_column=stars")
     assert find_source(cfg).load().label_names == ["1", "2", "3"]
-    for names in (["3", "2", "1"], [3, 2, 1]):
-        cfg.label_names = names
-        assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
-    cfg.label_names = [3.0, 2.0, 1.0]  # values that are stored as floats
+    cfg.label_names = ["3", "2", "1"]
+    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
+    cfg.label_names = ["3.0", "2.0", "1.0"]  # values that are stored as floats
     assert find_source(cfg).load().label_names == ["3.0", "2.0", "1.0"]
     write(path, labels=[3.0, 1.0, 2.0] * 4, columns=("review", "stars"))
     assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
-    cfg.label_names = [1.0, 0.0]  # the other order than as places
+    cfg.label_names = ["1.0", "0.0"]  # the other order than as places
     write(path, labels=[1.0, 0.0] * 6, columns=("review", "stars"))
     assert find_source(cfg).load().splits[""].labels.tolist() == [0, 1] * 6
     cfg.label_names = ["1", "1.0"]
-    with pytest.raises(UserError, match=r"two of the labels 1, 1\.0 are equal .*: rename one"):
+    with pytest.raises(UserError, match=r"the labels '1' and '1\.0' are equal but for .*: write them alike"):
         find_source(cfg).load()
     cfg.label_names = ["bad", "fair", "good"]  # names for labels that are places already
     write(path, labels=[2, 0, 1] * 4, columns=("review", "stars"))
@@ -104,10 +103,10 @@ def test_folders_may_be_named_by_numbers(data_settings, tmp_path):
         (tmp_path / "train" / label / "1_1.txt").write_text("good")
     reviews = find_source(data(data_settings, tmp_path)).load()
     assert (reviews.label_names, reviews.splits["train"].labels.tolist()) == (["1.0", "2.0"], [0, 1])
-    other = find_source(data(data_settings, tmp_path, "data.label_names=[2,1]")).load()
+    other = find_source(data(data_settings, tmp_path, "data.label_names=['2','1']")).load()
     assert (other.label_names, other.splits["train"].labels.tolist()) == (["2", "1"], [1, 0])
     (tmp_path / "train" / "1.0").rename(tmp_path / "train" / "2")
-    with pytest.raises(UserError, match=r"two of the labels 2, 2\.0 are equal .*: rename one"):
+    with pytest.raises(UserError, match=r"the labels '2' and '2\.0' are equal but for .*: write them alike"):
         find_source(data(data_settings, tmp_path))
 
 

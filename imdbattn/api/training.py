@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.api.display import Metrics, fragment
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
-from imdbattn.settings.cli import PATHS, composed, plain_dict, remove_empty
+from imdbattn.settings.cli import QUOTED, composed, plain_dict, remove_empty
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import VisibleFormatter, untrusted
 from imdbattn.settings.schema import validate
@@ -116,7 +116,7 @@ def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> Dic
         raise UserError("give overrides or config=, not both")
     words = " ".join(overrides)
     try:
-        cfg = composed("train", overrides, PATHS)
+        cfg = composed("train", overrides, QUOTED)
     except UserError as error:
         if "several values" in str(error) or "multirun" in str(error):
             raise UserError(f"{words}: {ONE_MODEL} -m {words}") from error

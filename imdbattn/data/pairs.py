@@ -20,7 +20,7 @@ from torch import Tensor
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
-from imdbattn.data.sources import SPLIT_NAMES, Rule, Source, Split, Texts, cut, fingerprint, load_hub
+from imdbattn.data.sources import Rule, Source, Split, Texts, cut, fingerprint, load_hub, split_named
 from imdbattn.data.text_files import checksum, counted, printable, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line
@@ -218,7 +218,10 @@ def hub_source(cfg: Any) -> Source:
     hub = cfg.hub
     remedy = "data.path=<a file of pairs> and data.source=packaged need no hub"
     dataset = load_hub(hub, "data.hub", remedy, name=cfg.hub_config)
-    parts = {SPLIT_NAMES[name]: part for name, part in dataset.items() if name in SPLIT_NAMES}
+    names = {split: name for name in dataset if (split := split_named(name)[0])}
+    parts = {split: dataset[name] for split, name in names.items()}
+    if others := [name for name in dataset if name not in names.values()]:
+        log.warning("%s: not used: %s", hub, ", ".join(others))
     if not parts:
         raise UserError(f"data.hub={hub} has the splits {', '.join(dataset)}, but none named train")
     for part in parts.values():

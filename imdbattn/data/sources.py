@@ -4,6 +4,7 @@ Shape suffix: N items of a split.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -13,7 +14,9 @@ import numpy as np
 from imdbattn.errors import UserError, in_line
 
 SPLITS = ("train", "validation", "test")
+# Not eval, evaluation: some programs mean validation by it, others test
 SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {"train": "train", "test": "test"}
+PART = re.compile(r"(.+)-(\d+)-of-(\d+)(-[0-9a-f]{16})?")  # of a split, as the hub names its files
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,13 @@ class Rule(NamedTuple):
     settings: str  # that determine the size of a split, for messages
     assign: Callable[[Split, dict[str, float], set[str]], Mapping[str, Sequence[int] | np.ndarray]]
     # (items, shares of the missing splits, texts of the given splits) -> indices of train and of the missing splits
+
+
+def split_named(name: str) -> tuple[str | None, tuple[int, int]]:
+    """The split that a name stands for, in any case, and which part of how many: (1, 2) for train-00001-of-00002."""
+    match = PART.fullmatch(name)
+    name, part, parts = match.group(1, 2, 3) if match else (name, 0, 1)
+    return SPLIT_NAMES.get(name.casefold()), (int(part), int(parts))
 
 
 def load_hub(dataset: str, setting: str, remedy: str, **arguments: Any) -> Any:

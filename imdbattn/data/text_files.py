@@ -6,11 +6,12 @@ Anything wrong with a file raises a UserError of one line that names the file, t
 import csv
 import importlib.util
 import json
+import logging
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import chain
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, sha256_of
+
+log = logging.getLogger(__name__)
 
 TABLE = "write a header and one row per review, quoted if it holds the delimiter, quotes or line breaks"
 JSON_LINE = 'write one {"text": "...", "label": "..."} per line, with text or numbers'
@@ -83,14 +86,28 @@ def wheel_file(package: str, name: str, sha256: str, setting: str, pin: str) -> 
     return file
 
 
+def visible_files(folder: Path, pattern: str, suffixes: Collection[str]) -> list[Path]:
+    """The files with these suffixes that match `pattern`, sorted. The number of hidden files is logged.
+
+    Hidden: a part of the path below `folder` begins with a dot, or is __MACOSX. Editors, notebooks and macOS write such
+    copies and metadata.
+    """
+    found = sorted(file for file in folder.glob(pattern) if suffix_of(file) in suffixes)
+    below = len(folder.parts)
+    visible = [file for file in found if not any(p[0] == "." or p == "__MACOSX" for p in file.parts[below:])]
+    if hidden := len(found) - len(visible):
+        log.info("%s: skipped %d hidden files, such as .ipynb_checkpoints and ._*", folder, hidden)
+    return visible
+
+
 def text_files_below(folder: Path, pattern: str) -> list[Path]:
-    """The .txt files that match `pattern`, in aclImdb's numeric order: neighbors are about the same film."""
+    """The visible .txt files that match `pattern`, in aclImdb's numeric order: neighbors are about the same film."""
 
     def key(file: Path) -> tuple:  # 2_7 before 10_3
         parts = file.stem.split("_")
         return file.parent, [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
-    return sorted((file for file in folder.glob(pattern) if suffix_of(file) == ".txt"), key=key)
+    return sorted(visible_files(folder, pattern, [".txt"]), key=key)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import PATHS, command, conf_dir, explain, plain_dict, print_error, quote, validated
+from imdbattn.settings.cli import QUOTED, command, conf_dir, explain, plain_dict, print_error, quote, validated
 from imdbattn.settings.safety import read_settings
 
 CHANGEABLE = ("resume", "trust", "n_trials", "n_jobs", "seeds")  # settings that may differ in a resumed search
@@ -27,7 +27,7 @@ def main() -> None:
     own = {"search", "hydra", *OmegaConf.load(conf_dir() / FILE)} - {"space"}
     others = [word for word in sys.argv[1:] if "=" in word and word[0] != "-" and group_of(word) not in own]
     sys.argv[1:] = [word for word in sys.argv[1:] if word not in others]
-    command("search", "resume")(lambda cfg: search(cfg, [quote(word, PATHS) for word in others]))()
+    command("search", "resume")(lambda cfg: search(cfg, [quote(word, QUOTED) for word in others]))()
 
 
 def group_of(word: str) -> str:

@@ -41,6 +41,9 @@ PARENT_PID = "IMDBATTN_PARENT_PID"  # environment variable: the imdbattn process
 SWEEP_PID = "IMDBATTN_SWEEP_PID"  # environment variable: the process of the sweep that this one belongs to
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")
+COLUMNS = ("data.text_column", "data.label_column")
+NAMES = (*COLUMNS, "data.label_names")  # text as typed, also if Hydra would read a number, true, false or null
+QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train that `command` quotes
 OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
 COMPOSING = threading.Lock()  # Hydra has one state per process
 # Hydra's options; hydra.main itself prints their help.
@@ -62,7 +65,7 @@ def command(
 
     An empty folder that Hydra created for the run is then removed.
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are special there. In a
-    sweep they are not (a comma separates values), and a UserError ends its job, not the sweep.
+    sweep they are not (a comma separates values), and a UserError ends its job, not the sweep. See also `quote`.
     schema: class of settings.schema; the command receives an object of it, else the config.
     """
 
@@ -100,7 +103,7 @@ def command(
             try:
                 check_arguments(config_name, typed[1:])
                 options = parse_options(typed[1:])
-                words = options.overrides if options.multirun else [quote(word, paths) for word in options.overrides]
+                words = [quote(word, () if options.multirun else paths) for word in options.overrides]
                 # Options first: argparse does not accept an option between two overrides.
                 sys.argv[1:] = [*(word for word in typed[1:] if word not in options.overrides), *words]
                 return run()
@@ -377,13 +380,30 @@ def hydra_in_conf() -> AbstractContextManager[None]:
 
 
 def quote(argument: str, names: Collection[str]) -> str:
-    """`name=value` with the value quoted for Hydra's grammar, if `name` is in `names` and it is not quoted yet."""
+    """`name=value` with the value quoted for Hydra's grammar, if `name` is in `names` and it is not quoted yet.
+
+    For the other settings in NAMES, each word in the value is quoted: those in [false,true], or in a sweep over 0,1.
+    """
     name, equals, value = argument.partition("=")
-    if name not in names or not equals or value[:1] in ("'", '"') or value == "null":
+    if not equals or value == "null":
+        return argument
+    if name not in names and name.lstrip("+") in NAMES and "${" not in value:
+        return f"{name}={WORD.sub(quoted_word, value)}"
+    if name not in names or value[:1] in ("'", '"'):
         return argument
     # Backslashes are special only before a quote: one in the value, or the closing one.
     value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
     return f"{name}='{value}'"
+
+
+WORD = re.compile(r"""'(\\.|[^'])*'|"(\\.|[^"])*"|(\\.|[^][(),'"\\])+""")  # of Hydra's grammar
+
+
+def quoted_word(match: re.Match[str]) -> str:
+    """A word of a list or sweep in quotes, unless it has quotes or backslashes, or is the name of a function."""
+    word, before, after = match[0].strip(), match.string[: match.start()], match.string[match.end() :]
+    unset = word == "null" and before.count("[") == before.count("]")  # in a list, null is a name
+    return match[0] if not word or re.search(r"['\"\\]", word) or after[:1] == "(" or unset else f"'{word}'"
 
 
 def take_argument(name: str) -> str | None:

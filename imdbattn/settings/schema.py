@@ -231,9 +231,14 @@ def check_shares(validation: float, test: float, setting: str) -> None:
         raise UserError(f"data.validation_share={validation} and {setting} leave nothing for training: change one")
 
 
+def all_text(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
 LabelNames = Annotated[
     list[Any],
-    must_be("a list of different names, such as [neg,pos]", lambda names: 1 < len(names) == len(set(map(str, names)))),
+    must_be("a list of names, such as [neg,pos]; in YAML and Python with quotes: ['0', '1']", all_text),
+    must_be("a list of different names, such as [neg,pos]", lambda names: 1 < len(names) == len(set(names))),
 ]
 
 

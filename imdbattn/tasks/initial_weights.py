@@ -25,8 +25,8 @@ def start_of(
 
     None instead of the last: there are none, or they are in `resumed`, the checkpoint of a run that `init` initialized.
     Among the facts, `start` is six hex digits of the settings of the run `init`.
-    Raises UserError unless it is a finished run of the same task, or for a classifier of
-    task=masked_words with the same encoder, that has the same vectors and was not trained on items of this run's validation or test split.
+    Raises UserError unless it is a finished run of the same task, or for a classifier of task=masked_words with the
+    same encoder, that has the same vectors and was not trained on items of this run's validation or test split.
     """
     if not cfg.init:
         return {}, {}, None

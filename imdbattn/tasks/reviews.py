@@ -152,7 +152,7 @@ class ReviewTask(Task):
             corpus = prepare(cfg.data, uncut)
             return with_extra(corpus, cfg.data) if cfg.data.extra else corpus
         labels, data = trained.hparams["labels"], cfg.data
-        names = [str(name) for name in data.label_names or labels]  # of the same classes in other data
+        names = data.label_names or labels  # of the same classes in other data
         if len(names) != len(labels):
             raise UserError(f"data.label_names must have a name for each of the classes {', '.join(labels)}")
         if uncut:

@@ -1,0 +1,245 @@
+"""Folders, names of splits, labels and names in settings are read as they are meant, or refused."""
+
+import json
+import logging
+import re
+import unicodedata
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from datasets import Dataset
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import Phase, example, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from imdbattn.data import pairs
+from imdbattn.data.reviews import find_source, unlabelled_source
+from imdbattn.errors import UserError
+from imdbattn.settings.cli import QUOTED, composed, plain_dict, quote
+from imdbattn.settings.schema import read_run, validate
+
+NAMES = {"train": ["train"], "validation": ["validation", "valid", "val", "dev"], "test": ["test"]}
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate]  # a folder is small already
+TABLE = "text,label\n" + "".join(f"film {n},{'neg' if n % 2 else 'pos'}\n" for n in range(40))
+WRITERS = {
+    ".csv": lambda table, file: table.to_csv(file, index=False),
+    ".TSV": lambda table, file: table.to_csv(file, index=False, sep="\t"),
+    ".jsonl": lambda table, file: table.to_json(file, orient="records", lines=True),
+    ".parquet": lambda table, file: table.to_parquet(file),
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def found_in(cfg) -> dict[str, list[tuple[str, str]]]:
+    """Text and label of each row of each split."""
+    texts = find_source(cfg).load()
+    return {
+        name: [(text, texts.label_names[label]) for text, label in zip(split.texts, split.labels, strict=True)]
+        for name, split in texts.splits.items()
+    }
+
+
+def any_case(data, word: str) -> str:
+    return "".join(letter.upper() if data.draw(st.booleans()) else letter for letter in word)
+
+
+def write_tables(data, folder: Path, name: str, rows: list[tuple[str, str]]) -> None:
+    """A split as a table, or in parts as on the hub."""
+    suffix, count = data.draw(st.sampled_from([*WRITERS])), data.draw(st.integers(1, 3))
+    hashed = data.draw(st.sampled_from(["", "-0123456789abcdef"]))
+    for part in range(count):
+        some = pd.DataFrame(
+            rows[part * len(rows) // count : (part + 1) * len(rows) // count], columns=["text", "label"]
+        )
+        WRITERS[suffix](
+            some, folder / (f"{name}-{part:05}-of-{count:05}{hashed}{suffix}" if count > 1 else name + suffix)
+        )
+
+
+def write_texts(folder: Path, name: str, rows: list[tuple[str, str]]) -> None:
+    write(folder, {f"{name}/{label}/{n}_1.txt": text for n, (text, label) in enumerate(rows)})
+
+
+FAULTS = {  # files that make it unclear what is in which split
+    "an unknown table": {"eval.csv": TABLE},
+    "a second training split": {"tRain.csv": TABLE},
+    "a part of a table": {"test-00001-of-00003.csv": TABLE},
+    "another format": {"TEST.csv.gz": ""},
+    "a folder without labels": {"Val/1.txt": ""},
+}
+WORDS = {  # changes of a label after which it looks the same, or nearly
+    "case": str.swapcase,
+    "invisible characters": "{}\u200b".format,
+    "combining accents": lambda word: unicodedata.normalize("NFD", word),
+}
+
+
+@given(data=st.data(), fault=st.sampled_from([None, None, None, *FAULTS, *WORDS]))
+@examples(max_examples=60, deadline=None, phases=PHASES)
+def test_every_visible_row_is_read_once_in_its_split_or_the_folder_is_refused(
+    data_settings, tmp_path_factory, data, fault
+):
+    folder, as_tables = tmp_path_factory.mktemp("data"), data.draw(st.booleans())
+    others = data.draw(st.sets(st.sampled_from(["validation", "test"] if fault not in FAULTS else ["test"])))
+    others -= {"test"} if fault == "another format" else set()
+    expected = {}
+    for split in ["train", *sorted(others)]:
+        name = any_case(data, data.draw(st.sampled_from(NAMES[split])))
+        expected[split] = sorted((f"{split} é\t{n}", data.draw(st.sampled_from(["fiancée", "Été"]))) for n in range(3))
+        expected[split] += [(f"{split} last", "fiancée"), (f"{split} last", "Été")]
+        if fault in WORDS:
+            expected[split].append(("another text", WORDS[fault]("fiancée")))
+        (write_tables(data, folder, name, expected[split]) if as_tables else write_texts(folder, name, expected[split]))
+    hidden = data.draw(st.sets(st.sampled_from([".", "._", "__MACOSX/", ".ipynb_checkpoints/"])))
+    shown = [file.relative_to(folder) for file in folder.rglob("*.*")]
+    for prefix, file in zip(sorted(hidden), shown, strict=False):  # copies in the same folder
+        write(folder, {str(file.parent / (prefix + file.name)): "\0hidden", ".DS_Store": "\0"})
+    write(folder, {"README.csv": "a,b\n1,2\n", "unsup/none/1.txt": "x", "imdb.vocab": "x"})
+    write(folder, FAULTS.get(fault, {}))
+    with pytest.raises(UserError) if fault else nullcontext():
+        found = found_in(data_settings(f"data.path='{folder}'"))
+        assert {split: sorted(rows) for split, rows in found.items()} == {
+            s: sorted(rows) for s, rows in expected.items()
+        }
+
+
+def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
+    texts = {f"train/{label}/{n}_1.txt": label for label in ("neg", "pos") for n in range(3)}
+    hidden = ("train/.ipynb_checkpoints/0_1.txt", "train/neg/._0_1.txt", "train/neg/.x.swp.txt", "__MACOSX/neg/0_1.txt")
+    write(tmp_path / ".home" / "reviews", texts | dict.fromkeys(hidden, "\0"))  # the folder itself may be hidden
+    folder = tmp_path / ".home" / "reviews"
+    with caplog.at_level(logging.INFO):
+        assert set(found_in(data_settings(f"data.path={folder}"))["train"]) == {("neg", "neg"), ("pos", "pos")}
+        assert unlabelled_source(str(folder / "train" / "neg"), "strict").load().splits["train"].texts == ["neg"] * 3
+    counts = [re.search(r"skipped (\d+) hidden files", line) for line in caplog.messages]
+    assert [int(count[1]) for count in counts if count] == [4, 2]
+
+
+LAYOUT = {f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for label in ("neg", "pos")}
+
+
+@pytest.mark.parametrize(
+    ("files", "unused"),
+    [
+        ({"Train.csv": TABLE, "Valid.csv": TABLE, "Test.csv": TABLE}, None),
+        (
+            {"train.csv": TABLE, "sample_submission.csv": "id,label\n1,neg\n", "README.csv": "x\n"},
+            "README.csv, sample_",
+        ),
+        ({"train-00000-of-00001.csv": TABLE, "unsupervised-00000-of-00001.csv": TABLE}, "unsupervised-00000-of"),
+        (
+            {
+                **LAYOUT,
+                "imdb.vocab": "",
+                "Train/urls_pos.txt": "",
+                "Train/labeledBow.feat": "",
+                "Train/Unsup/1.txt": "",
+            },
+            None,
+        ),
+        ({**LAYOUT, "notes/2020/1.txt": "x"}, "notes"),
+        ({"train.csv": TABLE, "TRAIN.csv": TABLE}, r"has TRAIN\.csv, train\.csv for the split train: keep one"),
+        ({**LAYOUT, "train/neg/1.txt": "x"}, "has Train, train for the split train: keep one"),
+        ({"train.csv": TABLE, "Test-00000-of-00002.csv": TABLE}, r"has Test-\S+ for the split test: .* all parts"),
+        ({"train.csv": TABLE, "eval.csv": TABLE}, r"eval\.csv has labeled reviews, but is not named .*: rename it"),
+        ({**LAYOUT, "holdout/NEG/1_1.txt": "x"}, r"holdout has labeled reviews, but is not named .*: rename it"),
+        ({**LAYOUT, "Dev.csv": TABLE}, r"splits as tables and as folders, Dev\.csv, .*: keep the"),
+        (
+            {"train.csv": TABLE, "test/1.txt": "x"},
+            r"test is neither a table .* nor a folder with <label>/\*\.txt: conv",
+        ),
+        ({"train.csv": TABLE, "Test.xlsx": "x"}, r"Test\.xlsx is neither a table .*: convert it"),
+        ({**LAYOUT, "Train/Neg/1.txt": "x"}, "the labels 'Neg' and 'neg' are equal but for case.*: write them alike"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_splits_are_found_by_name_and_what_is_unclear_is_refused(data_settings, tmp_path, caplog, files, unused):
+    cfg = data_settings(f"data.path={write(tmp_path, files)}")
+    if unused and ": " in unused:  # a message
+        with pytest.raises(UserError, match=unused):
+            find_source(cfg).load()
+        return
+    names = {"Train": "train", "Valid": "validation", "Test": "test", "tesT": "test", "train": "train"}
+    assert {*found_in(cfg)} == {names[name] for name in {re.split("[/.-]", file)[0] for file in files} & {*names}}
+    logged = [line for line in caplog.messages if "not used: " in line]
+    assert len(logged) == bool(unused)
+    assert not unused or f"not used: {unused}" in logged[0]
+
+
+def test_other_splits_of_the_hub_are_named(monkeypatch, caplog):
+    monkeypatch.setattr(pairs, "load_hub", lambda *_, **__: datasets_of(TRAIN=["a"], dev=["b"], devtest=["c"]))
+    values = {
+        "hub": "x/y",
+        "hub_config": None,
+        "languages": ["en", "fr"],
+        "limit": None,
+        "max_tokens": None,
+        "lower": True,
+    }
+    texts = pairs.find_source(SimpleNamespace(source="packaged", path=None, **values)).load()
+    assert {name: split.texts for name, split in texts.splits.items()} == {"train": ["a"], "validation": ["b"]}
+    assert [line for line in caplog.messages if "not used" in line] == ["x/y: not used: devtest"]
+
+
+def datasets_of(**splits: list[str]) -> dict:
+    return {
+        name: Dataset.from_dict({"translation": [{"en": text, "fr": text} for text in texts]})
+        for name, texts in splits.items()
+    }
+
+
+# --- names in settings -----------------------------------------------------------------------------------------------
+
+WORD = st.from_regex(r"[\w~:.+-]([\w~:. +-]*[\w~:.+-])?", fullmatch=True).filter(lambda word: word.isascii())
+
+
+@given(names=st.lists(WORD, min_size=2, unique=True), column=WORD)
+@example(names=["FALSE", "TRUE"], column="0")
+@example(names=["null", "none"], column="1e3")
+@examples(max_examples=15, deadline=None, phases=PHASES)
+def test_names_in_settings_are_text_as_typed(names, column):
+    """In a single run and in a sweep, and if they are quoted again for its jobs."""
+    parser = OverridesParser.create()
+    for quoted in (QUOTED, ()):
+        words = [quote(f"data.label_names=[{', '.join(names)}]", quoted)]
+        assert parser.parse_override(quote(words[0], QUOTED)).value() == names
+        word = quote(f"data.text_column={column}", quoted)
+        assert column == "null" or parser.parse_override(word).value() == column
+    swept = parser.parse_override(quote(f"data.label_column={column},b", ()))
+    assert column == "null" or [*swept.sweep_string_iterator()] == [f"'{column}'", "'b'"]
+
+
+def test_names_that_look_like_numbers_train_sweep_and_score(small, shell, tmp_path):
+    rows = "".join(f"a {'good' if n % 2 else 'bad'} film {n},{str(n % 2 == 1).upper()}\n" for n in range(80))
+    (tmp_path / "sheet.csv").write_text("0,1e3\n" + rows)
+    names = ["data.text_column=0", "data.label_column=1e3", "data.label_names=[FALSE,TRUE]"]
+    words = ["model=mean", *small, f"data.path={tmp_path}/sheet.csv", "trainer.max_epochs=1", *names]
+    swept = shell("train", "-m", *words, f"hydra.sweep.dir={tmp_path}/sweep", "seed=1", cwd=tmp_path)
+    assert swept.returncode == 0, swept.stderr
+    (folder,) = (path.parent for path in (tmp_path / "sweep").rglob("metrics.json"))
+    data = read_run(folder / "config.yaml").data
+    assert (data.text_column, data.label_column, data.label_names) == ("0", "1e3", ["FALSE", "TRUE"])
+    assert json.loads((folder / "metrics.json").read_text())["labels"] == ["FALSE", "TRUE"]
+    again = shell("train", f"resume={folder}", *names, cwd=tmp_path)
+    assert "label_names" not in again.stderr, again.stderr
+    (tmp_path / "no.csv").write_text("1,0\n" + rows.replace("FALSE", "no").replace("TRUE", "null"))
+    others = [f"data.path={tmp_path}/no.csv", "data.text_column=1", "data.label_column=0", "data.label_names=[no,null]"]
+    scored = shell("evaluate", f"run={folder}", "trainer=cpu", *others)
+    assert scored.returncode == 0, scored.stderr
+
+
+def test_numbers_and_booleans_in_yaml_are_refused():
+    settings = plain_dict(composed("train"))
+    for names in ([False, True], [0, 1], ["a", None]):
+        with pytest.raises(UserError, match=r"data\.label_names=.* must be a list of names, .* with quotes"):
+            validate(settings | {"data": settings["data"] | {"label_names": names}})
