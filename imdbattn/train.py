@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import PARENT_PID, PATHS, SWEEP_PID, command, in_sweep, plain_dict, without_gc
+from imdbattn.settings.keys import named_overrides
 
 
 @command("train", *PATHS)
@@ -32,6 +33,8 @@ def main(cfg: DictConfig) -> float | None:
         raise UserError("resume= and hydra.run.dir= are different folders: omit hydra.run.dir=")
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
+    else:
+        settings["overrides"] = named_overrides(job.overrides.task, settings)
     valid = validate(settings, extra="allow" if resume else None)
     if valid.seeds_per_process > 1 and not (resume or os.environ.get(SWEEP_PID)):
         raise UserError(f"seeds_per_process={valid.seeds_per_process} is for a sweep: add -m and seed=1,2,3,4,5")

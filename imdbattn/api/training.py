@@ -18,6 +18,7 @@ from imdbattn.api.display import Metrics, fragment
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
 from imdbattn.settings.cli import PATHS, composed, plain_dict, remove_empty
+from imdbattn.settings.keys import named_overrides
 from imdbattn.settings.safety import VisibleFormatter, untrusted
 from imdbattn.settings.schema import validate
 
@@ -78,6 +79,8 @@ def train(
         from imdbattn.runs.resume import resumed
 
         settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
+    elif config is None:
+        settings["overrides"] = named_overrides(overrides, settings)
     valid = validate(settings, extra="allow" if resume else None)
     if valid.seeds_per_process > 1 and config is None and not resume:
         words = " ".join(overrides)
