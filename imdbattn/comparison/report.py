@@ -89,9 +89,9 @@ def sections(comparison: dict[str, Any]) -> list[Section]:
             text += f" “{name}” is any of {', '.join(listed)}."
     parts.append(Section("Slices", text, slice_table(comparison), folded=True))
     caption = (
-        "On the diagonal, a probability equals the share of correct answers; below it the model is overconfident, above "
-        f"it underconfident. The area of a dot is its number of {items}. ECE is the mean distance from the diagonal "
-        f"over 15 bins, weighted by {items}."
+        "On the diagonal, a probability equals the share of correct answers; below it the model is overconfident, "
+        f"above it underconfident. The area of a dot is its number of {items}. ECE is the mean distance from the "
+        f"diagonal over 15 bins, weighted by {items}."
     )
     parts.append(Section("Calibration", pictures=picture("reliability", reliability, caption), folded=True))
     if labels:
@@ -327,9 +327,9 @@ def notes(comparison: dict[str, Any]) -> list[str]:
     if over := rungs[0]["folds"]:
         found.append(
             "Cross-validation: every review is scored once for each seed, by the model that was trained without its "
-            f"fold. Test accuracy, intervals and p are over all reviews of all {len(over['values'])} folds; “over folds” "
-            "is mean ± standard deviation of the folds' accuracies; other numbers are means over folds. Training sets of "
-            "different folds overlap, which the intervals do not account for (Bengio & Grandvalet 2004)."
+            f"fold. Test accuracy, intervals and p are over all reviews of all {len(over['values'])} folds; “over "
+            "folds” is mean ± standard deviation of the folds' accuracies; other numbers are means over folds. "
+            "Training sets of different folds overlap, which the intervals do not account for (Bengio & Grandvalet 2004)."
         )
     if not comparison["labels"]:
         found.append(f"Accuracy is the share of {items} for which the output is exactly a reference.")

@@ -78,7 +78,7 @@ def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
 
 
 def variant(settings: Mapping[str, Any]) -> str:
-    """Six hex digits that are equal in runs that differ only in seed, fold, hardware and the location of their files."""
+    """Six hex digits that runs share if they differ only in seed, fold, hardware and the location of their files."""
     return hexdigest(without(settings, "seed", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES))
 
 
