@@ -174,9 +174,9 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
 def with_visible_text(report: Report) -> Report:
     """A copy for a terminal, without control characters."""
     short = [replace(one, short=[list(map(visible, row)) for row in one.short]) for one in report.sections]
-    lines = {name: list(map(visible, getattr(report, name))) for name in ("points", "notes")}
-    texts = {name: visible(getattr(report, name)) for name in ("title", "about", "lead")}
-    return replace(report, sections=short, **lines, **texts)
+    title, about, lead = map(visible, (report.title, report.about, report.lead))
+    points, notes = (list(map(visible, lines)) for lines in (report.points, report.notes))
+    return replace(report, title=title, about=about, lead=lead, sections=short, points=points, notes=notes)
 
 
 def print_table(rows: Table, console: Console, names: int = 1) -> None:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -205,8 +205,8 @@ def finish(figure: Figure, title: str, legend: int = 0) -> Figure:
 
 
 def wrapped(label: str, width: int = 24) -> str:
-    """A label in lines of `width`, broken at spaces or after underscores; $ is escaped, as it starts a formula."""
-    lines = re.sub(rf"(.{{1,{width}}})(?: +|(?<=_)|$)|(.{{{width}}})", r"\1\2\n", label)
+    """A label in lines of `width`, broken at spaces, else after underscores; $ is escaped, as it starts a formula."""
+    lines = re.sub(rf"(.{{1,{width}}})(?: +|$)|(.{{1,{width}}}(?<=_)|.{{{width}}})", r"\1\2\n", label)
     return lines.rstrip("\n").replace("$", r"\$")
 
 
@@ -219,7 +219,7 @@ def percents(values: Iterable[float]) -> list[float]:
     return [100 * value for value in values]
 
 
-def level(comparison: dict[str, Any]) -> str:
+def level(comparison: Mapping[str, Any]) -> str:
     return f"{100 * comparison['method']['level']:g} %"
 
 

@@ -328,8 +328,8 @@ def notes(comparison: dict[str, Any]) -> list[str]:
         found.append(
             "Cross-validation: every review is scored once for each seed, by the model that was trained without its "
             f"fold. Test accuracy, intervals and p are over all reviews of all {len(over['values'])} folds; “over "
-            "folds” is mean ± standard deviation of the folds' accuracies; other numbers are means over folds. "
-            "Training sets of different folds overlap, which the intervals do not account for (Bengio & Grandvalet 2004)."
+            "folds” is mean ± standard deviation of the folds' accuracies; all else is a mean over folds. Training "
+            "sets of different folds overlap, which intervals do not account for (Bengio & Grandvalet 2004)."
         )
     if not comparison["labels"]:
         found.append(f"Accuracy is the share of {items} for which the output is exactly a reference.")
