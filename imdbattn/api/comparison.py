@@ -108,7 +108,7 @@ def compare(
 
     Args:
         runs: one or more folders that contain run folders at any depth.
-        against: the rung that others are compared with; None compares neighbors of the ladder.
+        against: the rung that others are compared with; None compares each rung with the one that it extends.
         out: a folder for page, tables and figures; None writes nothing.
         settings: other settings of conf/compare.yaml: split="validation", resamples=1000.
 
