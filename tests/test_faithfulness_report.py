@@ -5,7 +5,6 @@ The numbers are invented.
 
 import io
 import json
-import random
 import re
 
 import pytest
@@ -30,67 +29,44 @@ MEANS = {  # comprehensiveness
 
 
 def made_up(names=("base", "residual"), seeds=(1, 2, 3), known=False, fingerprint="fc45bb824bf15091"):
-    """Results with numbers drawn from a fixed seed: everything was measured."""
-    draw = random.Random(0)
+    """Invented results in which everything was measured."""
 
     def mean_of(center, spread=0.01, **more):
-        values = [center + draw.gauss(0, spread / 2) for _ in seeds]
-        mean = sum(values) / len(values)
-        return {"mean": mean, "interval": [mean - spread, mean + spread], "values": values} | more
+        return {"mean": center, "interval": [center - spread, center + spread], "values": [center] * len(seeds)} | more
 
     def score(name, place):
         center = MEANS[name] * (1 + place / 5)
+        shares = {"by_share": [center * factor for factor in (0.2, 0.6, 1, 1.4, 1.8)]}
         auprc = {"auprc": mean_of(0.15 + 3 * center), "precision": {"1": 0.9, "2": 0.8}}
-        return {
-            "comprehensiveness": mean_of(center, by_share=[center * factor for factor in (0.2, 0.6, 1, 1.4, 1.8)]),
-            "sufficiency": mean_of(
-                0.3 - center, by_share=[(0.3 - center) * factor for factor in (1.8, 1.4, 1, 0.6, 0.2)]
-            ),
-            "rationale": auprc if known else None,
-            "stability": {
-                "seeds": mean_of(0.5 + center, 0.04, pairs=3) if len(seeds) > 1 else None,
-                "epochs": mean_of(0.6 + center, 0.03),
-            },
-            "reviews_per_s": 12_345.6 * center,
-        }
+        stability = {"seeds": mean_of(0.5 + center) if len(seeds) > 1 else None, "epochs": mean_of(0.6 + center)}
+        found = {"comprehensiveness": mean_of(center) | shares, "sufficiency": mean_of(0.3 - center) | shares}
+        return found | {"rationale": auprc if known else None, "stability": stability, "reviews_per_s": 1e4 * center}
 
-    def changes():
-        units = [f"layer {layer}" for layer in range(1, 4)]
-        units += [f"all but {unit}" for unit in units]
-        found = zip(units, (-0.002, -0.054, 0.001, -0.12, -0.01, -0.08), strict=True)
-        return [{"unit": u, "accuracy": 0.86 + x, "change": x, "interval": [x - 0.004, x + 0.005]} for u, x in found]
-
+    units = [f"layer {layer}" for layer in range(1, 4)]
+    units += [f"all but {unit}" for unit in units]
+    changes = dict(zip(units, (-0.002, -0.054, 0.001, -0.12, -0.01, -0.08), strict=True))
+    bins = [{"low": k / 5, "high": (k + 1) / 5, "reviews": 100, "quartiles": [0.01, 0.02, 0.03]} for k in range(5)]
     rungs, claims = [], []
     for place, name in enumerate(names):
-        bins = [
-            {
-                "low": k / 5,
-                "high": (k + 1) / 5,
-                "reviews": 100,
-                "quartiles": [0.01 * k, 0.02 * k + 0.01, 0.04 * k + 0.02],
-            }
-            for k in range(5)
+        ablation = [
+            {"unit": unit, "accuracy": 0.86 + x, "change": x, "interval": [x - 0.004, x + 0.005]}
+            for unit, x in changes.items()
         ]
         rungs.append(
-            {
-                "label": name,
-                "model": name.split()[0],
-                "seeds": list(seeds),
-                "folders": [f"runs/{name}-s{seed}" for seed in seeds],
-                "accuracy": mean_of(0.86) | {"sd": 0.003 if len(seeds) > 1 else None},
-                "scores": {score_name: score(score_name, place) for score_name in SCORES},
-                "permutation": mean_of(0.05 + place / 50) | {"by_weight": bins},
-                "adversary": mean_of(0.5 + place / 50, reviews=100),
-                "ablation": changes(),
-            }
+            {"label": name, "model": name.split()[0], "seeds": list(seeds), "folders": [f"runs/{name}"]}
+            | {"accuracy": mean_of(0.86) | {"sd": 0.003 if len(seeds) > 1 else None}}
+            | {"scores": {score_name: score(score_name, place) for score_name in SCORES}, "ablation": ablation}
+            | {"permutation": mean_of(0.05, by_weight=bins), "adversary": mean_of(0.5, reviews=100)}
         )
         quantities = ("comprehensiveness", "sufficiency", *(["auprc"] if known else []))
         for score_name in list(SCORES)[:-1]:
             claims += [claim(name, MEANS[score_name] - 0.03, quantity, score_name) for quantity in quantities]
-        for one, verdict in zip(changes(), ("removable", "needed", "undecided"), strict=False):
-            changed = {"interval": one["interval"], "verdict": verdict}
-            claims.append(claim(name, one["change"], "ablation", unit=one["unit"]) | changed)
-    environment = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
+        for one, verdict in zip(ablation, ("removable", "needed", "undecided"), strict=False):
+            decided = {"interval": one["interval"], "verdict": verdict}
+            claims.append(claim(name, one["change"], "ablation", unit=one["unit"]) | decided)
+    machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
+    method = {"resamples": 10000, "seed": 0, "level": 0.95, "shares": SHARES, "permutations": 20, "steps": 32}
+    method |= {"epsilon": 0.01, "margin": 0.01, "adversary_reviews": 100, "epoch_reviews": 200}
     return {
         "split": "test",
         "test_set": "packaged: every fifth block",
@@ -98,19 +74,8 @@ def made_up(names=("base", "residual"), seeds=(1, 2, 3), known=False, fingerprin
         "reviews": 500,
         "labels": ["neg", "pos"],
         "known_rationales": known,
-        "method": {
-            "resamples": 10000,
-            "seed": 0,
-            "level": 0.95,
-            "shares": SHARES,
-            "permutations": 20,
-            "steps": 32,
-            "epsilon": 0.01,
-            "margin": 0.01,
-            "adversary_reviews": 100,
-            "epoch_reviews": 200,
-        },
-        "environments": [environment | {"torch": "2.13.0", "lightning": "2.6.6"}],
+        "method": method,
+        "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "folders": ["runs"],
         "rungs": rungs,
         "claims": claims,
@@ -226,14 +191,6 @@ def test_the_sentences_have_the_numbers_with_their_intervals():
     assert "The highest comprehensiveness is that of leave one out." in found["Erasure"]
 
 
-def test_the_lowest_and_the_highest_of_several_rungs_are_named():
-    summary = made_up(("a", "b", "c"))
-    for rung, mean in zip(summary["rungs"], (0.2, 0.3, 0.1), strict=True):
-        rung["adversary"] |= {"mean": mean, "interval": [mean, mean]}
-    text = next(one for one in report.sentences(summary) if one.startswith("Adversary: "))
-    assert "of 0.100 (0.100 to 0.100) in c up to 0.300 (0.300 to 0.300) in b." in text
-
-
 def test_layers_and_heads_are_counted_separately_and_few_are_named():
     summary = made_up(("a",))
     units = [f"layer 1, head {head}" for head in range(1, 6)] + ["layer 2", "all but layer 2"]
@@ -268,26 +225,6 @@ def test_tables_show_numbers_and_verdicts(written):
     assert ablated[3] == ["`base`", "layer 2", "80.6", "−5.4", "−5.8 to −4.9", "needed", "p \\< 0.001"]
     page = Page((folder / "faithfulness.html").read_text())
     assert {value for name, value in page.attributes if name == "class"} >= {"better", "removable", "needed"}
-
-
-HOSTILE = ("<u>one</u> $a_{$", "[red]two|`c`*d*", 'three" onclick="x"', "{{ 7 * 7 }}\nfour: {% raw %}")
-
-
-def test_names_stay_text_and_the_page_loads_nothing():
-    summary = made_up(HOSTILE)
-    summary["skipped"] = [{"folder": "runs/<u>", "reason": "<u>no</u> | attention"}]
-    source = drawn_page(one := report_of(summary))
-    page = Page(source)
-    assert not {"u", "script", "link", "iframe"} & set(page.tags)
-    assert not [name for name, _ in page.attributes if name.startswith("on")]
-    assert all(value.startswith("data:image/svg+xml") for name, value in page.attributes if name in ("src", "href"))
-    assert 0 < source.index("Content-Security-Policy") < source.index("<title>")
-    for name in HOSTILE:
-        assert " ".join(name.split()) in words(source)
-    text = markdown(one)
-    assert "<u>" not in re.sub(r"`[^`]*`", "", text).replace("\\<", "")
-    for table in markdown_tables(text):
-        assert len({len(line) for line in table}) == 1
 
 
 def without_attention(summary):

@@ -79,8 +79,8 @@ def train(
         from imdbattn.runs.resume import resumed
 
         settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
-    elif config is None:
-        settings["overrides"] = named_overrides(overrides, settings)
+    else:  # config may be that of another run
+        settings |= {"digest": None, "overrides": named_overrides(overrides, settings)}
     valid = validate(settings, extra="allow" if resume else None)
     if valid.seeds_per_process > 1 and config is None and not resume:
         words = " ".join(overrides)
