@@ -15,11 +15,12 @@ def main(settings: Any) -> None:
     folders = listed(settings.runs)
     out = expanded(settings.out or Path(folders[0], "comparison"))
     from imdbattn.comparison.compare import compare_sets  # slow imports (scipy, matplotlib) that `--help` does not need
-    from imdbattn.comparison.report import print_terminal, write_sets
+    from imdbattn.comparison.report import report_of
+    from imdbattn.pages import print_reports, write_reports
 
-    comparisons = compare_sets(folders, **options)
-    page = write_sets(comparisons, out)
-    print_terminal(*comparisons)
+    reports = list(map(report_of, compare_sets(folders, **options)))
+    page = write_reports(reports, out)
+    print_reports(reports)
     print(f"comparison: {page}")
 
 

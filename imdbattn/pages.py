@@ -1,22 +1,226 @@
-"""Figures as PNG and SVG, pages from Jinja templates, and text in Markdown. Figures are made without pyplot."""
+"""Reports as HTML, Markdown and terminal text; figures as PNG and SVG; pages from Jinja templates.
+
+Figures are made without pyplot. A table is a list of rows of cells; the first row is the head.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
+import json
 import math
+import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from imdbattn.settings.safety import PAGE_POLICY
+from imdbattn.files import write_atomically, writing_into
+from imdbattn.settings.safety import PAGE_POLICY, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import Console
+
+
+Table = Sequence[Sequence[str]]
+LEAST = 12  # characters for the names of a table that is as wide as the console
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of a report. draw: makes it when the report is written."""
+
+    name: str
+    draw: Callable[[], Figure]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """names: number of columns of the table that hold names. short: the table for a terminal, which omits sections
+    without one. folded: the page shows only the title until a reader opens it. link: to another page.
+    """
+
+    title: str
+    text: str = ""
+    table: Table = ()
+    pictures: Sequence[Picture] = ()
+    names: int = 1
+    short: Table = ()
+    folded: bool = False
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """name: of its files. about: the data, in one line. content: of the JSON file. points: the results in sentences.
+
+    folder: for this report, if several are written at once.
+    """
+
+    name: str
+    title: str
+    sections: Sequence[Section]
+    about: str = ""
+    lead: str = ""
+    points: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    skipped: Sequence[Mapping[str, str]] = ()
+    content: Mapping[str, Any] | None = None
+    folder: str = ""
+
+
+def folders_of(reports: Sequence[Report], out: Path) -> list[Path]:
+    """`out` itself for one report; for several, folders in it."""
+    return [out / one.folder for one in reports] if len(reports) > 1 else [out]
+
+
+def write_reports(reports: Sequence[Report], out: Path) -> Path:
+    """Writes each report, and an index if there are several; returns the HTML page to open.
+
+    Raises UserError where `out` cannot be written.
+    """
+    pages = [write_report(one, folder) for one, folder in zip(reports, folders_of(reports, out), strict=True)]
+    if len(pages) == 1:
+        return pages[0]
+    places = [str(page.relative_to(out)) for page in pages]
+    parts = [Section(r.about, f"{r.title}. {r.lead}", link=place) for r, place in zip(reports, places, strict=True)]
+    note = "Results on different sets cannot be compared."
+    return write_report(Report(reports[0].name, f"{len(pages):,} separate sets", parts, lead=note), out)
+
+
+def write_report(report: Report, out: Path) -> Path:
+    """Writes <name>.json, .md and .html and figures/*.png into `out`; returns the HTML page.
+
+    Everything is rendered before anything is written, and every file is atomic. Files of an earlier report in `out`
+    that this one does not have are removed.
+    """
+    drawn = {picture.name: picture.draw() for section in report.sections for picture in section.pictures}
+    files: dict[str, bytes | str] = {f"figures/{name}.png": png(figure) for name, figure in drawn.items()}
+    if report.content is not None:
+        files[f"{report.name}.json"] = json.dumps(each(report.content, without_nan), indent=1, allow_nan=False) + "\n"
+    files[f"{report.name}.md"] = markdown(report)
+    files[f"{report.name}.html"] = page(report, {name: svg(figure) for name, figure in drawn.items()})
+    old = out / f"{report.name}.md"
+    with writing_into(out, "choose another folder"):
+        written = re.findall(r"\]\((figures/\w+\.png)\)", old.read_text()) if old.exists() else []
+        for name in {*written, f"{report.name}.json"} - files.keys():
+            (out / name).unlink(missing_ok=True)
+    for name, content in files.items():
+        write_atomically(out / name, content)
+    return out / f"{report.name}.html"
+
+
+def page(report: Report, pictures: Mapping[str, bytes]) -> str:
+    """One HTML page with the pictures (name -> SVG) inside."""
+    return render(Path(__file__).with_name("report.html.jinja"), report=report, figures=pictures)
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown with links to the figures; names are set as code."""
+    parts = [f"# {plain(report.title)}", plain(report.about), plain(report.lead), bullets(map(plain, report.points))]
+    for section in report.sections:
+        parts += [f"## {plain(section.title)}", plain(section.text), markdown_table(section)]
+        parts += [f"![{picture.name}](figures/{picture.name}.png)" for picture in section.pictures]
+        parts += [f"[Full report]({section.link.removesuffix('html')}md)"] if section.link else []
+    if report.notes:
+        parts += ["## Notes", bullets(map(plain, report.notes))]
+    if report.skipped:
+        skipped = (f"{code(one['folder'])}: {plain(one['reason'])}" for one in report.skipped)
+        parts += ["## Skipped", bullets(skipped)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def markdown_table(section: Section) -> str:
+    if not section.table:
+        return ""
+    head, *rows = section.table
+    lines = [[*map(code, row[: section.names]), *map(plain, row[section.names :])] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (list(map(plain, head)), ["---"] * len(head), *lines))
+
+
+def bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def print_reports(reports: Sequence[Report], console: Console | None = None) -> None:
+    """Prints the results of each report, then the notes that all have, and the skipped runs."""
+    console = console or terminal()
+    common = [note for note in reports[0].notes if len(reports) > 1 and all(note in one.notes for one in reports)]
+    for report in map(with_visible_text, reports):
+        if len(reports) > 1:
+            console.rule(report.about)
+        console.print(report.title, style="bold")
+        console.print(*filter(None, (report.about, report.lead)), sep="\n")
+        for section in report.sections:
+            print_table(section.short, console, section.names)
+        for lines, style in ((report.points, ""), ([one for one in report.notes if one not in common], "dim")):
+            if lines:
+                console.print("", *lines, sep="\n", style=style)
+    if common:
+        console.rule("all sets")
+        console.print(*map(visible, common), sep="\n", style="dim")
+    for one in reports[0].skipped:  # the same for all
+        console.print(visible(f"skipped: {one['folder']}: {one['reason']}"), style="yellow")
+
+
+def with_visible_text(report: Report) -> Report:
+    """A copy for a terminal, without control characters."""
+    short = [replace(one, short=[list(map(visible, row)) for row in one.short]) for one in report.sections]
+    title, about, lead = map(visible, (report.title, report.about, report.lead))
+    points, notes = (list(map(visible, lines)) for lines in (report.points, report.notes))
+    return replace(report, title=title, about=about, lead=lead, sections=short, points=points, notes=notes)
+
+
+def print_table(rows: Table, console: Console, names: int = 1) -> None:
+    """Prints an empty line and a table, which may be wider than the console.
+
+    names: number of columns that hold names; these fold if that lets the table fit.
+    """
+    if not rows:
+        return
+    from rich.table import Table as RichTable
+
+    table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for place, name in enumerate(rows[0]):
+        is_name = place < names
+        table.add_column(name, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*row)
+    width = console.width
+    needed = console.measure(table, options=console.options.update(width=1000))
+    if needed.minimum + len(rows[0]) + LEAST > width:  # rich would omit the names and cut the numbers
+        console.width = needed.maximum
+    console.print("", table, sep="\n")
+    console.width = width
+
+
+def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
+    """Rows (column -> cell) as a table without the columns that are empty."""
+    columns = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
+    return [columns, *([row[name] for name in columns] for row in rows)] if columns else []
+
+
+def each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A copy of nested dicts and lists with change(value) for every other value."""
+    if isinstance(value, Mapping):
+        return {key: each(one, change) for key, one in value.items()}
+    return [each(one, change) for one in value] if isinstance(value, list) else change(value)
+
+
+def without_nan(value: Any) -> Any:
+    """null for numbers that JSON does not have, such as the loss of a run that diverged."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# --- figures and text -------------------------------------------------------------------------------------------------
 
 
 def new_figure(width: float, height: float) -> Figure:

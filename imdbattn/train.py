@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import PARENT_PID, QUOTED, SWEEP_PID, command, in_sweep, plain_dict, without_gc
+from imdbattn.settings.keys import named_overrides
 
 
 @command("train", *QUOTED)
@@ -32,6 +33,8 @@ def main(cfg: DictConfig) -> float | None:
         raise UserError("resume= and hydra.run.dir= are different folders: omit hydra.run.dir=")
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
+    else:
+        settings["overrides"] = named_overrides(job.overrides.task, settings)
     valid = validate(settings)
     if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
         from imdbattn.sweep.job import end_with

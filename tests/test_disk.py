@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from imdbattn import files as cache
-from imdbattn.comparison import report
+from imdbattn import pages
+from imdbattn.comparison.report import report_of
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import LabelledReview
 from imdbattn.explain.show import write_page
@@ -77,14 +78,14 @@ def test_an_old_file_stays_intact(disk, tmp_path, writer, options, reason):
 
 
 def test_a_comparison_that_does_not_fit_on_the_disk_leaves_the_old_one_readable(disk, monkeypatch):
-    monkeypatch.setattr(report, "svg", lambda _: b"<svg/>")
-    monkeypatch.setattr(report, "png", lambda _: b"PNG")
+    monkeypatch.setattr(pages, "svg", lambda _: b"<svg/>")
+    monkeypatch.setattr(pages, "png", lambda _: b"PNG")
     place = disk("size=200k")
     old = made_up(("mean", "base"), text="short")
-    report.write_all(old, place)
+    pages.write_report(report_of(old), place)
     before = files(place)
     with pytest.raises(UserError, match=r"cannot be written \(No space left"):
-        report.write_all(made_up(text=BIG.hex()), place)
+        pages.write_report(report_of(made_up() | {"environments": [], "test_set": BIG.hex()}), place)
     after = files(place)
     assert after["comparison.html"] == before["comparison.html"]
     assert after.keys() == before.keys()

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
     "network": {"errors"},
-    "pages": {"settings"},
+    "pages": {"files", "settings"},
     "per_class": set(),
     "run_folder": {"errors", "files", "settings"},
     "settings": {"errors", "files"},

@@ -15,12 +15,13 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from imdbattn.comparison import report
+from imdbattn.comparison.report import report_of
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.explain.reading import AttentionWeights, LabelledReview
 from imdbattn.explain.show import page, print_readings
-from imdbattn.faithfulness import report as faithfulness
+from imdbattn.faithfulness.report import report_of as faithfulness_report
+from imdbattn.pages import markdown, print_reports
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.runs.score import score_run
@@ -28,7 +29,7 @@ from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials, visible
 from imdbattn.settings.schema import validate
 from tests.test_faithfulness_report import made_up as faithfulness_made_up
-from tests.test_report import SVG, made_up, markdown_tables
+from tests.test_report import drawn_page, made_up, markdown_tables
 
 from .commands import label_texts
 
@@ -284,8 +285,8 @@ def shown_review(text: str, label: str) -> LabelledReview:
 
 
 PAGES = {
-    "comparison": lambda: report.page(hostile_comparison(), {"accuracies": SVG}),
-    "faithfulness": lambda: faithfulness.page(hostile_faithfulness(), {"erasure": SVG}),
+    "comparison": lambda: drawn_page(report_of(hostile_comparison())),
+    "faithfulness": lambda: drawn_page(faithfulness_report(hostile_faithfulness())),
     "attention": lambda: page([hostile_review()], [None]),
 }
 
@@ -353,7 +354,7 @@ def test_the_policy_stops_a_script_that_was_not_escaped(tmp_path, policy):
 
 def test_a_table_of_markdown_keeps_its_columns():
     comparison = made_up(("one | two\nthree", "a`b`\\|", "\r\n| --- |"), labels=("x|y", "\n"), text=None)
-    for table in markdown_tables(report.markdown(comparison, [])):
+    for table in markdown_tables(markdown(report_of(comparison))):
         assert len({len(line) for line in table}) == 1
 
 
@@ -365,7 +366,7 @@ def test_a_terminal_shows_control_characters_and_does_not_interpret_them(capsys)
     print_readings([shown_review(ESCAPES, ESCAPES)])
     comparison = made_up((ESCAPES, "base"), labels=(ESCAPES, "pos"))
     comparison |= {"test_set": ESCAPES, "skipped": [{"folder": ESCAPES, "reason": ESCAPES}]}
-    report.print_terminal(comparison)
+    print_reports([report_of(comparison)])
     shown = capsys.readouterr().out
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
     assert shown.count("[red]") >= 4

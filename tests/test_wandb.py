@@ -326,7 +326,6 @@ COMPARISON = {
             "mcnemar_p": 0.01,
             "holm_p": 0.02,
             "verdict": "better",
-            "words": "residual layers=6 beats base by 2.0 points (1.0 to 3.0)",
         }
     ],
 }

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.api.display import fragment
-from imdbattn.comparison import report
 from imdbattn.comparison.compare import compare_sets
-from imdbattn.comparison.figures import accuracies
+from imdbattn.comparison.report import report_of, set_name
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
-from imdbattn.pages import printed, svg
+from imdbattn.pages import Report, print_reports, printed, svg, write_reports
 from imdbattn.settings.cli import composed, plain_dict
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.schema import Compare, validate_as
@@ -58,7 +57,7 @@ class Comparison:
 
         several = len(self.contents) > 1
         rows = [
-            ({"set": report.set_name(content)} if several else {}) | numbers(row)
+            ({"set": set_name(content)} if several else {}) | numbers(row)
             for content in self.contents
             for row in content[part]
         ]
@@ -66,13 +65,16 @@ class Comparison:
 
     def save(self, out: StrPath) -> Path:
         """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns the HTML page."""
-        return report.write_sets(self.contents, expanded(out))
+        return write_reports(self._reports(), expanded(out))
+
+    def _reports(self) -> list[Report]:
+        return list(map(report_of, self.contents))
 
     def __repr__(self) -> str:
-        return printed(lambda console: report.print_terminal(*self.contents, console=console))
+        return printed(lambda console: print_reports(self._reports(), console))
 
     def _repr_html_(self) -> str:
-        return "\n".join(map(html, self.contents))
+        return "\n".join(map(html, self._reports()))
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,16 +92,13 @@ def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def html(content: dict[str, Any]) -> str:
-    """One set as a part of a notebook."""
-    tables = [report.rung_table(content), *([report.pair_table(content)] if content["pairs"] else [])]
-    skipped = [f"skipped: {one['folder']}: {one['reason']}" for one in content["skipped"]]
-    return fragment(
-        report.headline(content),
-        tables,
-        [svg(accuracies(content))],
-        [report.verdicts(content), *report.notes(content, on_page=False), *skipped],
-    )
+def html(report: Report) -> str:
+    """One set as a part of a notebook: the tables of rungs and pairs, and the figure of accuracies."""
+    shown = [section for section in report.sections if section.table and not section.folded]
+    skipped = [f"skipped: {one['folder']}: {one['reason']}" for one in report.skipped]
+    notes = [report.about, report.lead, *report.notes, *skipped]
+    images = [svg(picture.draw()) for picture in shown[0].pictures]
+    return fragment(report.title, [section.table for section in shown], images, notes)
 
 
 def compare(
@@ -109,7 +108,7 @@ def compare(
 
     Args:
         runs: one or more folders that contain run folders at any depth.
-        against: the rung that others are compared with; None compares neighbors of the ladder.
+        against: the rung that others are compared with; None compares each rung with the one that it extends.
         out: a folder for page, tables and figures; None writes nothing.
         settings: other settings of conf/compare.yaml: split="validation", resamples=1000.
 

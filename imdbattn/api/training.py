@@ -18,7 +18,7 @@ from imdbattn.api.display import Metrics, fragment
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
 from imdbattn.settings.cli import QUOTED, composed, plain_dict, remove_empty
-from imdbattn.settings.keys import as_dict
+from imdbattn.settings.keys import as_dict, named_overrides
 from imdbattn.settings.safety import VisibleFormatter, untrusted
 from imdbattn.settings.schema import validate
 
@@ -79,6 +79,8 @@ def train(
         from imdbattn.runs.resume import resumed
 
         settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
+    else:  # config may be that of another run
+        settings |= {"digest": None, "overrides": named_overrides(overrides, settings)}
     valid = validate(settings)
     devices = as_dict(valid.trainer).get("devices", 1)
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)

@@ -1,4 +1,4 @@
-"""Compares finished runs: run folders -> a dict of plain values for each test set, which report and figures display.
+"""Compares finished runs: run folders -> a dict of plain values for each test set, which report.py displays.
 
 Accuracies and differences are fractions. Items are reviews, strings or sentences; their number is under "reviews".
 Suffixes of arrays: N items, V variants, S seeds, B resamples.
@@ -15,12 +15,25 @@ import numpy as np
 
 from imdbattn.comparison import statistics
 from imdbattn.comparison.folds import join_folds
-from imdbattn.comparison.report import TRAINED, p_value, percent, signed, signed_interval
-from imdbattn.comparison.runs import Predictions, Run, Skipped, Variant, find_runs, grouped, neighbours, skip, variants
+from imdbattn.comparison.runs import (
+    Predictions,
+    Run,
+    Skipped,
+    Variant,
+    find_runs,
+    grouped,
+    neighbours,
+    shared_overrides,
+    skip,
+    variants,
+)
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, macro_f1
+from imdbattn.settings.keys import flat
 
 RANGE = "data.lengths"  # the setting with the shortest and longest string of training
+COMMON = ("data.max_tokens", "data.tokenizer", "trainer.max_epochs")  # settings that the page states if all runs share
+TRAINED = "two trained models"  # the subject of a comparison with one seed each
 POINTS = 60  # the largest number of points of a curve over lengths
 FEWEST = 10  # the smallest number of items per point
 ABOUT = ("architectures", "architecture and trained model", TRAINED)  # by the number of variants with a single seed
@@ -76,16 +89,12 @@ def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Run, Predict
             skipped.append(skip(run.folder, error))
     if not predictions:
         return {}, skipped
-    longest, reference = max(predictions.items(), key=lambda item: len(item[1].rows_N))
+    reference = max(predictions.values(), key=lambda one: len(one.rows_N))
     for run, own in list(predictions.items()):
         if not (np.array_equal(own.rows_N, reference.rows_N) and np.array_equal(own.labels_N, reference.labels_N)):
             reason = f"it was scored on other {run.items} than the other runs ({len(own.rows_N):,})"
-        elif len(run.labels) != len(longest.labels):
-            reason = "its labels differ from those of the other runs"
-        else:
-            continue
-        skipped.append({"folder": run.place, "reason": reason})
-        del predictions[run]
+            skipped.append({"folder": run.place, "reason": reason})
+            del predictions[run]
     return predictions, skipped
 
 
@@ -115,6 +124,8 @@ def compare(
         "unit": first.unit,
         "reviews": len(bootstrap.mean_NV),
         "labels": first.labels,
+        "common": common_settings(runs),
+        "overrides": shared_overrides(runs),
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": folders_of(runs),
@@ -135,7 +146,7 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
     confidences = [seed.confidence_N for seed in seeds]
     rights = [seed.right_N for seed in seeds]
     bins = statistics.reliability(np.concatenate(confidences), np.concatenate(rights))
-    trained_on = one.shared.get(RANGE)
+    trained_on = flat(one.runs[0].settings).get(RANGE)
     classes = len(one.runs[0].labels)
     fold_means = [mean(seeds) for seeds in zip(*(run.fold_accuracies for run in one.runs), strict=True)]
     confusions = [confusion(s.labels_N, s.predicted_N, classes) for s in seeds if s.predicted_N is not None]
@@ -149,8 +160,8 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         "label": one.label,
         "model": one.model,
         "after": one.after,
-        "varied": one.varied,
-        "trained_on": trained_on if is_range(trained_on) else None,
+        "overrides": one.overrides,
+        "trained_on": trained_on,
         "apart_from_range": one.label_without(RANGE),
         "seeds": [run["seed"] for run in metrics],
         "folders": folders_of(one.runs),
@@ -215,10 +226,6 @@ def slices(
     return masks | {name: pair for name, pair in by_word.items() if all(map(np.any, pair.values()))}, texts
 
 
-def is_range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(end) is int and 0 < end < 10**6 for end in value)
-
-
 def length_groups(lengths_N: np.ndarray) -> list[tuple[int, int]]:
     """(shortest, longest) length of the items in each point of a curve over lengths.
 
@@ -257,17 +264,16 @@ def accuracy_by_length(seeds: Sequence[Predictions], groups: Sequence[tuple[int,
 def compare_pairs(
     ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], bootstrap: statistics.Bootstrap
 ) -> list[dict[str, Any]]:
-    """Difference, interval, test and a sentence for each pair (from, to) of indices."""
+    """Difference, interval and test of each pair (from, to) of indices."""
     share_NV = bootstrap.mean_NV
     p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
     compared = []
     for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
         low, high = np.clip(bootstrap.interval(to, old), -1, 1).tolist()
-        single = [ladder[place].label for place in (old, to) if bootstrap.seeds_V[place] == 1]
         pair = {
             "from": ladder[old].label,
             "to": ladder[to].label,
-            "about": ABOUT[len(single)],
+            "about": ABOUT[sum(bootstrap.seeds_V[place] == 1 for place in (old, to))],
             "difference": float((share_NV[:, to] - share_NV[:, old]).mean()),
             "interval": [low, high],
             "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
@@ -276,23 +282,8 @@ def compare_pairs(
             "holm_p": holm_p,
             "verdict": statistics.verdict(holm_p, low, high),
         }
-        compared.append(pair | {"words": sentence(pair, single)})
+        compared.append(pair)
     return compared
-
-
-def sentence(pair: Mapping[str, Any], single: Sequence[str]) -> str:
-    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`. single: the labels with a single seed."""
-    if pair["verdict"] == "undecided":
-        text = f"no difference shown, {signed(pair['difference'])} points ({signed_interval(pair['interval'])})"
-    else:
-        near, far = sorted(map(abs, pair["interval"]))
-        text = f"{pair['verdict']} by {percent(abs(pair['difference']))} points ({percent(near)} to {percent(far)})"
-    text += f", {p_value(pair['holm_p'])}"
-    if len(single) == 2:
-        text += " (one seed each: these two trained models only)"
-    elif single:
-        text += f" (one seed of {single[0]}: that trained model only)"
-    return f"{pair['to']} against {pair['from']}: {text}"
 
 
 def largest_disagreements(
@@ -320,6 +311,12 @@ def largest_disagreements(
         }
         for n in most
     ]
+
+
+def common_settings(runs: Sequence[Run]) -> dict[str, Any]:
+    """The settings in COMMON that are equal in all runs."""
+    first, *others = [flat(run.settings) for run in runs]
+    return {key: first[key] for key in COMMON if key in first and all(one.get(key) == first[key] for one in others)}
 
 
 def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,24 +17,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # for co
 COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # with COLORS: 28 different lines
 MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
-FIGURES = ("accuracies", "lengths", "differences", "time", "curves_accuracy", "curves_loss", "reliability")
 VERDICTS = {"better": (BLUE, "o"), "worse": (ORANGE, "s"), "undecided": (GREY, "D")}
-
-
-def figures(comparison: dict[str, Any]) -> dict[str, Figure]:
-    """All figures of a comparison by name, in the order of the page; those without data are omitted."""
-    rungs = comparison["rungs"]
-    by_name = {"accuracies": accuracies(comparison)}
-    if any(rung["lengths"] for rung in rungs):
-        by_name["lengths"] = lengths(comparison)
-    if comparison["pairs"]:
-        by_name["differences"] = differences(comparison)
-    if sum(bool(rung["train_seconds"]) for rung in rungs) > 1:
-        by_name["time"] = time_and_accuracy(comparison)
-    for quantity in ("accuracy", "loss"):
-        if any(f"val/{quantity}" in rung["curves"] for rung in rungs):
-            by_name[f"curves_{quantity}"] = curves_of_seeds(comparison, quantity)
-    return by_name | {"reliability": reliability(comparison)}
 
 
 def accuracies(comparison: dict[str, Any]) -> Figure:
@@ -222,8 +205,8 @@ def finish(figure: Figure, title: str, legend: int = 0) -> Figure:
 
 
 def wrapped(label: str, width: int = 24) -> str:
-    """A label in lines of `width`, broken at spaces or after underscores; $ is escaped, as it starts a formula."""
-    lines = re.sub(rf"(.{{1,{width}}})(?: +|(?<=_)|$)|(.{{{width}}})", r"\1\2\n", label)
+    """A label in lines of `width`, broken at spaces, else after underscores; $ is escaped, as it starts a formula."""
+    lines = re.sub(rf"(.{{1,{width}}})(?: +|$)|(.{{1,{width}}}(?<=_)|.{{{width}}})", r"\1\2\n", label)
     return lines.rstrip("\n").replace("$", r"\$")
 
 
@@ -236,7 +219,7 @@ def percents(values: Iterable[float]) -> list[float]:
     return [100 * value for value in values]
 
 
-def level(comparison: dict[str, Any]) -> str:
+def level(comparison: Mapping[str, Any]) -> str:
     return f"{100 * comparison['method']['level']:g} %"
 
 

@@ -3,7 +3,7 @@
 Shape suffix: N reviews.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from statistics import mean
@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.comparison.runs import FINGERPRINT_KEYS, Predictions, Run, Skipped, grouped, skip
+from imdbattn.comparison.runs import Predictions, Run, Skipped, grouped, skip
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, Curves
 
-FOLD = "data.fold"
 NUMBERS = ("val_accuracy", "parameters", "tokens_per_s", "train_seconds", "epochs")  # means over folds
-BATCH = "data.batch_tokens"  # by default computed from the training reviews, which differ between folds
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,7 +43,7 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
     """
     runs, skipped = list(runs), list(skipped)
     joined = [run for run in runs if not run.metrics.get("cross_validation")]
-    for group in cross_validations(run for run in runs if run.metrics.get("cross_validation")):
+    for group in grouped((run for run in runs if run.metrics.get("cross_validation")), all_but_fold):
         try:
             joined.append(join(group))
         except Exception as error:  # any exception of a broken file
@@ -55,21 +53,9 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
     return joined, skipped
 
 
-def cross_validations(runs: Iterable[Run]) -> Iterator[list[Run]]:
-    """The runs grouped by everything but the fold."""
-    for group in alike(runs, *FINGERPRINT_KEYS, FOLD, BATCH):
-        repeated = len({run.metrics["cross_validation"]["fold"] for run in group}) < len(group)
-        yield from alike(group, *FINGERPRINT_KEYS, FOLD) if repeated else [group]
-
-
-def alike(runs: Iterable[Run], *ignored: str) -> list[list[Run]]:
-    """The runs grouped by seed, folds, labels and all settings that are not ignored."""
-
-    def key(run: Run) -> list[Any]:
-        settings = {key: value for key, value in run.shared.items() if key not in ignored}
-        return [settings, run.metrics["seed"], run.metrics["cross_validation"]["fingerprint"], run.labels]
-
-    return grouped(runs, key)
+def all_but_fold(run: Run) -> list[Any]:
+    fingerprint = run.metrics["cross_validation"]["fingerprint"]
+    return [run.model, run.digest, run.metrics["seed"], fingerprint, run.metrics.get("start")]
 
 
 def join(runs: Sequence[Run]) -> CrossValidation:
@@ -103,7 +89,7 @@ def join(runs: Sequence[Run]) -> CrossValidation:
     }
     return CrossValidation(
         first.folder,
-        first.settings | {"data": first.settings["data"] | {"fold": None}},
+        first.settings,
         metrics,
         first.environment,
         mean_curves(runs),

@@ -1,233 +1,107 @@
-"""A comparison (the dict that compare.compare makes) as files and as text in the terminal.
+"""A comparison (the dict that compare.compare makes) as a pages.Report, and its numbers as text."""
 
-A table is a list of rows of cells; the first row is the head, the first column holds names.
-"""
-
-import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table as RichTable
+from imdbattn.comparison.compare import TRAINED
+from imdbattn.comparison.figures import (
+    VERDICTS,
+    accuracies,
+    curves_of_seeds,
+    differences,
+    lengths,
+    level,
+    reliability,
+    signed,
+    time_and_accuracy,
+)
+from imdbattn.comparison.runs import in_short
+from imdbattn.pages import Picture, Report, Section, Table, as_table
+from imdbattn.settings.keys import as_text
 
-from imdbattn.comparison.figures import FIGURES, VERDICTS, figures, level, signed
-from imdbattn.files import write_atomically, writing_into
-from imdbattn.pages import code, plain, png, render, svg, terminal
-from imdbattn.settings.safety import visible
-
-Table = list[list[str]]
-TEMPLATES = Path(__file__).parent
-TRAINED = "two trained models"  # the subject of a comparison with one seed each
-LEAST = 12  # characters for the names of a table that is as wide as the console
 PAGE_ONLY = ("parameters", "tokens/s")  # columns that the terminal omits
+CHARACTERS = 300  # of a text on which rungs disagree
+BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def write_sets(comparisons: Sequence[dict[str, Any]], out: Path) -> Path:
-    """Writes each comparison, and an index if there are several; returns the HTML page to open.
-
-    With several, the files of an earlier single comparison in `out` are removed. Raises UserError where `out` cannot be
-    written.
-    """
-    pages = list(map(write_all, comparisons, folders_of(comparisons, out)))
-    texts = [f"{headline(one)}. {verdicts(one)}" for one in comparisons]
-    return write_index(comparisons, pages, texts, "Accuracies on different sets cannot be compared.", FIGURES)
-
-
-def write_index(
-    summaries: Sequence[dict[str, Any]], pages: Sequence[Path], texts: Sequence[str], note: str, figures: Iterable[str]
-) -> Path:
-    """Writes an index above the folders of several pages; returns the page to open: the index, or a single page.
-
-    texts: the result of each set. figures: all names of `write_report`, of which those above the folders are removed.
-    """
-    if len(pages) == 1:
-        return pages[0]
-    index = pages[0].parents[1] / pages[0].name
-    title = f"{len(pages):,} separate sets"
-    places = [str(page.relative_to(index.parent)) for page in pages]
-    sets = list(zip(map(set_name, summaries), texts, places, strict=True))
-    parts = [f"## {plain(name)}\n\n{plain(text)}\n\n[Full report]({page[:-4]}md)\n" for name, text, page in sets]
-    write_atomically(index.with_suffix(".md"), "\n".join([f"# {title}\n\n{note}\n", *parts]))
-    write_atomically(index, render(TEMPLATES.parent / "sets.html.jinja", title=title, note=note, sets=sets))
-    remove(index.parent, (f"{index.stem}.json", *map(figure_file, figures)))
-    return index
-
-
-def folders_of(comparisons: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
-    """`out` itself for one comparison; for several, folders in it, named by split and fingerprint."""
-    names = [f"{comparison['split']}-{comparison['fingerprint']}" for comparison in comparisons]
-    return [out] if len(names) == 1 else [out / name for name in names]
-
-
-def write_all(comparison: dict[str, Any], out: Path) -> Path:
-    """Writes comparison.json, .md and .html and figures/*.png into `out`; returns the HTML page.
-
-    Everything is rendered before anything is written, and every file is atomic. Figures of an earlier comparison that
-    this one does not have are removed. Raises UserError where `out` cannot be written.
-    """
-    plots = figures(comparison)
-    texts = {
-        "json": as_json(comparison),
-        "md": markdown(comparison, plots),
-        "html": page(comparison, {name: svg(figure) for name, figure in plots.items()}),
-    }
-    return write_report(out / "comparison.html", texts, {name: png(figure) for name, figure in plots.items()}, FIGURES)
-
-
-def write_report(page: Path, texts: Mapping[str, str], pictures: Mapping[str, bytes], figures: Iterable[str]) -> Path:
-    """Writes `texts` (file extension -> content) and `pictures` (name -> PNG); returns `page`.
-
-    figures: the names of all possible pictures; those that `pictures` lacks are removed.
-    """
-    remove(page.parent, (figure_file(name) for name in figures if name not in pictures))
-    for name, picture in pictures.items():
-        write_atomically(page.parent / figure_file(name), picture)
-    for extension, text in texts.items():
-        write_atomically(page.with_suffix(f".{extension}"), text)
-    return page
-
-
-def as_json(summary: dict[str, Any]) -> str:
-    return json.dumps(each(summary, without_nan), indent=1, allow_nan=False) + "\n"
-
-
-def figure_file(name: str) -> str:
-    return f"figures/{name}.png"
-
-
-def remove(folder: Path, names: Iterable[str]) -> None:
-    with writing_into(folder, "choose another folder"):
-        for name in names:
-            (folder / name).unlink(missing_ok=True)
-
-
-def page(comparison: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
-    """One HTML page with the pictures (name -> SVG) inside."""
-    return render(
-        TEMPLATES / "comparison.html.jinja",
-        **comparison,
-        headline=headline(comparison),
-        verdicts=verdicts(comparison),
-        rung_table=rung_table(comparison),
-        pair_table=pair_table(comparison),
-        slice_table=slice_table(comparison),
-        confusion_tables=confusion_tables(comparison),
-        verdict_names=VERDICTS,
+def report_of(comparison: dict[str, Any]) -> Report:
+    return Report(
+        name="comparison",
+        title=headline(comparison),
+        about=about(comparison),
+        lead=verdicts(comparison),
+        points=list(map(sentence, comparison["pairs"])),
+        sections=sections(comparison),
         notes=notes(comparison),
-        percent=percent,
-        figures=pictures,
+        skipped=comparison["skipped"],
+        content=comparison,
+        folder=folder_name(comparison),
     )
 
 
-def markdown(comparison: dict[str, Any], pictures: Iterable[str]) -> str:
-    """The comparison as Markdown with links to the figures; names are set as code."""
-    table = markdown_table
-    parts = [f"# {plain(headline(comparison))}", verdicts(comparison), table(rung_table(comparison))]
-    parts += map(markdown_figure, pictures)
-    if pairs := comparison["pairs"]:
-        parts += ["## Differences", table(pair_table(comparison)), bullets(pair["words"] for pair in pairs)]
-    parts += ["## Accuracy by slice, and calibration error (%)", table(slice_table(comparison))]
-    return joined([*parts, *markdown_end(notes(comparison), comparison["skipped"])])
+def folder_name(summary: Mapping[str, Any]) -> str:
+    fingerprint = "".join(letter for letter in summary["fingerprint"] if letter.isalnum())  # never a path
+    return f"{summary['split']}-{fingerprint}"
 
 
-def joined(parts: Iterable[str]) -> str:
-    return "\n\n".join(part for part in parts if part) + "\n"
+def sections(comparison: dict[str, Any]) -> list[Section]:
+    """Those with data; the page shows the later ones folded."""
+    rungs, items, labels = comparison["rungs"], comparison["items"], comparison["labels"]
 
+    def picture(name: str, draw: Any, caption: str = "", *arguments: str) -> list[Picture]:
+        return [Picture(name, partial(draw, comparison, *arguments), caption)]
 
-def markdown_table(rows: Table) -> str:
-    head, *body = [list(map(plain, rows[0])), *([code(row[0]), *map(plain, row[1:])] for row in rows[1:])]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
-
-
-def markdown_figure(name: str) -> str:
-    return f"![{name}]({figure_file(name)})"
-
-
-def bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {plain(line)}" for line in lines)
-
-
-def markdown_end(notes: Iterable[str], skipped: Sequence[Mapping[str, str]]) -> list[str]:
-    parts = ["## Notes", bullets(notes)]
-    if skipped:
-        parts += ["## Skipped", "\n".join(f"- {code(one['folder'])}: {plain(one['reason'])}" for one in skipped)]
+    later = "values are measured during the epoch, with changing weights, so they may be worse than validation values."
+    later = f"{BAND} Training {later}"
+    symbols = f"{BAND} Training accuracy counts single symbols, predicted with teacher forcing; validation accuracy "
+    symbols += f"counts whole {items}, without it, and is lower."
+    curves = [
+        one
+        for quantity, caption in (("accuracy", later if labels else symbols), ("loss", later))
+        if any(f"val/{quantity}" in rung["curves"] for rung in rungs)
+        for one in picture(f"curves_{quantity}", curves_of_seeds, caption, quantity)
+    ]
+    table = rung_table(comparison)
+    shown = [place for place, name in enumerate(table[0]) if name not in PAGE_ONLY]
+    short = [[row[place] for place in shown] for row in table]
+    blue = "Blue: mean over seeds with its interval; orange: each seed."
+    parts = [Section("All rungs", "", table, picture("accuracies", accuracies, blue), short=short)]
+    if any(rung["lengths"] for rung in rungs):
+        caption = f"{BAND} Adjacent lengths with few {items} are combined."
+        parts.append(Section("Accuracy by length", pictures=picture("lengths", lengths, caption)))
+    if comparison["pairs"]:
+        text = (
+            f"“Gained” are the {items} that only the first rung gets right, “lost” those that only the second gets "
+            "right; means over pairs of seeds. To the right of 0 in the figure, the first rung is better."
+        )
+        forest = picture("differences", differences)
+        parts.append(Section("Differences", text, pair_table(comparison), forest))
+    if sum(bool(rung["train_seconds"]) for rung in rungs) > 1:
+        caption = "Mean training time of one seed, on the hardware listed under Method; jobs may have run in parallel."
+        parts.append(Section("Training time", pictures=picture("time", time_and_accuracy, caption), folded=True))
+    if curves:
+        parts.append(Section("Learning curves", pictures=curves, folded=True))
+    text = f"Accuracy and calibration error in percent; in parentheses the number of {items}. {items.capitalize()} "
+    text += "“with” a word are longer on average."
+    for name, listed in comparison["method"]["words"].items():
+        if len(listed) > 1 and name in rungs[0]["slices"]:
+            text += f" “{name}” is any of {', '.join(listed)}."
+    parts.append(Section("Slices", text, slice_table(comparison), folded=True))
+    caption = (
+        "On the diagonal, a probability equals the share of correct answers; below it the model is overconfident, "
+        f"above it underconfident. The area of a dot is its number of {items}. ECE is the mean distance from the "
+        f"diagonal over 15 bins, weighted by {items}."
+    )
+    parts.append(Section("Calibration", pictures=picture("reliability", reliability, caption), folded=True))
+    if labels:
+        text = "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
+        parts.append(Section("Confusion", text, confusion_table(comparison), names=2, folded=True))
+    if comparison["disagreements"]:
+        text = f"The lowest and the highest probability that rungs give the {'true label' if labels else 'reference'}, "
+        text += "mean over seeds; comparison.json has those of all rungs and the whole texts."
+        parts.append(Section("Largest disagreements", text, disagreement_table(comparison), folded=True))
     return parts
-
-
-def each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A copy of nested dicts and lists with change(value) for every other value."""
-    if isinstance(value, dict):
-        return {key: each(one, change) for key, one in value.items()}
-    return [each(one, change) for one in value] if isinstance(value, list) else change(value)
-
-
-def without_nan(value: Any) -> Any:
-    """null for numbers that JSON does not have, such as the loss of a run that diverged."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# --- terminal --------------------------------------------------------------------------------------------------------
-
-
-def print_terminal(*comparisons: dict[str, Any], console: Console | None = None) -> None:
-    """Prints each comparison, then the skipped runs."""
-    print_sets(comparisons, print_comparison, lambda one: notes(one, on_page=False), console or terminal())
-
-
-def print_sets(
-    summaries: Sequence[dict[str, Any]],
-    show: Callable[[dict[str, Any], Console], None],
-    notes_of: Callable[[dict[str, Any]], list[str]],
-    console: Console,
-) -> None:
-    """Prints each summary with `show` and its notes, then the notes that all have, and the skipped runs."""
-    summaries = each(list(summaries), lambda value: visible(value) if isinstance(value, str) else value)
-    own = list(map(notes_of, summaries))
-    common = [note for note in own[0] if len(own) > 1 and all(note in others for others in own)]
-    for summary, lines in zip(summaries, own, strict=True):
-        if len(summaries) > 1:
-            console.rule(set_name(summary))
-        show(summary, console)
-        console.print("", *(line for line in lines if line not in common), sep="\n", style="dim")
-    if common:
-        console.rule("all sets")
-        console.print(*common, sep="\n", style="dim")
-    for skipped in summaries[0]["skipped"]:  # the same for all
-        console.print(f"skipped: {skipped['folder']}: {skipped['reason']}", style="yellow")
-
-
-def print_comparison(comparison: dict[str, Any], console: Console) -> None:
-    """Prints the table of rungs and the differences in words."""
-    rows = rung_table(comparison)
-    columns = [place for place, name in enumerate(rows[0]) if name not in PAGE_ONLY]
-    console.print(headline(comparison), style="bold")
-    print_table([[row[place] for place in columns] for row in rows], console)
-    if pairs := comparison["pairs"]:
-        console.print("", *(pair["words"] for pair in pairs), sep="\n")
-
-
-def print_table(rows: Table, console: Console, names: int = 1) -> None:
-    """Prints an empty line and a table, which may be wider than the console.
-
-    names: number of columns that hold names; these fold if that lets the table fit.
-    """
-    table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for place, name in enumerate(rows[0]):
-        is_name = place < names
-        table.add_column(name, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*row)
-    width = console.width
-    needed = console.measure(table, options=console.options.update(width=1000))
-    if needed.minimum + len(rows[0]) + LEAST > width:  # rich would omit the names and cut the numbers
-        console.width = needed.maximum
-    console.print("", table, sep="\n")
-    console.width = width
 
 
 # --- numbers as text; "" where there is none -------------------------------------------------------------------------
@@ -274,12 +148,6 @@ def p_value(p: float) -> str:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
-    """Rows (column -> cell) as a table without the columns that are empty."""
-    columns = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
-    return [columns, *([row[name] for name in columns] for row in rows)]
-
-
 def rung_table(comparison: dict[str, Any]) -> Table:
     rungs = comparison["rungs"]
     interval = f"{level(comparison)} interval"
@@ -291,7 +159,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
         [
             {
                 "rung": rung["label"],
-                "seeds": "1 seed" if len(rung["seeds"]) == 1 else str(len(rung["seeds"])),
+                "seeds": str(len(rung["seeds"])),
                 "validation %": mean_and_sd(rung["validation"]),
                 "test %": mean_and_sd(rung["test"]),
                 folds: mean_and_sd(rung["folds"]),
@@ -321,7 +189,7 @@ def pair_table(comparison: dict[str, Any]) -> Table:
                 "points": signed(pair["difference"]),
                 "interval": signed_interval(pair["interval"]),
                 "verdict": pair["verdict"],
-                "p (Holm)": p_value(pair["holm_p"]),
+                "p (Holm)": "" if undecided_but_significant(pair) else p_value(pair["holm_p"]),
                 f"{comparison['items']} gained": f"{pair['only_to_right']:,.0f}",
                 f"{comparison['items']} lost": f"{pair['only_from_right']:,.0f}",
             }
@@ -346,13 +214,25 @@ def slice_table(comparison: dict[str, Any]) -> Table:
     )
 
 
-def confusion_tables(comparison: dict[str, Any]) -> dict[str, Table]:
-    """Label of the rung -> confusion matrix, true classes in rows."""
-    names, tables = comparison["labels"], {}
-    for rung in comparison["rungs"]:
-        rows = [[f"{number:,.0f}" for number in row] for row in rung["confusion"]]
-        tables[rung["label"]] = [["", *names], *([name, *row] for name, row in zip(names, rows, strict=True))]
-    return tables
+def confusion_table(comparison: dict[str, Any]) -> Table:
+    names = comparison["labels"]
+    rows = [
+        [rung["label"], name, *(f"{number:,.0f}" for number in row)]
+        for rung in comparison["rungs"]
+        for name, row in zip(names, rung["confusion"], strict=True)
+    ]
+    return [["rung", "label", *names], *rows]
+
+
+def disagreement_table(comparison: dict[str, Any]) -> Table:
+    rows = []
+    for item in comparison["disagreements"]:
+        lowest, *_, highest = sorted(item["probability"].items(), key=lambda one: one[1])
+        text = " ".join((item["text"] or "The text is not in the run folder.").replace("<br />", " ").split())
+        shown = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
+        ends = [f"{percent(value)} % by {name}" for name, value in (lowest, highest)]
+        rows.append([str(item["row"]), item["label"], *ends, shown])
+    return [["row", "label", "lowest", "highest", "text"], *rows]
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------
@@ -361,6 +241,13 @@ def confusion_tables(comparison: dict[str, Any]) -> dict[str, Table]:
 def set_name(comparison: Mapping[str, Any]) -> str:
     scored = f"{comparison['reviews']:,} {comparison['split']} {comparison.get('items', 'reviews')}"
     return f"{scored} of {comparison['test_set']}, fingerprint {comparison['fingerprint']}"
+
+
+def about(comparison: Mapping[str, Any]) -> str:
+    """The items that were scored, and the settings of all runs."""
+    words = [f"{key.rpartition('.')[2]}={as_text(value)}" for key, value in comparison["common"].items()]
+    words = list(dict.fromkeys([*words, *map(in_short, comparison["overrides"])]))
+    return f"{set_name(comparison)}." + (f" All runs: {', '.join(words)}." if words else "")
 
 
 def headline(comparison: dict[str, Any]) -> str:
@@ -396,7 +283,75 @@ def verdicts(comparison: dict[str, Any]) -> str:
     return text
 
 
-def notes(comparison: dict[str, Any], on_page: bool = True) -> list[str]:
-    """Sentences on method, data and machines. on_page: whether slices, curves and parameters are shown as well."""
-    text = render(TEMPLATES / "notes.txt.jinja", **comparison, set_name=set_name(comparison), on_page=on_page)
-    return [line for line in text.split("\n") if line]
+def undecided_but_significant(pair: Mapping[str, Any]) -> bool:
+    return pair["verdict"] == "undecided" and pair["holm_p"] < 0.05
+
+
+def sentence(pair: Mapping[str, Any]) -> str:
+    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`."""
+    near, far = sorted(map(abs, pair["interval"]))
+    text = f"{pair['verdict']} by {percent(abs(pair['difference']))} points ({percent(near)} to {percent(far)})"
+    if pair["verdict"] == "undecided":
+        text = f"no difference shown, {signed(pair['difference'])} points ({signed_interval(pair['interval'])})"
+    if not undecided_but_significant(pair):
+        text += f", {p_value(pair['holm_p'])}"
+    elif pair["about"] == TRAINED:
+        text += "; other reviews could reverse it"
+    else:
+        text += "; these trained models differ, but other seeds could reverse it"
+    return f"{pair['to']} against {pair['from']}: {text}"
+
+
+def interval_note(summary: Mapping[str, Any]) -> str:
+    """How the intervals of a comparison or of the tests of faithfulness were computed."""
+    several = max(len(rung["seeds"]) for rung in summary["rungs"]) > 1
+    method, items = summary["method"], summary.get("items", "reviews")
+    text = f"Intervals are {level(summary)} bootstrap intervals from {method['resamples']:,} resamples of "
+    text += f"{'both the seeds and ' * several}the {summary['split']} {items} (seed {method['seed']})"
+    return text + ", widened for the small number of seeds; ± is the standard deviation over seeds" * several + "."
+
+
+def machine_notes(summary: Mapping[str, Any]) -> list[str]:
+    return [
+        f"Run on {one['platform']}, {one['cpus']} CPUs, threads: {one['threads']}, {one['gpu'] or 'no GPU'}; "
+        f"Python {one['python']}, torch {one['torch']}, lightning {one['lightning']}."
+        for one in summary["environments"]
+    ]
+
+
+def notes(comparison: dict[str, Any]) -> list[str]:
+    """Sentences on method, data and machines."""
+    rungs, pairs, items = comparison["rungs"], comparison["pairs"], comparison["items"]
+    untested = comparison["untested"]
+    found = [interval_note(comparison)]
+    if over := rungs[0]["folds"]:
+        found.append(
+            "Cross-validation: every review is scored once for each seed, by the model that was trained without its "
+            f"fold. Test accuracy, intervals and p are over all reviews of all {len(over['values'])} folds; “over "
+            "folds” is mean ± standard deviation of the folds' accuracies; all else is a mean over folds. Training "
+            "sets of different folds overlap, which intervals do not account for (Bengio & Grandvalet 2004)."
+        )
+    if not comparison["labels"]:
+        found.append(f"Accuracy is the share of {items} for which the output is exactly a reference.")
+    if any(rung["bleu"]["validation"] or rung["bleu"]["test"] for rung in rungs):
+        found.append("BLEU is computed over the whole set against all references, from 0 to 100.")
+    if not comparison["one_validation"]:
+        found.append("Validation sets differ between rungs, so their validation accuracies cannot be compared.")
+    if any(len(rung["seeds"]) == 1 for rung in rungs):
+        found.append(
+            f"A rung with one seed has no standard deviation: its interval covers only the {items}"
+            + ", and comparisons with it are about that trained model, not about its architecture" * bool(pairs)
+            + "."
+        )
+    if pairs:
+        found.append(
+            f"p is from McNemar's test of these trained models on the {items} that only one of the two gets right, "
+            f"corrected for {len(pairs):,} comparison{'s' * (len(pairs) > 1)} by Holm's method; it says nothing about "
+            "other seeds. A verdict of better or worse requires p below 0.05 and an interval that excludes 0."
+        )
+    if untested:
+        found.append(
+            f"Validation is compared because {len(untested):,} of the runs have no test predictions, such as "
+            f"{untested[0]}; split=test omits them."
+        )
+    return [*found, *machine_notes(comparison)]

@@ -1,95 +1,31 @@
 """Finds and reads finished run folders, groups them into variants and selects the pairs to compare.
 
-A run folder may come from anywhere: everything that is read is checked for its type, range and size.
 Suffixes of arrays: N items (reviews, strings or sentences), C classes.
 """
 
 import json
 import os
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, Curves, is_debug, read_curves
-from imdbattn.settings.keys import BEYOND, CONTROLS, PRETRAINING, RUNGS, WRITERS, variant
+from imdbattn.settings.keys import BEYOND, CONTROLS, PRETRAINING, RUNGS, WRITERS, hexdigest, variant
 from imdbattn.settings.safety import read_json, read_settings
-from imdbattn.settings.schema import in_one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FINGERPRINT_KEYS = ("fingerprint.test", "fingerprint.validation")  # keys of the fingerprints in Run.shared
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *WRITERS)
 REVIEWS = "reviews"  # the items of a classifier
-EPOCHS = 1_000_000  # the largest accepted number of epochs
 Skipped = dict[str, str]  # {"folder", "reason"}
-
-
-Text = Annotated[str, Field(pattern=r"\S")]
-Name = Annotated[str, Field(pattern=r"^[^/]*[^/.\s][^/]*$")]  # becomes part of a path
-Fingerprint = Annotated[str, Field(pattern=r"^\w+$")]  # becomes the name of a folder
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Amount = Annotated[float, Field(ge=0, le=1e12)]
-
-
-class File(BaseModel):
-    """The checked part of a file; other keys are ignored."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-class Model(File):
-    name: Name
-    after: Text | None = None
-
-
-class Config(File):
-    model: Model
-
-
-class Fold(File):
-    folds: Annotated[int, Field(ge=2, le=1_000_000)]
-    fold: Count
-    fingerprint: Fingerprint
-
-
-class Metrics(File):
-    seed: Count
-    test_set: Text
-    val_accuracy: Share
-    test_accuracy: Share | None = None
-    val_bleu: Amount | None = None
-    test_bleu: Amount | None = None
-    items: Text | None = None
-    labels: Annotated[list[str], Field(min_length=1)] | None = None
-    test_fingerprint: Fingerprint | None = None
-    val_fingerprint: Fingerprint | None = None
-    cross_validation: Fold | None = None
-    parameters: Amount | None = None
-    tokens_per_s: Amount | None = None
-    train_seconds: Amount | None = None
-    epochs: Amount | None = None
-
-
-class Environment(File):
-    versions: dict[str, Any] | None = None
-
-
-def check(values: dict[str, Any], schema: type[File], file: str) -> dict[str, Any]:
-    """Returns `values`. Raises UserError naming the first key that is missing or has a wrong value."""
-    try:
-        schema.model_validate(values)
-    except ValidationError as error:
-        raise UserError(f"unreadable: in its {file} {in_one_line(error, values)}") from None
-    return values
 
 
 @dataclass(frozen=True)
@@ -130,6 +66,21 @@ class Run:
         return self.settings["model"]["name"]
 
     @property
+    def overrides(self) -> list[str]:
+        """Those of its command line that name its variant."""
+        return self.settings.get("overrides", [])
+
+    @property
+    def digest(self) -> str:
+        """Of its settings; computed for a run that imdbattn.train has not written, such as a baseline."""
+        return self.settings.get("digest") or variant(self.settings)
+
+    @property
+    def identity(self) -> list[Any]:
+        """What runs of other seeds share: the model, the settings, the data, and the pretraining it starts from."""
+        return [self.model, self.digest, *map(self.fingerprint, FINGERPRINT), self.metrics.get("start")]
+
+    @property
     def items(self) -> str:
         """reviews; for an encoder-decoder strings or sentences."""
         return self.metrics.get("items") or REVIEWS
@@ -153,13 +104,6 @@ class Run:
         """The folder, for display."""
         return display(self.folder)
 
-    @cached_property
-    def shared(self) -> dict[str, Any]:
-        """Flat settings and data fingerprints that runs of other seeds share; without those that are null."""
-        data = {key: self.metrics.get(name) for key, name in zip(FINGERPRINT_KEYS, FINGERPRINT.values(), strict=True)}
-        data["start"] = self.metrics.get("start")  # settings of the pretraining whose weights it starts from
-        return {key: value for key, value in (variant(self.settings) | data).items() if value is not None}
-
     def fingerprint(self, split: str) -> str | None:
         return self.metrics.get(FINGERPRINT[split])
 
@@ -169,7 +113,7 @@ class Run:
         return scored and self.fingerprint(split) is not None and (self.folder / SPLIT_FILES[split][0]).exists()
 
     def predictions(self, split: str) -> Predictions:
-        """Reads the file at each call. Raises UserError for wrong values, and any exception of a broken file."""
+        """Reads the file at each call. Raises any exception of a broken file, and UserError for NaN."""
         import pyarrow as pa
 
         integer, number, classes = pa.int64(), pa.float64(), len(self.labels)
@@ -179,16 +123,19 @@ class Run:
         else:
             types |= {"label": pa.string(), "right": pa.bool_(), "probability": number, "label_probability": number}
         table = read_table(self.folder / SPLIT_FILES[split][0], types)
-        rows_N, lengths_N = table["row"].to_numpy(), checked_column(table, "length", 2**62)
+        rows_N, lengths_N, labels_N = (table[name].to_numpy() for name in ("row", "length", "label"))
         if not classes:
-            labels_N, right_N = table["label"].to_numpy(), table["right"].to_numpy()
-            confidence_N, true_N = (checked_column(table, name, 1.001) for name in ("probability", "label_probability"))
-            return Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N)
-        labels_N, predicted_N = (checked_column(table, name, classes - 1) for name in ("label", "predicted"))
-        probabilities_NC = checked_column(table, "probabilities", 1.001).reshape(-1, classes)  # rounding of float32
-        true_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
-        right_N = predicted_N == labels_N
-        return Predictions(rows_N, labels_N, right_N, probabilities_NC.max(1), true_N, lengths_N, predicted_N)
+            confidence_N, true_N = (table[name].to_numpy() for name in ("probability", "label_probability"))
+            found = Predictions(rows_N, labels_N, table["right"].to_numpy(), confidence_N, true_N, lengths_N)
+        else:
+            predicted_N = table["predicted"].to_numpy()
+            probabilities_NC = np.asarray(table["probabilities"].combine_chunks().flatten()).reshape(-1, classes)
+            confidence_N, true_N = probabilities_NC.max(1), probabilities_NC[np.arange(len(labels_N)), labels_N]
+            right_N = predicted_N == labels_N
+            found = Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N, predicted_N)
+        if not np.isfinite([found.confidence_N, found.true_N]).all():
+            raise UserError("its probabilities are not finite: did training diverge?")
+        return found
 
     def texts(self, split: str) -> list[str] | None:
         """The source texts in the order of the predictions; None where they are missing or cannot be read."""
@@ -207,20 +154,7 @@ def read_table(file: Path, types: dict[str, "pa.DataType"]) -> "pa.Table":
 
     with regular_file(file).open("rb") as opened:  # pyarrow requires a path to be UTF-8
         table = pq.read_table(opened).select(list(types))
-    if not len(table):
-        raise UserError(f"unreadable: its {file.name} is empty")
     return table.cast(pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()]))
-
-
-def checked_column(table: "pa.Table", name: str, maximum: float) -> np.ndarray:
-    """The values of a column, flattened. Raises UserError unless they are from 0 to `maximum`."""
-    values = table[name].combine_chunks()
-    array = np.asarray(values.flatten() if "list" in str(values.type) else values)
-    if not np.isfinite(array).all():
-        raise UserError(f"unreadable: its column {name} is not finite: did training diverge?")
-    if array.min() < 0 or array.max() > maximum:
-        raise UserError(f"unreadable: its column {name} has values below 0 or above {maximum:g}")
-    return array
 
 
 def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
@@ -238,10 +172,10 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     for folder in dict.fromkeys(folder for root in roots for folder in run_folders(root)):
         try:
             run = read_run(folder)
+            key = json.dumps([run.identity, run.metrics["seed"]], sort_keys=True)
         except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(folder, error))
             continue
-        key = json.dumps([run.shared, run.metrics["seed"]], sort_keys=True)
         old, new = sorted((newest.get(key, run), run), key=lambda run: (run.folder / "metrics.json").stat().st_mtime)
         if old is not new:
             skipped.append({"folder": old.place, "reason": f"it was run again in {new.place}"})
@@ -269,34 +203,26 @@ def run_folders(root: Path) -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> Run:
-    """Reads and checks everything but predictions and texts.
+    """Reads everything but predictions and texts.
 
-    Raises UserError for missing or wrong values and for a run that is not a result; any exception of a broken file.
+    Raises UserError for a run that is not a result, and any exception of a broken file.
     """
     if not (folder / "metrics.json").exists():
         raise UserError("unfinished: it has no metrics.json")
-    settings = check(read_settings(folder / "config.yaml"), Config, "config.yaml")
+    settings, metrics = read_settings(folder / "config.yaml"), read_json(folder / "metrics.json")
     if settings.get("task") in PRETRAINING:
         raise UserError("pretraining: it predicts words and cannot be compared with classifiers")
     if is_debug(settings):
         raise UserError("a debug run, not a result")
-    metrics = check(read_json(folder / "metrics.json"), Metrics, "metrics.json")
-    if (metrics.get("items") or REVIEWS) == REVIEWS and not metrics.get("labels"):
-        raise UserError("unreadable: in its metrics.json labels is missing")
-    environment: dict[str, Any] = {}
-    curves: Curves = {}
-    if (file := folder / "environment.json").exists():
-        environment = check(read_json(file), Environment, file.name)
-    if (file := folder / "metrics.csv").exists():
-        curves = read_curves(regular_file(file))
-        if any(not 0 < epoch <= EPOCHS for values in curves.values() for epoch in values):
-            raise UserError(f"unreadable: its metrics.csv has epochs below 0 or above {EPOCHS:,}")
-    json.dumps([settings, metrics, environment], sort_keys=True, ensure_ascii=False).encode()  # as it will be written
-    return Run(folder, settings, metrics, environment, curves)
+    file, log = folder / "environment.json", folder / "metrics.csv"
+    environment = read_json(file) if file.exists() else {}
+    run = Run(folder, settings, metrics, environment, read_curves(regular_file(log)) if log.exists() else {})
+    metrics["val_accuracy"] + metrics["seed"] + len(run.labels) + len(metrics["test_set"])  # each of its type
+    return run
 
 
 def skip(folder: Path, error: Exception) -> Skipped:
-    reason = str(error) if isinstance(error, UserError) else f"unreadable: {error}"
+    reason = str(error) if isinstance(error, UserError) else f"unreadable: {type(error).__name__}: {error}"
     return {"folder": display(folder), "reason": in_line(reason, 300).encode(errors="replace").decode()}
 
 
@@ -307,52 +233,60 @@ def display(folder: Path) -> str:
     return path.encode(errors="replace").decode()
 
 
+# --- variants ---------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Variant:
-    """Runs that differ only in their seed. varied: the settings in which variants of the same model differ."""
+    """Runs that differ only in seed and hardware. overrides: those of all its runs that other variants do not have."""
 
     label: str
     model: str
-    varied: dict[str, Any]
+    overrides: list[str]
     runs: list[Run]
 
     @property
     def after(self) -> str | None:
         return self.runs[0].settings["model"].get("after")
 
-    @property
-    def shared(self) -> dict[str, Any]:
-        return self.runs[0].shared
-
     def label_without(self, key: str) -> str:
-        """The label without one of the settings."""
-        return " ".join((self.model, *short_names({name: value for name, value in self.varied.items() if name != key})))
+        """The label without the override of one setting."""
+        word = next((word for word in self.overrides if word.startswith(f"{key}=")), None)
+        return self.label.replace(f" {in_short(word)}", "") if word else self.label
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:
-    """The runs grouped by everything but the seed, in the order of the ladder, then of the varied settings.
+    """The runs grouped by all but seed and hardware, in the order of the ladder, then by the values of overrides.
 
-    A label is the model's name and the settings in which its variants differ: `residual layers=6`,
-    `residual_pe Dot width=64`. Fingerprints of data are part of it only if no setting distinguishes the variants.
+    A label is the model's name and the overrides that not all runs have: `residual layers=6`, `residual_pe score=Dot`.
+    Where that is the same, because settings differ in another way, the experiment is added, else a digest.
     """
-    by_model = {group[0].model: group for group in grouped(runs, lambda run: run.model)}
-    ordered: list[Variant] = []
-    for model in sorted(by_model, key=lambda name: MODELS.index(name) if name in MODELS else len(MODELS)):
-        groups = grouped(by_model[model], lambda run: run.shared)
-        seeds = [sorted(group, key=lambda run: run.metrics["seed"]) for group in groups]
-        shared = [group[0].shared for group in seeds]
-        keys = list(dict.fromkeys(key for one in shared for key in one))
-        keys = [key for key in keys if any(one.get(key) != shared[0].get(key) for one in shared)]
-        settings = [key for key in keys if key not in FINGERPRINT_KEYS]
-        if len({json.dumps([one.get(key) for key in settings]) for one in shared}) == len(shared):
-            keys = settings
-        varied = [{key: one.get(key) for key in keys} for one in shared]
-        labels = [" ".join((model, *dict.fromkeys(short_names(one)))) for one in varied]
-        if len(set(labels)) < len(labels):  # two settings have the same short name
-            labels = [" ".join((model, *(f"{key}={json.dumps(one[key])}" for key in keys))) for one in varied]
-        group = [Variant(labels[i], model, varied[i], seeds[i]) for i in range(len(seeds))]
-        ordered += sorted(group, key=lambda one: [sort_key(value) for value in one.varied.values()])
-    return ordered
+    groups = sorted(grouped(runs, lambda run: run.identity), key=lambda group: rank(group[0].model))
+    shared, common = [shared_overrides(group) for group in groups], shared_overrides(runs)
+    own = [[word for word in words if word not in common] for words in shared]
+    keys = defaultdict(set)
+    for word in (word for words in own for word in words):
+        keys[in_short(word).partition("=")[0]].add(word.partition("=")[0])
+
+    def label(place: int, level: int) -> str:
+        words = [word for word in own[place] if level or not word.startswith("experiment=")]
+        names = [short if len(keys[(short := in_short(word)).partition("=")[0]]) == 1 else word for word in words]
+        return " ".join([groups[place][0].model, *names, *[f"#{hexdigest(groups[place][0].identity)}"] * (level == 2)])
+
+    labels = [label(place, 0) for place in range(len(groups))]
+    for level in (1, 2):
+        times = Counter(labels)
+        labels = [label(place, level) if times[name] > 1 else name for place, name in enumerate(labels)]
+    found = [
+        Variant(labels[place], group[0].model, own[place], sorted(group, key=lambda run: run.metrics["seed"]))
+        for place, group in enumerate(groups)
+    ]
+    return sorted(found, key=lambda one: (rank(one.model), list(map(sort_key, one.overrides))))
+
+
+def shared_overrides(runs: Sequence[Run]) -> list[str]:
+    """The overrides that all runs have."""
+    return sorted(set.intersection(*(set(run.overrides) for run in runs)))
 
 
 def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
@@ -363,71 +297,42 @@ def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
     return list(groups.values())
 
 
-def short_names(varied: dict[str, Any]) -> list[str]:
-    """The settings in short: a class by its name, another setting by the last part of its key; null is omitted."""
-    return [
-        class_name(value) if key.endswith("_target_") else f"{key.rpartition('.')[2]}={in_short(value)}"
-        for key, value in varied.items()
-        if value is not None
-    ]
+def in_short(word: str) -> str:
+    """The last part of its key and its value: `lr=0.003`; of a class its name: `score=Dot`."""
+    key, _, value = word.partition("=")
+    if key.endswith("._target_"):
+        key, value = key.removesuffix("._target_"), value.rpartition(".")[2]
+    return f"{key.rpartition('.')[2]}={value}"
 
 
-def in_short(value: Any) -> str:
-    """The value of a setting; an object as its class and arguments, `EarlyStopping(patience=3)`."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(in_short, value))}]"
-    if isinstance(value, dict):
-        arguments = ", ".join(f"{name}={in_short(one)}" for name, one in value.items() if name != "_target_")
-        return class_name(value.get("_target_", "")) + (f"({arguments})" if arguments else "")
-    return value if isinstance(value, str) else f"{value:g}" if type(value) is float else json.dumps(value)
+def rank(model: str) -> tuple[int, str]:
+    return (MODELS.index(model), "") if model in MODELS else (len(MODELS), model)
 
 
-def class_name(target: Any) -> str:
-    return str(target).rpartition(".")[2]
-
-
-def sort_key(value: Any) -> tuple[int, list[float], str]:
-    """Sort key: null, then numbers (false before true) and lists of them, then the rest, classes by their name."""
-    numbers = value if isinstance(value, list) else [value]
-    if all(isinstance(one, (int, float)) for one in numbers):
-        return 1, numbers, ""
-    return (0, [], "") if value is None else (2, [], class_name(value))
+def sort_key(word: str) -> tuple[str, list[float], str]:
+    """By setting, then by the numbers in its value."""
+    key, _, value = word.partition("=")
+    return key, list(map(float, re.findall(r"\d+\.?\d*(?:e-?\d+)?", value))), value
 
 
 def neighbours(ladder: Sequence[Variant], against: str | None = None) -> list[tuple[int, int]]:
-    """Indices (from, to) of the variants to compare: those that differ in one thing.
+    """Indices (from, to) of the variants to compare.
 
-    For `to` these are the variants of its parent (`model.after`) with the same varied settings, and for each setting
-    the variant of its model with the next lower value. Without any: the variant of the parent that differs in the
-    fewest settings, else the variant before it in the ladder; a model without a parent is then not compared.
-    against: the label of a variant that all others are compared with instead, if it is in the ladder.
+    Each rung is compared with the one that it extends (`model.after`), or where that is absent with the one before it,
+    unless `after` is null; variants with equal overrides are compared. Further variants of a rung are compared with its
+    first. against: the label of a variant that all others are compared with instead, if it is in the ladder.
     """
     labels = [one.label for one in ladder]
     if against in labels:
         return [(labels.index(against), to) for to in range(len(ladder)) if labels[to] != against]
     pairs = []
     for place, to in enumerate(ladder):
-        parents = {i: changed(one, to) for i, one in enumerate(ladder) if one.model == to.after and i != place}
-        lower = {i: changed(ladder[i], to) for i in range(place) if ladder[i].model == to.model}
-        next_lower = {names[0]: i for i, names in lower.items() if len(names) == 1}
-        sources = [*(i for i, names in parents.items() if not names), *next_lower.values()]
-        if not sources and parents:
-            sources = [min(parents, key=lambda i: len(parents[i]))]
-        elif not sources and place > 0 and to.after is not None:
-            sources = [place - 1]
+        parents = [i for i, one in enumerate(ladder) if one.model == to.after]
+        first = next(i for i, one in enumerate(ladder) if one.model == to.model)
+        sources = [i for i in parents if ladder[i].overrides == to.overrides]
+        if place > first:
+            sources.append(first)
+        elif not sources and to.after is not None:
+            sources = parents[:1] or [place - 1] * (place > 0)
         pairs += [(i, place) for i in sources]
     return pairs
-
-
-def changed(one: Variant, other: Variant) -> list[str]:
-    """Short names of the varied settings in which two variants differ.
-
-    Settings with the same short name and values count once: one takes its value from the other.
-    """
-    values = {key: (one.shared.get(key), other.shared.get(key)) for key in {*one.varied, *other.varied}}
-    differing = {
-        (key.removesuffix("._target_").rpartition(".")[2], str(old), str(new))
-        for key, (old, new) in values.items()
-        if old != new
-    }
-    return [name for name, *_ in differing]

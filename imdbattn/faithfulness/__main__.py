@@ -12,20 +12,21 @@ from imdbattn.settings.cli import command, without_gc
 @command("faithfulness", "runs", "out", "data.glove.path", "data.cache_dir", schema="Faithfulness")
 def main(settings: Any) -> None:
     """Prints the results and writes them into `out`."""
-
     folders = listed(settings.runs)
     out = expanded(settings.out or Path(folders[0], "faithfulness"))
     with without_gc():
         from imdbattn.faithfulness.experiment import run_experiment
-        from imdbattn.faithfulness.report import print_terminal, write_sets
+        from imdbattn.faithfulness.report import report_of
+        from imdbattn.pages import print_reports, write_reports
 
     try:
         summaries = run_experiment(folders, out, settings)
     except KeyboardInterrupt:
         print(f"stopped; the same command continues what is in {out}", file=sys.stderr)
         raise
-    page = write_sets(summaries, out)
-    print_terminal(*summaries)
+    reports = list(map(report_of, summaries))
+    page = write_reports(reports, out)
+    print_reports(reports)
     print(f"faithfulness: {page}")
 
 

@@ -1,6 +1,7 @@
-"""Figures of the tests of faithfulness (the dict that summary makes, as report.cleaned leaves it)."""
+"""Figures of the tests of faithfulness (the dict that summary makes)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,22 +43,21 @@ ROW_CHARTS = {  # figure -> the quantity of each score, title, label of the axis
     "stability_seeds": ("seeds", "Stability between seeds", "rank correlation of word scores"),
     "stability_epochs": ("epochs", "Stability between epochs", "rank correlation of word scores"),
 }
-FIGURES = ("erasure", *ROW_CHARTS, "permutation", "ablation")
 UNITS = {"removable": (BLUE, "o"), "needed": (ORANGE, "s"), "undecided": (GREY, "D"), "": ("black", "o")}
 
 
-def figures(summary: dict[str, Any]) -> dict[str, Figure]:
-    """All figures by name, in the order of the page; those without data are omitted."""
-    drawn = {}
+def drawings(summary: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
+    """Functions that draw the figures with data, by name."""
+    drawn: dict[str, Callable[[], Figure]] = {}
     if rungs := with_values(summary, "comprehensiveness"):
-        drawn["erasure"] = erasure(rungs, summary["method"]["shares"])
+        drawn["erasure"] = partial(erasure, rungs, summary["method"]["shares"])
     for name, (quantity, title, label) in ROW_CHARTS.items():
         if rungs := with_values(summary, quantity):
-            drawn[name] = dots(rungs, quantity, f"{title}, with {level(summary)} intervals", label)
+            drawn[name] = partial(dots, rungs, quantity, f"{title}, with {level(summary)} intervals", label)
     if rungs := [rung for rung in summary["rungs"] if (rung["permutation"] or {}).get("by_weight")]:
-        drawn["permutation"] = permutation(rungs)
+        drawn["permutation"] = partial(permutation, rungs)
     if rungs := [rung for rung in summary["rungs"] if rung["ablation"]]:
-        drawn["ablation"] = ablation(rungs, summary)
+        drawn["ablation"] = partial(ablation, rungs, summary)
     return drawn
 
 

@@ -1,125 +1,84 @@
-"""The tests of faithfulness (the dict that summary makes) as files and as text in the terminal."""
+"""The tests of faithfulness (the dict that summary makes) as a pages.Report."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from rich.console import Console
+from typing import Any
 
 from imdbattn.comparison import report as shared
-from imdbattn.comparison.figures import signed
+from imdbattn.comparison.figures import level, signed
 from imdbattn.faithfulness.attributions import ATTENTION
 from imdbattn.faithfulness.erasure import SHOWN
-from imdbattn.faithfulness.figures import FIGURES, SCORES, UNITS, figures, measured
-from imdbattn.pages import plain, png, render, svg, terminal
+from imdbattn.faithfulness.figures import SCORES, UNITS, drawings, measured
+from imdbattn.pages import Picture, Report, Section, as_table, render
 
 Row = dict[str, str]  # column -> cell
-TEMPLATES = Path(__file__).parent
+Found = list[tuple[str, Any, str]]  # label of a rung, an estimate, and the score that it is about
 QUANTITIES = {"comprehensiveness": "comprehensiveness", "sufficiency": "sufficiency", "auprc": "AUPRC"}
 VERDICTS = ("better", "worse", *filter(None, UNITS))
 QUESTION = "Is attention an explanation here? By erasure,"
 NAMED = 3  # units that a sentence names
 
 
-class Section(NamedTuple):
-    """A part of the page. names: number of columns at the left that hold names. figures: name -> caption."""
-
-    title: str
-    text: str
-    table: shared.Table
-    names: int
-    figures: dict[str, str]
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def write_sets(summaries: Sequence[dict[str, Any]], out: Path) -> Path:
-    """The same for summaries as comparison.report.write_sets for comparisons."""
-    pages = list(map(write_all, summaries, shared.folders_of(summaries, out)))
-    texts = [f"{headline(one)}. {verdicts(one)}" for one in map(cleaned, summaries)]
-    return shared.write_index(summaries, pages, texts, "Results on different sets cannot be compared.", FIGURES)
-
-
-def write_all(summary: dict[str, Any], out: Path) -> Path:
-    """Writes faithfulness.json, .md and .html and figures/*.png, as comparison.report.write_all does."""
-    known = cleaned(summary)
-    drawn = figures(known)
-    texts = {
-        "json": shared.as_json(summary),
-        "md": markdown(known, drawn),
-        "html": page(known, {name: svg(figure) for name, figure in drawn.items()}),
-    }
-    pictures = {name: png(figure) for name, figure in drawn.items()}
-    return shared.write_report(out / "faithfulness.html", texts, pictures, FIGURES)
-
-
-def cleaned(summary: dict[str, Any]) -> dict[str, Any]:
-    """A copy for the page: texts on one line, None for NaN and for estimates without a mean or interval.
-
-    Claims and units of an ablation without a number are omitted.
-    """
-
-    def known(value: Any) -> Any:
-        if isinstance(value, list):
-            return [item for one in value if (item := known(one)) != {}]
-        if not isinstance(value, dict):
-            return " ".join(value.split()) if isinstance(value, str) else value
-        numbers = [value.get(key, 0.0) for key in ("mean", "difference", "change")]
-        if None in (*numbers, *(value.get("interval") or ())):
-            return None if "mean" in value else {}
-        return {key: known(one) for key, one in value.items()}
-
-    copy: dict[str, Any] = known(shared.each(summary, shared.without_nan))
-    return copy
-
-
-def page(summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
-    """One HTML page with the pictures (name -> SVG) inside."""
-    return render(
-        TEMPLATES / "page.html.jinja",
-        headline=headline(summary),
-        verdicts=verdicts(summary),
-        sentences=[sentence.split(": ", 1) for sentence in sentences(summary)],
+def report_of(summary: dict[str, Any]) -> Report:
+    return Report(
+        name="faithfulness",
+        title=headline(summary),
+        about=f"{shared.set_name(summary)}.",
+        lead=verdicts(summary),
+        points=sentences(summary),
         sections=sections(summary),
         notes=notes(summary),
         skipped=summary["skipped"],
-        verdict_names=VERDICTS,
-        figures=pictures,
+        content=summary,
+        folder=shared.folder_name(summary),
     )
 
 
-def markdown(summary: dict[str, Any], pictures: Iterable[str]) -> str:
-    """The same as Markdown with links to the figures."""
-    parts = [f"# {plain(headline(summary))}", verdicts(summary), shared.bullets(sentences(summary))]
-    for section in sections(summary):
-        parts += [f"## {section.title}", plain(section.text)]
-        parts += [shared.markdown_figure(name) for name in section.figures if name in pictures]
-        parts += [shared.markdown_table(section.table)]
-    return shared.joined([*parts, *shared.markdown_end(notes(summary), summary["skipped"])])
+def sections(summary: dict[str, Any]) -> list[Section]:
+    """Those that have data, each with a table."""
+    about = dict(texts(summary))
+    drawn = drawings(summary)
+    scores = ("comprehensiveness", "sufficiency", "rationales")
+    short = as_table(score_rows(summary, means_only))
+    parts: list[tuple[str, list[Row], int, tuple[str, ...]]] = [  # title, rows, columns of names, figures
+        ("Rungs", rung_rows(summary), 1, ()),
+        ("Erasure", score_rows(summary, erasure_cells), 2, ("erasure", *scores)),
+        ("Claims", claim_rows(summary), 3, ()),
+        ("Counterfactual attention", counterfactual_rows(summary), 1, ("permutation",)),
+        ("Ablation", ablation_rows(summary), 2, ("ablation",)),
+        ("Stability", score_rows(summary, stability_cells), 2, ("stability_seeds", "stability_epochs")),
+        ("Cost", cost_rows(summary), 1, ()),
+    ]
+    return [
+        Section(
+            title,
+            about[title],
+            as_table(rows),
+            [Picture(name, drawn[name], about[name]) for name in names if name in drawn],
+            columns,
+            short if title == "Erasure" else (),
+        )
+        for title, rows, columns, names in parts
+        if rows
+    ]
 
 
-# --- terminal --------------------------------------------------------------------------------------------------------
+def texts(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """(name, text) of each section, figure and note, from texts.txt.jinja."""
+    template = Path(__file__).with_name("texts.txt.jinja")
+    values = {"shares": shares(summary), "margin": margin(summary), "level": level(summary)}
+    lines = render(template, **summary, **values).split("\n")
+    return [(name, text) for name, found, text in (line.partition(": ") for line in lines) if found]
 
 
-def print_terminal(*summaries: dict[str, Any], console: Console | None = None) -> None:
-    """Prints the answer in words and the means of each summary, then the skipped runs."""
-    shared.print_sets(list(map(cleaned, summaries)), print_summary, notes, console or terminal())
+def shares(summary: Mapping[str, Any]) -> str:
+    return listed([f"{100 * share:g} %" for share in summary["method"]["shares"]])
 
 
-def print_summary(summary: dict[str, Any], console: Console) -> None:
-    console.print(headline(summary), style="bold")
-    if verdicts(summary):
-        console.print(verdicts(summary))
-    console.print("", *sentences(summary), sep="\n")
-
-    def means(rung: dict[str, Any], name: str) -> Row:
-        values = {shown: measured(rung, name, quantity) for quantity, shown in QUANTITIES.items()}
-        return {shown: number(one["mean"] if one else None) for shown, one in values.items()}
-
-    if rows := score_rows(summary, means):
-        shared.print_table(shared.as_table(rows), console, names=2)
+def margin(summary: Mapping[str, Any]) -> str:
+    points = summary["method"]["margin"]
+    return f"{100 * points:g} point{'s' * (points != 0.01)}"
 
 
 # --- numbers as text; "" where there is none -------------------------------------------------------------------------
@@ -141,26 +100,6 @@ def listed(parts: Sequence[str]) -> str:
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def sections(summary: dict[str, Any]) -> list[Section]:
-    """The sections of the page that have data, each with a table; their texts are in sections.txt.jinja."""
-    texts = dict(line.split(": ", 1) for line in lines("sections.txt.jinja", summary))
-    scores = ("comprehensiveness", "sufficiency", "rationales")
-    parts: list[tuple[str, list[Row], int, tuple[str, ...]]] = [  # title, rows, columns of names, figures
-        ("Rungs", rung_rows(summary), 1, ()),
-        ("Erasure", score_rows(summary, erasure_cells), 2, ("erasure", *scores)),
-        ("Claims", claim_rows(summary), 3, ()),
-        ("Counterfactual attention", counterfactual_rows(summary), 1, ("permutation",)),
-        ("Ablation", ablation_rows(summary), 2, ("ablation",)),
-        ("Stability", score_rows(summary, stability_cells), 2, ("stability_seeds", "stability_epochs")),
-        ("Cost", cost_rows(summary), 1, ()),
-    ]
-    return [
-        Section(title, texts[title], shared.as_table(rows), names, {figure: texts[figure] for figure in shown})
-        for title, rows, names, shown in parts
-        if rows
-    ]
 
 
 def rung_rows(summary: dict[str, Any]) -> list[Row]:
@@ -188,6 +127,11 @@ def erasure_cells(rung: dict[str, Any], name: str) -> Row:
 
 def stability_cells(rung: dict[str, Any], name: str) -> Row:
     return {f"between {way}": with_interval(measured(rung, name, way)) for way in ("seeds", "epochs")}
+
+
+def means_only(rung: dict[str, Any], name: str) -> Row:
+    values = {shown: measured(rung, name, quantity) for quantity, shown in QUANTITIES.items()}
+    return {shown: number(one["mean"] if one else None) for shown, one in values.items()}
 
 
 def cost_rows(summary: dict[str, Any]) -> list[Row]:
@@ -320,21 +264,55 @@ def verdicts(summary: dict[str, Any]) -> str:
 def sentences(summary: dict[str, Any]) -> list[str]:
     """The result of each test that was made, as `Name of the test: result`."""
 
+    def of(quantity: str) -> Found:
+        return of_attention(summary, lambda rung, name: measured(rung, name, quantity))
+
+    def by_rung(test: str) -> Found:
+        return [(rung["label"], rung[test], "") for rung in summary["rungs"] if rung[test]]
+
     def against_random(quantity: str) -> str:
         claims = attention_claims(summary, quantity)
-        return f"Against random words: {tally(claims, {})}." if claims else ""
+        return f" Against random words: {tally(claims, {})}." if claims else ""
 
-    return lines(
-        "sentences.txt.jinja",
-        summary,
-        of=lambda quantity: of_attention(summary, lambda rung, name: measured(rung, name, quantity)),
-        by_rung=lambda test: [(rung["label"], rung[test], "") for rung in summary["rungs"] if rung[test]],
-        against_random=against_random,
-        name_of=name_of,
-        spread=spread,
-        best=best_scores(summary),
-        removable=removable(summary),
-    )
+    found = []
+    if removed := of("comprehensiveness"):
+        found.append(
+            f"Erasure: Removing the words that {name_of(removed)} scores highest lowers the probability of the "
+            f"predicted label by {spread(removed)}, as a mean over removals of {shares(summary)} of the words "
+            f"(comprehensiveness, high is good).{against_random('comprehensiveness')}{best_scores(summary)}"
+        )
+        if kept := of("sufficiency"):
+            found[-1] += f" Keeping only these words lowers it by {spread(kept)} (sufficiency, low is good)."
+            found[-1] += against_random("sufficiency")
+    if rationale := of("auprc"):
+        found.append(
+            f"Known rationales: The order of words by {name_of(rationale)} finds the words that are known to matter "
+            f"with an average precision of {spread(rationale)} (1 is perfect).{against_random('auprc')}"
+        )
+    if permutation := by_rung("permutation"):
+        found.append(
+            "Permutation: Permuting the attention weights of a review changes the predicted probabilities by a "
+            "distance (total variation, 0 to 1; median over permutations, mean over reviews) of "
+            f"{spread(permutation)}. Near 0, decisions do not depend on which words have large weights."
+        )
+    if adversary := by_rung("adversary"):
+        found.append(
+            "Adversary: Attention weights that change the predicted probabilities by at most "
+            f"{summary['method']['epsilon']:g} can differ from the trained ones by a Jensen–Shannon divergence (nats, "
+            f"mean over reviews) of {spread(adversary)}. Near the maximum, 0.693, very different weights give the same "
+            "decision."
+        )
+    if removed_units := removable(summary):
+        found.append(f"Ablation: At a loss of less than {margin(summary)} of accuracy, {removed_units}.")
+    stability = {way: values for way in ("seeds", "epochs") if (values := of(way))}
+    if stability:
+        name = name_of(next(iter(stability.values())))
+        between = " and ".join(f"between {way} of {spread(values)}" for way, values in stability.items())
+        found.append(
+            f"Stability: The values of {name} for the words of a review have a rank correlation (Spearman, 1 at best) "
+            f"{between}."
+        )
+    return found
 
 
 def best_scores(summary: dict[str, Any]) -> str:
@@ -345,9 +323,9 @@ def best_scores(summary: dict[str, Any]) -> str:
         if set(means) - {*ATTENTION, "random"}:
             best[SCORES[max(means, key=means.__getitem__)][0]] += 1
     if best.total() == 1:
-        return f"The highest comprehensiveness is that of {next(iter(best))}."
+        return f" The highest comprehensiveness is that of {next(iter(best))}."
     names = listed([f"{name} in {rungs}" for name, rungs in best.most_common()]) if best else ""
-    return names and f"The highest comprehensiveness is that of {names} of {best.total()} rungs."
+    return names and f" The highest comprehensiveness is that of {names} of {best.total()} rungs."
 
 
 def removable(summary: dict[str, Any]) -> str:
@@ -386,13 +364,6 @@ def spread(values: Sequence[tuple[str, dict[str, Any], str]]) -> str:
 
 
 def notes(summary: dict[str, Any]) -> list[str]:
-    """How the numbers were computed: definitions, method, data, machines."""
-    return lines("notes.txt.jinja", summary, set_name=shared.set_name(summary))
-
-
-def lines(template: str, summary: dict[str, Any], **values: Any) -> list[str]:
-    margin, shares = summary["method"]["margin"], summary["method"]["shares"]
-    values["margin"] = f"{100 * margin:g} point{'s' * (margin != 0.01)}"
-    values["shares"] = listed([f"{100 * share:g} %" for share in shares])
-    text = render(TEMPLATES / template, **summary, **values)
-    return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
+    """How the numbers were computed: definitions, method, machines."""
+    written = [text for name, text in texts(summary) if name == "note"]
+    return [shared.interval_note(summary), *written, *shared.machine_notes(summary)]

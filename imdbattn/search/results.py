@@ -1,22 +1,22 @@
-"""The end of a search: search.md, search.json and importance.png in its folder, and the test accuracy."""
+"""The end of a search: its report, and the test accuracy of the best settings."""
 
-import json
 import logging
 import os
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import optuna
+from matplotlib.figure import Figure
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 from imdbattn.comparison.compare import spread
 from imdbattn.comparison.figures import BLUE, finish, row_chart
 from imdbattn.comparison.report import mean_and_sd
 from imdbattn.errors import UserError
-from imdbattn.files import write_atomically
-from imdbattn.pages import png
+from imdbattn.pages import Picture, Report, Section, print_reports, write_report
 from imdbattn.search.space import as_words
 from imdbattn.settings.cli import has_plugin, quote
 from imdbattn.settings.safety import read_json
@@ -35,11 +35,12 @@ def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
     seeds = ",".join(str(cfg.seed + place) for place in range(max(1, cfg.seeds)))
     words = [*cfg.train, *as_words(study.best_params), f"seed={seeds}"]
     line = shlex.join(["python", "-m", "imdbattn.train", *["-m"] * (cfg.seeds > 1), *words])
-    log.info("\n%s", write_results(study, line, [], folder))
+    print_reports([report := report_of(study, line, [])])
+    write_report(report, folder)
     end = "the best settings:   "
     if cfg.seeds:
         accuracies = retrain(cfg, words, folder)
-        write_results(study, line, accuracies, folder)
+        write_report(report_of(study, line, accuracies), folder)
         end = f"test accuracy        {mean_and_spread(accuracies)} with: "
     log.info("search               %s\n%s%s", os.path.relpath(folder / "search.md"), end, line)
 
@@ -60,37 +61,45 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
     return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
 
 
-def write_results(study: optuna.Study, command: str, test_accuracies: list[float], folder: Path) -> str:
-    """Writes the three files, and returns the text of search.md. command: trains the best settings."""
+def report_of(study: optuna.Study, command: str, test_accuracies: list[float]) -> Report:
+    """command: trains the best settings."""
     trials = study.get_trials()
     states = [STATES[one.state.name] for one in trials]
     done = sorted((one for one in trials if one.state.name == "COMPLETE"), key=lambda one: -one.values[0])
-    lines = [", ".join(f"{states.count(state)} {state}" for state in STATES.values() if state in states), "", "```"]
-    lines += ["trial  validation %  epochs  settings"]
-    for one in done[:BEST]:
-        numbers = f"{one.number:5}  {100 * one.values[0]:12.2f}  {one.last_step or 0:6}"
-        lines.append(f"{numbers}  {' '.join(as_words(one.params))}")
+    rows = [
+        [" ".join(as_words(one.params)), str(one.number), f"{100 * one.values[0]:.2f}", str(one.last_step or 0)]
+        for one in done[:BEST]
+    ]
+    best = [["settings", "trial", "validation %", "epochs"], *rows]
+    sections = [
+        Section("The best trials", table=best, short=best),
+        Section(f"The command that trains trial {done[0].number} again", table=[["command"], [command]]),
+    ]
     importance: dict[str, float] = {}  # of each setting, the largest first; their sum is 1
     if len(done) >= FEWEST:
         importance = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=0.5))
-        figure, axes = row_chart(list(importance))
-        axes.barh(range(len(importance)), [100 * share for share in importance.values()], color=BLUE, height=0.6)
-        axes.set_xlabel("share of the importance (%)", fontsize=9)
-        write_atomically(folder / "importance.png", png(finish(figure, f"Importance of settings, {len(done)} trials")))
-        lines += ["", "importance by PED-ANOVA, the better half of these trials against all:"]
-        lines += [f"{100 * share:5.1f} %  {name}" for name, share in importance.items()]
-    lines += ["", f"trains trial {done[0].number} again:", command]
-    if test_accuracies:
-        lines += [f"test accuracy {mean_and_spread(test_accuracies)}"]
-    text = "\n".join([*lines, "```", *["", "![importance](importance.png)"] * bool(importance), ""])
+        table = [["setting", "importance %"], *([name, f"{100 * share:.1f}"] for name, share in importance.items())]
+        text = f"By PED-ANOVA: the better half of {len(done)} finished trials against all of them."
+        pictures = [Picture("importance", partial(draw_importance, importance))]
+        sections.append(Section("Importance of settings", text, table, pictures, short=table))
     described = [
         {"number": one.number, "state": state, "values": one.values, "epochs": one.last_step, "settings": one.params}
         for one, state in zip(trials, states, strict=True)
     ]
-    content = {"command": command, "test_accuracies": test_accuracies, "importance": importance, "trials": described}
-    write_atomically(folder / "search.md", text)
-    write_atomically(folder / "search.json", json.dumps(content, indent=2) + "\n")
-    return "\n".join(line for line in lines if line != "```")
+    return Report(
+        name="search",
+        title=", ".join(f"{states.count(state)} {state}" for state in STATES.values() if state in states),
+        sections=sections,
+        points=[f"test accuracy {mean_and_spread(test_accuracies)}"] * bool(test_accuracies),
+        content={"command": command, "test_accuracies": test_accuracies, "importance": importance, "trials": described},
+    )
+
+
+def draw_importance(importance: dict[str, float]) -> Figure:
+    figure, axes = row_chart(list(importance))
+    axes.barh(range(len(importance)), [100 * share for share in importance.values()], color=BLUE, height=0.6)
+    axes.set_xlabel("share of the importance (%)", fontsize=9)
+    return finish(figure, "Importance of settings")
 
 
 def mean_and_spread(accuracies: list[float]) -> str:

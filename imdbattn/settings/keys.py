@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "threads",
     "trust",
     "test",
+    "digest",
+    "overrides",
     "pictures",
     "data.cache_dir",
     "data.hub_timeout",
@@ -45,6 +47,8 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "trainer.log_every_n_steps",
     "trainer.profiler",
 )
+HARDWARE = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy", "benchmark"))
+CHOICES = ("model", "task", "trainer", "debug")  # files of conf/ whose settings have names of their own
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
 
@@ -72,14 +76,30 @@ def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
     return {key: value for key, value in flat(as_dict(settings)).items() if not within(key, *skipped)}
 
 
-def variant(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat settings that are equal in runs that differ only in their seed and in the location of their files."""
-    return without(settings, "seed", *NO_EFFECT, *SOURCES)
+def variant(settings: Mapping[str, Any]) -> str:
+    """Six hex digits that runs share if they differ only in seed, fold, hardware and the location of their files."""
+    return hexdigest(without(settings, "seed", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES))
+
+
+def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
+    """The words of a command line that name its variant: sorted, without those that `variant` ignores.
+
+    settings: of these words. A choice of trainer is hardware, but its precision is not.
+    """
+    unnamed = ("seed", "data.fold", "hydra", *NO_EFFECT, *HARDWARE, *SOURCES)
+    named = {word.lstrip("+~").partition("=")[0]: word.lstrip("+") for word in words}
+    if "trainer" in named and (precision := settings["trainer"]["precision"]) != "32-true":
+        named.setdefault("trainer.precision", f"trainer.precision={precision}")
+    return sorted(word for key, word in named.items() if key not in CHOICES and not within(key, *unnamed))
 
 
 def digest(settings: Mapping[str, Any]) -> str:
     """Six hex digits of all settings that change results, except the seed: part of the name of a job's folder."""
-    return hashlib.sha256(json.dumps(without(settings, "seed", *NO_EFFECT), default=str).encode()).hexdigest()[:6]
+    return hexdigest(without(settings, "seed", *NO_EFFECT))
+
+
+def hexdigest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()[:6]
 
 
 def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -98,14 +118,15 @@ def absolute(path: str | None) -> str | None:
 
 
 def explicit(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
-    """The settings with absolute paths, and with the values that `auto` and null stand for."""
+    """The settings with absolute paths, with the values that `auto` and null stand for, and with their digest."""
     settings = as_dict(settings)
     data = settings["data"]
     values: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
     values |= {name: absolute(data[name]) for name in ("path", "cache_dir", "extra") if name in data}
     if "glove" in data:
         values["glove"] = {"path": absolute(data["glove"]["path"])}
-    return overlay(settings, {"data": values, "init": absolute(settings.get("init"))})
+    known = {"init": absolute(settings.get("init")), "digest": settings.get("digest") or variant(settings)}
+    return overlay(settings, {"data": values, **known})
 
 
 def as_text(value: Any) -> str:

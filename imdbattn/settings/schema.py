@@ -395,6 +395,8 @@ class Training(Group):
     trainer: Trainer
     logger: Logger
     position_scale: Any = None  # read only in conf/model
+    digest: Text | None = None  # of settings.keys.variant; a run records it
+    overrides: list[Text] = []  # settings.keys.named_overrides of the command line
     data: Any  # a class for each task
 
 

@@ -133,18 +133,20 @@ class SweepReport(Callback):
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     """Write <sweep>/comparison, print it, and log it to W&B. A failure is logged only: the runs' results are safe."""
     from imdbattn.comparison.compare import compare_sets
-    from imdbattn.comparison.report import folders_of, print_terminal, write_sets
+    from imdbattn.comparison.report import report_of
+    from imdbattn.pages import folders_of, print_reports, write_reports
     from imdbattn.tracking.publish import publish_comparison
 
     options: Any = OmegaConf.to_container(OmegaConf.load(conf_dir() / "compare.yaml"))
     names = ("split", "resamples", "seed", "words", "disagreements", "against")
     try:
         comparisons = compare_sets(folders, **{name: options[name] for name in names})
-        page = write_sets(comparisons, sweep / "comparison")
-        print_terminal(*comparisons)
+        reports = list(map(report_of, comparisons))
+        page = write_reports(reports, sweep / "comparison")
+        print_reports(reports)
     except Exception as error:  # any exception: the failed jobs must still be listed
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
         return
     log.info("comparison           %s", os.path.relpath(page))
-    for comparison, out in zip(comparisons, folders_of(comparisons, sweep / "comparison"), strict=True):
+    for comparison, out in zip(comparisons, folders_of(reports, sweep / "comparison"), strict=True):
         publish_comparison(comparison, out, config.logger, group_of(sweep))

@@ -116,7 +116,7 @@ def log_media(run: Any, name: str, images: Path, page: Path) -> None:
 
 COLUMNS = {  # of the tables of a comparison
     "rungs": "label validation_mean validation_sd test_mean test_sd low high parameters tokens_per_s train_seconds ece",
-    "pairs": "from to difference low high mcnemar_p holm_p verdict words",
+    "pairs": "from to difference low high mcnemar_p holm_p verdict",
 }
 
 
