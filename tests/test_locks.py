@@ -49,7 +49,7 @@ def test_a_process_that_waits_names_the_file_of_a_killed_one(failing, tmp_path, 
     failing(errno.ENOLCK)
     left = tmp_path / "a.lock.soft"
     left.write_text("1\nanother-machine\n")
-    waiting = threading.Thread(target=lambda: acquired(tmp_path / "a.lock").lock.release())
+    waiting = threading.Thread(target=lambda: acquired(tmp_path / "a.lock").lock.release(), daemon=True)
     waiting.start()
     wait_for(lambda: f"remove {left}" in caplog.text)
     left.unlink()
@@ -72,7 +72,7 @@ def test_a_sweep_on_such_a_disk_with_the_id_of_one_wandb_run_makes_a_run_for_eac
     words = ["model=mean", "trainer.max_epochs=1", "logger=wandb", f"data.cache_dir={tmp_path / 'cache'}"]
     done = shell("train", "-m", *small, *words, "seed=1,2", "hydra.sweep.dir=sweep", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("locks") == 1
+    assert "file locks do not work here" in done.stdout
     sweep = tmp_path / "sweep"
     assert [job["status"] for job in jobs_of(sweep).values()] == ["done", "done"]
     assert not list(tmp_path.rglob("*.soft"))

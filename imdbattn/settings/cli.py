@@ -226,7 +226,7 @@ def run_name(now: str, name: str, digest: str) -> str:
 ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
 # Renamed in OmegaConf 2.4; in 2.3 another function has this name.
-register = OmegaConf.register_resolver
+register: Any = OmegaConf.register_resolver
 if "replace" not in inspect.signature(register).parameters:
     register = OmegaConf.register_new_resolver
 register("either", lambda first, second: first or second, replace=True)
