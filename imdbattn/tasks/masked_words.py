@@ -130,10 +130,10 @@ class MaskedWordTask(ReviewTask):
 
     def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
         counts_G, guessed_G = frequent_words(corpus, cfg.masked.words)
-        weights, *others = start_of(cfg, corpus, resumed)
+        weights, facts, whole = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, weights, "encoder.embedding")
         module = build_module(cfg, corpus.glove, trained_R, guessed_G, counts_G)
-        load_start(module, weights, *others)
+        load_start(module, weights, facts, whole)
         return module
 
     def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:
