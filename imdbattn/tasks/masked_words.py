@@ -109,10 +109,10 @@ class MaskedWordTask(ReviewTask):
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
-        weights, *others = start_of(cfg, corpus, resumed)
+        weights, facts, whole = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, weights, "encoder.embedding")
         module = build_module(cfg, corpus.glove, trained_R, guessed_G, counts_G)
-        load_start(module, weights, *others)
+        load_start(module, weights, facts, whole)
         return module
 
     def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:
