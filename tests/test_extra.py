@@ -105,9 +105,12 @@ REFUSED = {
     "more.csv": ("text,probability_neg,probability_pos,probability_x\na film,0,1,0\n", "has the columns .*_x, not"),
     "sum.csv": ("text,probability_neg,probability_pos\na,0.5,0.5\nb,0.5,0.502\n", "row 1 .* or whose sum is not 1"),
     "range.csv": ("text,probability_neg,probability_pos\na film,1.2,-0.2\n", "row 0 .* has probabilities outside"),
-    "nan.jsonl": ('{"text": "a", "probability_neg": NaN, "probability_pos": 1}\n', "row 0 .* has probabilities"),
-    "none.jsonl": ('{"text": "a", "probability_neg": null, "probability_pos": 1}\n', "row 0 .* has probabilities"),
-    "no_text.jsonl": ('{"text": null, "probability_neg": 0, "probability_pos": 1}\n', "row 0 .* has no text"),
+    "nan.jsonl": ('{"text": "a", "probability_neg": 1, "probability_pos": NaN}\n', "row 0 .* has probabilities"),
+    "none.jsonl": (
+        '{"text": "a", "probability_neg": null, "probability_pos": 1}\n',
+        "row 0 .* has no 'probability_neg'",
+    ),
+    "no_text.jsonl": ('{"text": null, "probability_neg": 0, "probability_pos": 1}\n', "row 0 .* has no 'text'"),
 }
 
 
@@ -289,7 +292,7 @@ def test_texts_without_labels_are_used_for_pretraining(settings, small, unsup, t
         shell("predict", f"run={trained('mean')[0]}", f"file={unsup}", f"out={tmp_path}/{name}")
         texts = pq.read_table(tmp_path / name)["text"].to_pylist()
         assert texts == [file.read_text() for file in sorted(unsup.iterdir(), key=lambda f: int(f.stem[:-2]))]
-    words = [*small, "task=masked_words", "data.encoding_errors=replace"]
+    words = [*small, "task=masked_words"]
     plain = masked_words.TASK.prepare(settings(*words))
     if name == "reviews.txt":
         with (tmp_path / name).open("a") as file:

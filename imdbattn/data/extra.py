@@ -4,6 +4,7 @@ Shape suffixes: N training reviews, the last U of them additional, C classes.
 """
 
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,10 @@ from imdbattn.data.corpus import ReviewCorpus, read_texts
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import number_labels, read_reviews
 from imdbattn.data.sources import fingerprint
-from imdbattn.data.text_files import (
-    SUFFIXES,
-    column_names,
-    counted,
-    read_columns,
-    read_folder,
-    read_text,
-    suffix_of,
-)
-from imdbattn.data.tokens import Tokenizer, signature
+from imdbattn.data.text_files import SUFFIXES, column_names, counted, open_lines, read_columns, suffix_of
+from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import build_once, cache_root, expanded
+from imdbattn.files import expanded
 
 log = logging.getLogger(__name__)
 
@@ -47,24 +40,15 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
     else:
         texts = read_unlabelled(cfg)
         targets_UC = torch.zeros(len(texts), len(corpus.label_names))
-    if None in texts:
-        raise UserError(f"data.extra={cfg.extra}: {counted(texts.index(None))} has no text: fill it, or remove the row")
     held_out = {spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
     kept = [place for place, text in enumerate(texts) if spaced(text) not in held_out]
     dropped = len(texts) - len(kept)
     log.info("data.extra=%s: %d training texts; omitted %d in validation or test", cfg.extra, len(kept), dropped)
     targets_UC, texts = targets_UC[kept], [texts[place] for place in kept]
-    key = fingerprint([signature(cfg.tokenizer), corpus.glove.fingerprint, *(f"\0{text}" for text in texts)])
-
-    def build(folder: Path) -> None:
-        ids, offsets = Tokenizer(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
-        np.savez(folder / "tokens.npz", ids=ids, offsets=offsets)
-
-    folder = build_once(cache_root(cfg.cache_dir) / "tokens" / f"extra-{key}", build)
-    with np.load(folder / "tokens.npz") as tokens:
-        ids, offsets = (torch.from_numpy(tokens[name]) for name in ("ids", "offsets"))
+    ids, offsets = Tokenizer(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
     train = corpus.splits["train"]
-    more = Ragged(ids, offsets, targets_UC.argmax(1), np.array(kept, np.int64))
+    tokens = torch.from_numpy(ids), torch.from_numpy(offsets)
+    more = Ragged(*tokens, targets_UC.argmax(1), np.array(kept, np.int64))
     added = fingerprint(f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True))
     return replace(
         corpus,
@@ -82,17 +66,14 @@ def spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[Any], Tensor]:
+def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
     """The texts of the table data.extra, and the probability of each class (U, C), float64, in this order.
 
     A table with columns probability_<class>, as imdbattn.predict writes, has the texts in `text`; any other has
     data.text_column and data.label_column. Raises UserError for other classes, and for anything but probabilities.
     """
     path, name = expanded(cfg.extra), f"data.extra={cfg.extra}"
-    if path.is_dir() or suffix_of(path) not in SUFFIXES:
+    if os.path.isdir(path) or suffix_of(path) not in SUFFIXES:
         remedy = f"label it, imdbattn.predict run=... file={cfg.extra} out=labelled.parquet"
         raise UserError(f"{name} is not a table ({', '.join(SUFFIXES)}), which would have labels: {remedy}")
     given = [column for column in column_names(path) if column.startswith(PROBABILITY)]
@@ -103,8 +84,8 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[Any], Tensor]:
     if sorted(given) != sorted(expected):
         has, needed = (in_line(", ".join(columns)) for columns in (given, expected))
         raise UserError(f"{name} has the columns {has}, not {needed}: use runs with the same classes")
-    columns = {column: column for column in ("text", *expected)}
-    texts, *values = read_columns(path, columns, cfg.encoding_errors)
+    texts, _ = read_reviews(path, "text", expected[0], cfg.encoding_errors)
+    values = read_columns(path, {column: column for column in expected}, cfg.encoding_errors)
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
     within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & ((targets_UC.sum(1) - 1).abs() <= TOLERANCE)
     if not within_U.all():
@@ -113,13 +94,7 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[Any], Tensor]:
     return texts, targets_UC
 
 
-def read_unlabelled(cfg: Any) -> list[Any]:
+def read_unlabelled(cfg: Any) -> list[str]:
     """The texts of data.extra: a table, a folder with a text in each .txt file, or a file with one per line."""
-    path = expanded(cfg.extra)
-    if path.is_dir():
-        return list(read_folder(path, cfg.encoding_errors))
-    if suffix_of(path) not in SUFFIXES:
-        return [line for line in read_text(path, cfg.encoding_errors).split("\n") if line.strip()]
-    is_predicted = any(column.startswith(PROBABILITY) for column in column_names(path))
-    column = "text" if is_predicted else cfg.text_column
-    return read_columns(path, {"data.text_column": column}, cfg.encoding_errors)[0]
+    column = cfg.text_column if suffix_of(Path(cfg.extra)) in SUFFIXES else None
+    return [text for text in open_lines(cfg.extra, column).lines if text.strip()]

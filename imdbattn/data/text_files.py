@@ -120,7 +120,7 @@ def read_text(file: Path, encoding_errors: str = "strict") -> str:
     return decode(content, file, encoding_errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_folder(folder: Path, encoding_errors: str = "strict") -> Iterator[str]:
+def read_folder(folder: Path) -> Iterator[str]:
     """The text of each .txt file in a folder such as aclImdb/train/unsup.
 
     Raises UserError if it has subfolders: beside those, aclImdb has .txt files that are no reviews.
@@ -128,7 +128,7 @@ def read_folder(folder: Path, encoding_errors: str = "strict") -> Iterator[str]:
     if any(place.is_dir() for place in folder.iterdir()):
         raise UserError(f"{folder} has subfolders: give a folder that has only a .txt file for each text")
     for file in text_files_below(folder, "*"):
-        yield read_text(file, encoding_errors)
+        yield read_text(file)
 
 
 def decode(

@@ -19,7 +19,7 @@ from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Evaluate, OfRun, Predict, validate
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.review_predictor import MeanPredictor, ReviewPredictor
+from imdbattn.tasks.review_predictor import MeanPredictor
 from imdbattn.tasks.task import Predictor, task_of
 
 log = logging.getLogger(__name__)
@@ -161,16 +161,14 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
 
 
 def mean_predictor(cfg: OfRun, runs: Sequence[str]) -> MeanPredictor:
-    """The mean of several runs. Raises UserError unless they are classifiers of the same classes."""
-    members: list[ReviewPredictor] = []
+    """The mean of several classifiers. Raises UserError unless they have the same classes."""
+    members: list[Any] = []
     for run in runs:
         member, _ = load_predictor(cfg.model_copy(update={"run": run}))
-        if not isinstance(member, ReviewPredictor):
-            raise UserError(f"run={run} is not a classifier: give only one encoder-decoder, without brackets")
-        labels, first = (one.module.hparams["labels"] for one in (member, members[0] if members else member))
+        members.append(member)
+        labels, first = (one.module.hparams["labels"] for one in (member, members[0]))
         if labels != first:
             raise UserError(f"run={run} has the classes {', '.join(labels)}, not {', '.join(first)}: give other runs")
-        members.append(member)
     log.info("mean of %d runs: %s", len(members), ", ".join(runs))
     return MeanPredictor(members)
 
