@@ -20,18 +20,19 @@ from typing import Any, NamedTuple
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, sha256_of
 
-TABLE = "write a header and one row per review, quoted if it holds the delimiter, quotes or line breaks"
-JSON_LINE = 'write one {"text": "...", "label": "..."} per line, with text or numbers'
-EXPECTED = {
-    **{".csv": TABLE, ".tsv": TABLE, ".jsonl": JSON_LINE, ".json": JSON_LINE},
-    ".parquet": "download or write it again, with text or numbers in these columns",
-}
-SUFFIXES = tuple(EXPECTED)
-BZ2 = tuple(b"BZh%d1AY&SY" % level for level in range(1, 10))
-COMPRESSED = (b"PK\3\4", b"\x1f\x8b", *BZ2, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # zip, gz, bz2, xz, zst
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 AS_UTF_8 = "save it as UTF-8"
 ENCODING = f"{AS_UTF_8}, or set data.encoding_errors=replace"
+STARTS = {  # of files that are neither text nor a table; the first bytes of UTF-16 are also those of UTF-32
+    rb"PK\x03\x04|\x1f\x8b|BZh[1-9]1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd": "is compressed: unpack it first",  # zip, gz, bz2, ...
+    rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff": f"is UTF-32: {AS_UTF_8}",
+    rb"\xff\xfe|\xfe\xff": f"is UTF-16: {AS_UTF_8}",
+    rb"version https://git-lfs": "is a Git LFS pointer: run git lfs pull, or download the file itself",
+    rb'\{\s*\n\s*"(cells|nbformat)"|\{"nbformat"': "is a Jupyter notebook: give the table or text that it reads",
+}
+AMBIGUOUS = (
+    "a quote may enclose the value or belong to it: write all values in quotes, and double the quotes within them"
+)
 
 
 def suffix_of(path: Path) -> str:
@@ -100,6 +101,7 @@ def read_text(file: Path, encoding_errors: str = "strict") -> str:
     """A whole text file, with line breaks as \\n. Raises UserError if it cannot be read or decoded."""
     with reading(file):
         content = file.read_bytes()
+    check_start(content, file)
     return decode(content, file, encoding_errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -115,8 +117,6 @@ def decode(
         encoding_errors: `replace` turns invalid bytes and null bytes into U+FFFD instead.
         byte, line: where in the file `content` starts.
     """
-    if byte == 0:
-        check_start(content, name)
     try:
         text, problem = content.decode("utf-8", encoding_errors), "has a null byte"
         start = content.find(b"\0")
@@ -131,11 +131,10 @@ def decode(
 
 
 def check_start(content: bytes, name: object) -> None:
-    """Raises UserError if the first bytes of a file show that it is not text."""
-    if content.startswith(COMPRESSED):
-        raise UserError(f"{name} is compressed: unpack it first")
-    if content.startswith(UTF_16):
-        raise UserError(f"{name} is UTF-16: {AS_UTF_8}")
+    """Raises UserError if the first bytes of a file show that it is neither text nor a table."""
+    for start, problem in STARTS.items():
+        if re.match(start, content):
+            raise UserError(f"{name} {problem}")
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
@@ -194,8 +193,7 @@ def read_lines(
         reading(name),
         nullcontext(sys.stdin.buffer) if file is None else open(expanded(file), "rb") as stream,
     ):
-        if file is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
-            raise UserError(f"{name} is a device: give a text file, one review per line")
+        check_start(stream.peek(), name)
         for number, line in enumerate(stream):
             text = decode(line, name, encoding_errors, remedy, byte=byte, line=number)
             if number or text:  # a byte order mark alone is not a line
@@ -232,12 +230,13 @@ def read_rows(
     name: of the file, and remedy: for text that is not UTF-8 or has null bytes, both for messages.
     Raises UserError for a file that cannot be read or has no rows, and for a missing column.
     """
-    suffix, row = suffix_of(file), -1
+    suffix = suffix_of(file)
     if suffix not in SUFFIXES:
-        raise UserError(f"{name} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
+        kind = "a Jupyter notebook, not " if suffix == ".ipynb" else "not "
+        raise UserError(f"{name} is {kind}one of {', '.join(SUFFIXES)}: convert it to one of them")
     after_return = re.compile("(?<=\r)(?!\n)")  # an old Mac's line break
     lines = chain.from_iterable(map(after_return.split, read_lines(str(file), name, encoding_errors, remedy)))
-    rows: Iterable[tuple[str | None, ...]]
+    rows: Iterator[tuple[str | None, ...]]
     if suffix == ".parquet":
         rows = parquet_rows(file, columns, name)
     elif suffix in (".jsonl", ".json"):
@@ -245,16 +244,13 @@ def read_rows(
     else:
         rows = csv_rows(lines, columns, name, "," if suffix == ".csv" else "\t")
     try:
-        for row, values in enumerate(rows):
-            for column, value in zip(columns.values(), values, strict=True):
-                if value and "\0" in value and encoding_errors == "strict":
-                    remove = remedy.replace(AS_UTF_8, "remove it")
-                    raise UserError(f"{name}: {counted(row)} has a null byte in '{column}': {remove}")
-            yield tuple(value and value.replace("\0", "\ufffd") for value in values)
+        first = next(rows, None)
+        if first is None:
+            raise ValueError("it has no rows")
+        yield first
+        yield from rows
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's are among them
-        raise UserError(f"{name} cannot be read ({in_line(error)}): {EXPECTED[suffix]}") from error
-    if row < 0:
-        raise UserError(f"{name} has no rows: {EXPECTED[suffix]}")
+        raise UserError(f"{name} cannot be read: {in_line(error)}") from error
 
 
 def check_columns(columns: Mapping[str, str], names: list[str], file: str) -> None:
@@ -269,30 +265,103 @@ def check_columns(columns: Mapping[str, str], names: list[str], file: str) -> No
 
 
 def parquet_rows(file: Path, columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
-    """The rows of a Parquet file. Raises pyarrow's errors, OSError or ValueError."""
+    """The rows of a Parquet file. Raises pyarrow's errors."""
     import pyarrow.parquet as pq
 
+    with open(file, "rb") as content:
+        check_start(content.read(100), name)
     with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
         check_columns(columns, table.schema_arrow.names, name)
         for batch in table.iter_batches(4096, columns=[*columns.values()]):
             yield from zip(*(batch[column].cast("string").to_pylist() for column in columns.values()), strict=True)
 
 
-def csv_rows(lines: Iterable[str], columns: Mapping[str, str], name: str, delimiter: str) -> Iterator[tuple[str, ...]]:
-    """The rows of a CSV or TSV file. Raises ValueError with the line of a wrong row."""
-    csv.field_size_limit(sys.maxsize)
-    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+def csv_rows(lines: Iterator[str], columns: Mapping[str, str], name: str, delimiter: str) -> Iterator[tuple[str, ...]]:
+    """The rows of a CSV or TSV file. Raises ValueError with the line of a wrong row.
+
+    Without quoting, a text may begin with a quote, and a later one end with a quote; the rows between them would be
+    merged. Raises ValueError after the last row if each line of a value in quotes is also a row by itself, and either
+    so is every line of the file, or another row has the same value in some column as each of these lines; also for a
+    value in quotes if every line is a row by itself, and other values have quotes that are neither doubled nor escaped.
+    """
     names: list[str] = []
-    try:
-        for fields in filter(None, rows):
-            if not names:
-                check_columns(columns, names := fields, name)
-            elif len(fields) == len(names):
-                yield tuple(fields[names.index(column)] for column in columns.values())
+    seen: list[set[str]] = []  # values of each column, the first 1000
+    merged: list[tuple[int, list[set[str]]]] = []  # first line, and values of each column, of lines that may be rows
+    by_line, single, enclosed = (
+        True,
+        False,
+        0,
+    )  # all lines are rows; quotes within values; first line with a value in them
+    for line, raw, fields, has_single in records(lines, delimiter):
+        if not names:
+            check_columns(columns, names := fields, name)
+            by_line, seen = '"' not in "".join(raw), [set() for _ in names]
+            continue
+        if len(fields) != len(names):
+            raise ValueError(f"line {line}: expected {len(names)} columns, got {len(fields)}")
+        if any('"' in part for part in raw):
+            alone = [part.rstrip("\r\n").split(delimiter) for part in raw if part.strip("\r\n")]
+            if any(len(values) != len(names) for values in alone):
+                by_line = False
             else:
-                raise csv.Error(f"expected {len(names)} columns, got {len(fields)}")
+                single = single or has_single
+                enclosed = enclosed or (line if alone != [fields] else 0)
+                if len(raw) > 1:
+                    merged.append((line, [set(values) for values in zip(*alone, strict=True)]))
+        for known, value in zip(seen, fields, strict=True):
+            if len(known) < 1000:
+                known.add(value)
+        yield tuple(fields[names.index(column)] for column in columns.values())
+    if by_line and single and enclosed:
+        raise ValueError(f"line {enclosed}: {AMBIGUOUS}")
+    for line, values in merged:
+        if (by_line and len(names) > 1) or any(map(set.issubset, values, seen)):
+            raise ValueError(f"line {line}: {AMBIGUOUS}")
+
+
+def records(
+    lines: Iterator[str], delimiter: str, line: int = 1, escape: str | None = None
+) -> Iterator[tuple[int, list[str], list[str], bool]]:
+    """Of each row of a CSV or TSV file: its first line, its lines, its values, and whether they have single quotes.
+
+    Quotes within a value in quotes are doubled, or all have a backslash before them (`escape`). Other backslashes are
+    then either all doubled, as by Python and MySQL, or none is, as by R.
+    Raises ValueError with the lines of a wrong row, also if quotes or backslashes are written in several ways.
+    """
+    csv.field_size_limit(sys.maxsize)
+    raw: list[str] = []
+    followers: set[str] = set()  # what follows the backslashes: quotes, backslashes, or "" for all others
+    unescaped = False  # whether a row would have other values if backslashes escaped quotes
+
+    def doubled(match: re.Match[str]) -> str:
+        followers.add(match[1])
+        return match[0] if match[1] else r"\\"
+
+    def recorded() -> Iterator[str]:
+        for part in lines:
+            raw.append(part)
+            yield re.sub(r'\\([\\"]?)', doubled, part) if escape else part
+
+    rows = csv.reader(recorded(), delimiter=delimiter, strict=True, doublequote=not escape, escapechar=escape)
+    try:
+        for fields in rows:
+            text, quotes = "".join(raw), sum(2 + 2 * field.count('"') for field in fields if '"' in field)
+            single = text.count('"') + (text.count(r"\"") if escape else 0) < quotes
+            if "\\" in text:
+                at_end = r"\"" not in text and any(field.endswith("\\") for field in fields)
+                if at_end or (single and r"\"" in text and not escape) or {"\\", ""} <= followers:
+                    raise csv.Error("a backslash may belong to the value, or escape what follows")
+                unescaped = unescaped or r"\\" in text or r"\"" in text
+            unescaped = unescaped or quotes > 0
+            if fields:
+                yield line, raw, fields, single
+            line += len(raw)
+            raw.clear()
     except csv.Error as error:
-        raise ValueError(f"line {rows.line_num}: {error}") from error
+        if escape or unescaped or not any(r"\"" in part for part in raw):
+            where = f"lines {line} to {line + len(raw) - 1}" if len(raw) > 1 else f"line {line}"
+            raise ValueError(f"{where}: {error}") from error
+        yield from records(chain(raw, lines), delimiter, line, "\\")
 
 
 def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
