@@ -255,7 +255,7 @@ def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
         columns = line.split("\t")
         if len(columns) not in (2, 3):  # the third is an attribution
             start = f"'{in_line(line)[:60]}': write source TAB target"
-            raise UserError(f"{path}: {counted(row)} has {len(columns)} columns separated by tabs, not 2 or 3: {start}")
+            raise UserError(f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}")
         yield Pair(row, columns[0], columns[1])
 
 

@@ -3,7 +3,6 @@
 Anything wrong with a file raises a UserError of one line that names the file, the position and a remedy.
 """
 
-import csv
 import importlib.util
 import json
 import os
@@ -17,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from imdbattn.data.delimited import read_delimited
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, sha256_of
 
@@ -24,15 +24,12 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 AS_UTF_8 = "save it as UTF-8"
 ENCODING = f"{AS_UTF_8}, or set data.encoding_errors=replace"
 STARTS = {  # of files that are neither text nor a table; the first bytes of UTF-16 are also those of UTF-32
-    rb"PK\x03\x04|\x1f\x8b|BZh[1-9]1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd": "is compressed: unpack it first",  # zip, gz, bz2, ...
+    rb"PK\x03\x04|\x1f\x8b|BZh[1-9]1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd": "is compressed: unpack it first",
     rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff": f"is UTF-32: {AS_UTF_8}",
     rb"\xff\xfe|\xfe\xff": f"is UTF-16: {AS_UTF_8}",
     rb"version https://git-lfs": "is a Git LFS pointer: run git lfs pull, or download the file itself",
     rb'\{\s*\n\s*"(cells|nbformat)"|\{"nbformat"': "is a Jupyter notebook: give the table or text that it reads",
 }
-AMBIGUOUS = (
-    "a quote may enclose the value or belong to it: write all values in quotes, and double the quotes within them"
-)
 
 
 def suffix_of(path: Path) -> str:
@@ -110,12 +107,8 @@ def decode(
 ) -> str:
     """The text of UTF-8 bytes, without a byte order mark.
 
+    encoding_errors: `replace` turns invalid bytes and null bytes into U+FFFD. byte, line: where `content` starts.
     Raises UserError with byte and line for anything else, and for null bytes, which indicate a damaged file.
-
-    Args:
-        name: the file, for the message.
-        encoding_errors: `replace` turns invalid bytes and null bytes into U+FFFD instead.
-        byte, line: where in the file `content` starts.
     """
     try:
         text, problem = content.decode("utf-8", encoding_errors), "has a null byte"
@@ -160,8 +153,6 @@ def open_lines(file: str | None, column: str | None = None) -> Lines:
         read = partial(stream_column, file, "text" if column is None else column)
     elif column is not None:
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
-    if file is None and sys.stdin is None:
-        raise UserError("standard input is closed: use text=... or file=...")
     if file is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
     if file is not None and os.path.isfile(expanded(file)):
@@ -243,12 +234,12 @@ def read_rows(
         rows = json_rows(lines, columns, name)
     else:
         rows = csv_rows(lines, columns, name, "," if suffix == ".csv" else "\t")
+    row = None
     try:
-        first = next(rows, None)
-        if first is None:
+        for row in rows:
+            yield row
+        if row is None:
             raise ValueError("it has no rows")
-        yield first
-        yield from rows
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's are among them
         raise UserError(f"{name} cannot be read: {in_line(error)}") from error
 
@@ -277,91 +268,12 @@ def parquet_rows(file: Path, columns: Mapping[str, str], name: str) -> Iterator[
 
 
 def csv_rows(lines: Iterator[str], columns: Mapping[str, str], name: str, delimiter: str) -> Iterator[tuple[str, ...]]:
-    """The rows of a CSV or TSV file. Raises ValueError with the line of a wrong row.
-
-    Without quoting, a text may begin with a quote, and a later one end with a quote; the rows between them would be
-    merged. Raises ValueError after the last row if each line of a value in quotes is also a row by itself, and either
-    so is every line of the file, or another row has the same value in some column as each of these lines; also for a
-    value in quotes if every line is a row by itself, and other values have quotes that are neither doubled nor escaped.
-    """
-    names: list[str] = []
-    seen: list[set[str]] = []  # values of each column, the first 1000
-    merged: list[tuple[int, list[set[str]]]] = []  # first line, and values of each column, of lines that may be rows
-    by_line, single, enclosed = (
-        True,
-        False,
-        0,
-    )  # all lines are rows; quotes within values; first line with a value in them
-    for line, raw, fields, has_single in records(lines, delimiter):
-        if not names:
-            check_columns(columns, names := fields, name)
-            by_line, seen = '"' not in "".join(raw), [set() for _ in names]
-            continue
-        if len(fields) != len(names):
-            raise ValueError(f"line {line}: expected {len(names)} columns, got {len(fields)}")
-        if any('"' in part for part in raw):
-            alone = [part.rstrip("\r\n").split(delimiter) for part in raw if part.strip("\r\n")]
-            if any(len(values) != len(names) for values in alone):
-                by_line = False
-            else:
-                single = single or has_single
-                enclosed = enclosed or (line if alone != [fields] else 0)
-                if len(raw) > 1:
-                    merged.append((line, [set(values) for values in zip(*alone, strict=True)]))
-        for known, value in zip(seen, fields, strict=True):
-            if len(known) < 1000:
-                known.add(value)
-        yield tuple(fields[names.index(column)] for column in columns.values())
-    if by_line and single and enclosed:
-        raise ValueError(f"line {enclosed}: {AMBIGUOUS}")
-    for line, values in merged:
-        if (by_line and len(names) > 1) or any(map(set.issubset, values, seen)):
-            raise ValueError(f"line {line}: {AMBIGUOUS}")
-
-
-def records(
-    lines: Iterator[str], delimiter: str, line: int = 1, escape: str | None = None
-) -> Iterator[tuple[int, list[str], list[str], bool]]:
-    """Of each row of a CSV or TSV file: its first line, its lines, its values, and whether they have single quotes.
-
-    Quotes within a value in quotes are doubled, or all have a backslash before them (`escape`). Other backslashes are
-    then either all doubled, as by Python and MySQL, or none is, as by R.
-    Raises ValueError with the lines of a wrong row, also if quotes or backslashes are written in several ways.
-    """
-    csv.field_size_limit(sys.maxsize)
-    raw: list[str] = []
-    followers: set[str] = set()  # what follows the backslashes: quotes, backslashes, or "" for all others
-    unescaped = False  # whether a row would have other values if backslashes escaped quotes
-
-    def doubled(match: re.Match[str]) -> str:
-        followers.add(match[1])
-        return match[0] if match[1] else r"\\"
-
-    def recorded() -> Iterator[str]:
-        for part in lines:
-            raw.append(part)
-            yield re.sub(r'\\([\\"]?)', doubled, part) if escape else part
-
-    rows = csv.reader(recorded(), delimiter=delimiter, strict=True, doublequote=not escape, escapechar=escape)
-    try:
-        for fields in rows:
-            text, quotes = "".join(raw), sum(2 + 2 * field.count('"') for field in fields if '"' in field)
-            single = text.count('"') + (text.count(r"\"") if escape else 0) < quotes
-            if "\\" in text:
-                at_end = r"\"" not in text and any(field.endswith("\\") for field in fields)
-                if at_end or (single and r"\"" in text and not escape) or {"\\", ""} <= followers:
-                    raise csv.Error("a backslash may belong to the value, or escape what follows")
-                unescaped = unescaped or r"\\" in text or r"\"" in text
-            unescaped = unescaped or quotes > 0
-            if fields:
-                yield line, raw, fields, single
-            line += len(raw)
-            raw.clear()
-    except csv.Error as error:
-        if escape or unescaped or not any(r"\"" in part for part in raw):
-            where = f"lines {line} to {line + len(raw) - 1}" if len(raw) > 1 else f"line {line}"
-            raise ValueError(f"{where}: {error}") from error
-        yield from records(chain(raw, lines), delimiter, line, "\\")
+    """The rows of a CSV or TSV file. Raises ValueError with the line of a wrong row."""
+    rows = read_delimited(lines, delimiter)
+    for names in rows:  # the header
+        check_columns(columns, names, name)
+        places = [names.index(column) for column in columns.values()]
+        yield from (tuple(fields[place] for place in places) for fields in rows)
 
 
 def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
@@ -369,7 +281,7 @@ def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> It
 
     pyarrow's reader is not used: some invalid lines, such as `null[`, crash the process.
     """
-    checked = False
+    names: list[str] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -377,9 +289,8 @@ def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> It
             row = json.loads(line)
             if not isinstance(row, dict):
                 raise ValueError(f"it is a {type(row).__name__}")
-            if not checked:
-                check_columns(columns, list(row), name)
-                checked = True
+            if not names:
+                check_columns(columns, names := list(row), name)
             values = tuple(as_text(row.get(column)) for column in columns.values())
         except (ValueError, RecursionError) as error:
             raise ValueError(f"line {number}: {error}") from error
