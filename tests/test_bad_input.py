@@ -498,7 +498,7 @@ TRAIN: dict[str, tuple[Arguments, str]] = {
     ),
     "a quote not closed": (
         reviews(csv_text().replace("a good", '"a good', 1)),
-        r"r\.csv cannot be read: lines 2 to 41: unexpected end of data",
+        r"r\.csv cannot be read: lines 3 to 41: unexpected end of data",
     ),
     "a quote not closed in the last row": (
         reviews(csv_text() + 'a good film,"pos\n'),

@@ -12,11 +12,12 @@ ESCAPED = "\udc22"  # stands for an escaped quote; does not occur in text that i
 
 
 class Row(NamedTuple):
-    """A row of a file. line: its first line. single: whether a value has quotes that are not doubled or escaped."""
+    """A row of a file. line: its first line. quoted: whether it has quotes. single: whether some are not doubled."""
 
     line: int
     lines: list[str]
     values: list[str]
+    quoted: bool
     single: bool
 
 
@@ -40,15 +41,16 @@ def read_delimited(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
     for row in rows:
         if len(row.values) != len(known):
             raise ValueError(f"line {row.line}: expected {len(known)} columns, got {len(row.values)}")
-        if any('"' in line for line in row.lines):
-            alone = [line.rstrip("\r\n").split(delimiter) for line in row.lines if line.strip("\r\n")]
-            if any(len(values) != len(known) for values in alone):
+        if row.quoted and (by_line or len(row.lines) > 1):
+            alone = [line for line in row.lines if line.strip("\r\n")]
+            if any(line.count(delimiter) != len(known) - 1 for line in alone):
                 by_line = False
             else:
+                columns = [line.rstrip("\r\n").split(delimiter) for line in alone]
                 single = single or row.single
-                enclosed = enclosed or (row.line if alone != [row.values] else 0)
+                enclosed = enclosed or (row.line if columns != [row.values] else 0)
                 if len(row.lines) > 1:
-                    merged.append((row.line, [set(values) for values in zip(*alone, strict=True)]))
+                    merged.append((row.line, [set(values) for values in zip(*columns, strict=True)]))
         for values, value in zip(known, row.values, strict=True):
             if len(values) < 1000:
                 values.add(value)
@@ -70,6 +72,7 @@ def read_rows(lines: Iterator[str], delimiter: str, line: int = 1, escaped: bool
     csv.field_size_limit(sys.maxsize)
     taken: list[str] = []  # lines of this row
     followers: set[str] = set()  # what follows the backslashes: quotes, backslashes, or "" for all others
+    ends: set[bool] = set()  # for values that end with a backslash: whether they are the last of their row
     doubled = single = backslash = False  # whether a row has doubled or single quotes, or a backslash before a quote
 
     def marked(match: re.Match[str]) -> str:
@@ -83,19 +86,22 @@ def read_rows(lines: Iterator[str], delimiter: str, line: int = 1, escaped: bool
 
     try:
         for values in csv.reader(taking(), delimiter=delimiter, strict=True):
-            text, is_single = taken[0] if len(taken) == 1 else "".join(taken), False
-            if "\\" in text or '"' in text:
-                quotes = sum(2 + 2 * value.count('"') for value in values if '"' in value)
+            text = taken[0] if len(taken) == 1 else "".join(taken)
+            quotes, is_single, quoted = 0, False, '"' in text
+            if quoted:
+                quotes = sum(2 + 2 * value.count('"') for value in values if '"' in value)  # if they are doubled
                 is_single = text.count('"') < quotes
-                doubled = doubled or quotes > 0 or r"\\" in text
-                single, backslash = single or is_single, backslash or r"\"" in text
-                at_end = r"\"" not in text and any(value.endswith("\\") for value in values)
-                if at_end or {"\\", ""} <= followers or (quotes if escaped else single and backslash):
-                    raise csv.Error("a backslash may belong to the value, or escape what follows")
-                if escaped:
-                    values = [value.replace(ESCAPED, '"') for value in values]
+                single, doubled = single or is_single, doubled or quotes > 0
+            if "\\" in text:
+                backslash, doubled = backslash or r"\"" in text, doubled or r"\\" in text
+                if r"\"" not in text:
+                    ends.update(n == len(values) for n, value in enumerate(values, 1) if value.endswith("\\"))
+            if len(ends) == 2 or {"\\", ""} <= followers or (quotes if escaped else single and backslash):
+                raise csv.Error("a backslash may belong to the value, or escape what follows")
+            if escaped:
+                values = [value.replace(ESCAPED, '"') for value in values]
             if values:
-                yield Row(line, taken, values, is_single)
+                yield Row(line, taken, values, quoted, is_single)
             line += len(taken)
             taken.clear()
     except csv.Error as error:
