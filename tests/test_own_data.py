@@ -391,9 +391,3 @@ def test_a_limit_that_the_data_cannot_satisfy_is_refused(small, settings, tmp_pa
     with pytest.raises(UserError, match=message):
         fit(settings(*small, "model=mean", f"data.limit={limit}"), tmp_path / "run")
     assert not list(tmp_path.rglob("config.yaml"))
-
-
-def test_a_closed_standard_input_gives_a_message_of_one_line(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(UserError, match=r"standard input is closed: use text="):
-        open_lines(None)

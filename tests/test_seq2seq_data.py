@@ -406,7 +406,11 @@ def test_fingerprints_and_keys_depend_on_every_text_and_on_nothing_else(file):
 BAD_FILES = {
     "empty": ("", r"pairs\.txt is empty"),
     "blank": ("\n \n", r"pairs\.txt is empty"),
-    "no tab": ("a\tb\n\nonly words\n", r"row 2 \(counted from 0\) has no tab, but 'only words'"),
+    "no tab": ("a\tb\n\nonly words\n", r"row 2 \(counted from 0\) has 1 columns, not 2 or 3: 'only words'"),
+    "Tatoeba's four columns": (
+        "1\ta\t2\tb\n",
+        r"row 0 \(counted from 0\) has 4 columns, not 2 or 3: '1 a 2",
+    ),
     "empty source": ("a\tb\n \tb\n", r"row 1 \(counted from 0\) has an empty source"),
     "empty target": ("a\t\u00a0\tCC-BY\n", r"row 0 \(counted from 0\) has an empty target"),
     "broken UTF-8": (

@@ -255,10 +255,11 @@ def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
     for row, line in enumerate(text.split("\n")):  # splitlines also splits at characters that occur inside a text
         if not line.strip():
             continue
-        source, tab, rest = line.partition("\t")
-        if not tab:
-            raise UserError(f"{path}: {counted(row)} has no tab, but '{in_line(line)[:60]}': write source TAB target")
-        yield Pair(row, source, rest.partition("\t")[0])
+        columns = line.split("\t")
+        if len(columns) not in (2, 3):  # the third is an attribution
+            start = f"'{in_line(line)[:60]}': write source TAB target"
+            raise UserError(f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}")
+        yield Pair(row, columns[0], columns[1])
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:

@@ -18,23 +18,22 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from imdbattn.data.delimited import read_delimited
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, sha256_of
 
 log = logging.getLogger(__name__)
 
-TABLE = "write a header and one row per review, quoted if it holds the delimiter, quotes or line breaks"
-JSON_LINE = 'write one {"text": "...", "label": "..."} per line, with text or numbers'
-EXPECTED = {
-    **{".csv": TABLE, ".tsv": TABLE, ".jsonl": JSON_LINE, ".json": JSON_LINE},
-    ".parquet": "download or write it again, with text or numbers in these columns",
-}
-SUFFIXES = tuple(EXPECTED)
-BZ2 = tuple(b"BZh%d1AY&SY" % level for level in range(1, 10))
-COMPRESSED = (b"PK\3\4", b"\x1f\x8b", *BZ2, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # zip, gz, bz2, xz, zst
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 AS_UTF_8 = "save it as UTF-8"
 ENCODING = f"{AS_UTF_8}, or set data.encoding_errors=replace"
+STARTS = {  # of files that are neither text nor a table; the first bytes of UTF-16 are also those of UTF-32
+    rb"PK\x03\x04|\x1f\x8b|BZh[1-9]1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd": "is compressed: unpack it first",
+    rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff": f"is UTF-32: {AS_UTF_8}",
+    rb"\xff\xfe|\xfe\xff": f"is UTF-16: {AS_UTF_8}",
+    rb"version https://git-lfs": "is a Git LFS pointer: run git lfs pull, or download the file itself",
+    rb'\{\s*\n\s*"(cells|nbformat)"|\{"nbformat"': "is a Jupyter notebook: give the table or text that it reads",
+}
 
 
 def suffix_of(path: Path) -> str:
@@ -117,6 +116,7 @@ def read_text(file: Path, encoding_errors: str = "strict") -> str:
     """A whole text file, with line breaks as \\n. Raises UserError if it cannot be read or decoded."""
     with reading(file):
         content = file.read_bytes()
+    check_start(content, file)
     return decode(content, file, encoding_errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -136,15 +136,9 @@ def decode(
 ) -> str:
     """The text of UTF-8 bytes, without a byte order mark.
 
+    encoding_errors: `replace` turns invalid bytes and null bytes into U+FFFD. byte, line: where `content` starts.
     Raises UserError with byte and line for anything else, and for null bytes, which indicate a damaged file.
-
-    Args:
-        name: the file, for the message.
-        encoding_errors: `replace` turns invalid bytes and null bytes into U+FFFD instead.
-        byte, line: where in the file `content` starts.
     """
-    if byte == 0:
-        check_start(content, name)
     try:
         text, problem = content.decode("utf-8", encoding_errors), "has a null byte"
         start = content.find(b"\0")
@@ -159,11 +153,10 @@ def decode(
 
 
 def check_start(content: bytes, name: object) -> None:
-    """Raises UserError if the first bytes of a file show that it is not text."""
-    if content.startswith(COMPRESSED):
-        raise UserError(f"{name} is compressed: unpack it first")
-    if content.startswith(UTF_16):
-        raise UserError(f"{name} is UTF-16: {AS_UTF_8}")
+    """Raises UserError if the first bytes of a file show that it is neither text nor a table."""
+    for start, problem in STARTS.items():
+        if re.match(start, content):
+            raise UserError(f"{name} {problem}")
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
@@ -191,8 +184,6 @@ def open_lines(file: str | None, column: str | None = None) -> Lines:
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
     if is_folder := file is not None and os.path.isdir(expanded(file)):
         read = partial(read_folder, expanded(file))
-    if file is None and sys.stdin is None:
-        raise UserError("standard input is closed: use text=... or file=...")
     if file is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
     if is_folder or (file is not None and os.path.isfile(expanded(file))):
@@ -224,8 +215,7 @@ def read_lines(
         reading(name),
         nullcontext(sys.stdin.buffer) if file is None else open(expanded(file), "rb") as stream,
     ):
-        if file is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
-            raise UserError(f"{name} is a device: give a text file, one review per line")
+        check_start(stream.peek(), name)
         for number, line in enumerate(stream):
             text = decode(line, name, encoding_errors, remedy, byte=byte, line=number)
             if number or text:  # a byte order mark alone is not a line
@@ -262,29 +252,27 @@ def read_rows(
     name: of the file, and remedy: for text that is not UTF-8 or has null bytes, both for messages.
     Raises UserError for a file that cannot be read or has no rows, and for a missing column.
     """
-    suffix, row = suffix_of(file), -1
+    suffix = suffix_of(file)
     if suffix not in SUFFIXES:
-        raise UserError(f"{name} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
+        kind = "a Jupyter notebook, not " if suffix == ".ipynb" else "not "
+        raise UserError(f"{name} is {kind}one of {', '.join(SUFFIXES)}: convert it to one of them")
     after_return = re.compile("(?<=\r)(?!\n)")  # an old Mac's line break
     lines = chain.from_iterable(map(after_return.split, read_lines(str(file), name, encoding_errors, remedy)))
-    rows: Iterable[tuple[str | None, ...]]
+    rows: Iterator[tuple[str | None, ...]]
     if suffix == ".parquet":
         rows = parquet_rows(file, columns, name)
     elif suffix in (".jsonl", ".json"):
         rows = json_rows(lines, columns, name)
     else:
         rows = csv_rows(lines, columns, name, "," if suffix == ".csv" else "\t")
+    row = None
     try:
-        for row, values in enumerate(rows):
-            for column, value in zip(columns.values(), values, strict=True):
-                if value and "\0" in value and encoding_errors == "strict":
-                    remove = remedy.replace(AS_UTF_8, "remove it")
-                    raise UserError(f"{name}: {counted(row)} has a null byte in '{column}': {remove}")
-            yield tuple(value and value.replace("\0", "\ufffd") for value in values)
+        for row in rows:
+            yield row
+        if row is None:
+            raise ValueError("it has no rows")
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's are among them
-        raise UserError(f"{name} cannot be read ({in_line(error)}): {EXPECTED[suffix]}") from error
-    if row < 0:
-        raise UserError(f"{name} has no rows: {EXPECTED[suffix]}")
+        raise UserError(f"{name} cannot be read: {in_line(error)}") from error
 
 
 def column_names(file: Path) -> list[str]:
@@ -312,30 +300,24 @@ def check_columns(columns: Mapping[str, str], names: list[str], file: str) -> No
 
 
 def parquet_rows(file: Path, columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
-    """The rows of a Parquet file. Raises pyarrow's errors, OSError or ValueError."""
+    """The rows of a Parquet file. Raises pyarrow's errors."""
     import pyarrow.parquet as pq
 
+    with open(file, "rb") as content:
+        check_start(content.read(100), name)
     with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
         check_columns(columns, table.schema_arrow.names, name)
         for batch in table.iter_batches(4096, columns=[*columns.values()]):
             yield from zip(*(batch[column].cast("string").to_pylist() for column in columns.values()), strict=True)
 
 
-def csv_rows(lines: Iterable[str], columns: Mapping[str, str], name: str, delimiter: str) -> Iterator[tuple[str, ...]]:
+def csv_rows(lines: Iterator[str], columns: Mapping[str, str], name: str, delimiter: str) -> Iterator[tuple[str, ...]]:
     """The rows of a CSV or TSV file. Raises ValueError with the line of a wrong row."""
-    csv.field_size_limit(sys.maxsize)
-    rows = csv.reader(lines, delimiter=delimiter, strict=True)
-    names: list[str] = []
-    try:
-        for fields in filter(None, rows):
-            if not names:
-                check_columns(columns, names := fields, name)
-            elif len(fields) == len(names):
-                yield tuple(fields[names.index(column)] for column in columns.values())
-            else:
-                raise csv.Error(f"expected {len(names)} columns, got {len(fields)}")
-    except csv.Error as error:
-        raise ValueError(f"line {rows.line_num}: {error}") from error
+    rows = read_delimited(lines, delimiter)
+    for names in rows:  # the header
+        check_columns(columns, names, name)
+        places = [names.index(column) for column in columns.values()]
+        yield from (tuple(fields[place] for place in places) for fields in rows)
 
 
 def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
@@ -343,7 +325,7 @@ def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> It
 
     pyarrow's reader is not used: some invalid lines, such as `null[`, crash the process.
     """
-    checked = False
+    names: list[str] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -351,9 +333,8 @@ def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> It
             row = json.loads(line)
             if not isinstance(row, dict):
                 raise ValueError(f"it is a {type(row).__name__}")
-            if not checked:
-                check_columns(columns, list(row), name)
-                checked = True
+            if not names:
+                check_columns(columns, names := list(row), name)
             values = tuple(as_text(row.get(column)) for column in columns.values())
         except (ValueError, RecursionError) as error:
             raise ValueError(f"line {number}: {error}") from error

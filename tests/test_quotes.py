@@ -1,0 +1,204 @@
+"""CSV and TSV files are read as their writer meant them, or refused: no row is lost, added or changed."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+
+from imdbattn.data.text_files import open_lines, read_columns
+from imdbattn.errors import UserError
+
+COLUMNS = {"data.text_column": "text", "data.label_column": "label"}
+
+
+def python(suffix: str, **dialect):
+    """A function that writes rows as Python's csv module does."""
+
+    def write(rows: list[list[str]]) -> str:
+        csv.writer(file := io.StringIO(), delimiter="," if suffix == ".csv" else "\t", **dialect).writerows(rows)
+        return file.getvalue()
+
+    return write
+
+
+def pandas(suffix: str, **options):
+    """A function that writes rows as pandas does."""
+
+    def write(rows: list[list[str]]) -> str:
+        return pd.DataFrame(rows[1:], columns=rows[0]).to_csv(
+            sep="," if suffix == ".csv" else "\t", index=False, **options
+        )
+
+    return write
+
+
+def excel_text(rows: list[list[str]]) -> str:
+    """As Excel's "Text (tab delimited)": values with tabs, commas, quotes or line breaks are in quotes."""
+    quoted = [
+        ['"' + value.replace('"', '""') + '"' if set(value) & set('\t,"\n\r') else value for value in row]
+        for row in rows
+    ]
+    return "".join("\t".join(row) + "\r\n" for row in quoted)
+
+
+def flat(value: str) -> str:
+    return " ".join(value.replace("\t", " ").splitlines())
+
+
+def google_sheets(rows: list[list[str]]) -> str:
+    """As Google Sheets: tabs and line breaks become spaces, and there is no quoting."""
+    return "\n".join("\t".join(map(flat, row)) for row in rows)
+
+
+def joined(rows: list[list[str]]) -> str:
+    """Without any quoting, with the commas of texts removed."""
+    return "".join(",".join(flat(value).replace(",", "") for value in row) + "\n" for row in rows)
+
+
+ALL, WORDS, NONE = csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC, csv.QUOTE_NONE
+ESCAPED = {"doublequote": False, "escapechar": "\\"}
+WRITERS = {
+    **{f"python{suffix}": (suffix, python(suffix)) for suffix in (".csv", ".tsv")},
+    "python, \\n": (".csv", python(".csv", lineterminator="\n")),
+    "python, all": (".csv", python(".csv", quoting=ALL)),
+    "python, words": (".tsv", python(".tsv", quoting=WORDS)),
+    "python, minimal, escaped": (".csv", python(".csv", **ESCAPED)),
+    "python, all, escaped": (".tsv", python(".tsv", quoting=ALL, **ESCAPED)),
+    "python, words, escaped": (".csv", python(".csv", quoting=WORDS, **ESCAPED)),
+    "python, none, escaped": (".csv", python(".csv", quoting=NONE, escapechar="\\")),
+    "pandas.csv": (".csv", pandas(".csv")),
+    "pandas.tsv": (".tsv", pandas(".tsv")),
+    "pandas, all": (".tsv", pandas(".tsv", quoting=ALL)),
+    "pandas, words, escaped": (".tsv", pandas(".tsv", quoting=WORDS, **ESCAPED)),
+    "excel, text": (".tsv", excel_text),
+    "google sheets": (".tsv", google_sheets),
+    "joined": (".csv", joined),
+}
+PARTS = st.sampled_from(['"', '"', "\t", "\n", "\r\n", ",", " ", "a", "b", "fiancée", "e\u0301", "'", ";", "\\"])
+TEXTS = st.lists(PARTS, min_size=1, max_size=8).map("".join)
+TABLES = st.lists(st.tuples(TEXTS, st.sampled_from(["neg", "pos"])), min_size=1, max_size=8)
+
+
+def without_quotes(value: str) -> set[str]:
+    """A value that is written without quoting, and how it reads if its first and last quote enclose it."""
+    inner = value[1:-1]
+    within = {inner, inner.replace('""', '"'), inner.replace('\\"', '"')}
+    return {value} | (within if len(value) > 1 and value[0] == value[-1] == '"' else set())
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@given(rows=TABLES, order=st.permutations(["text", "label", "id"]), data=st.data())
+@hypothesis(max_examples=60, deadline=None)
+def test_a_table_has_the_rows_that_were_written_or_is_refused(tmp_path_factory, writer, rows, order, data):
+    suffix, write = WRITERS[writer]
+    columns = data.draw(st.sampled_from([order, order[:2]])) if "text" in order[:2] and "label" in order[:2] else order
+    table = [{"text": text, "label": label, "id": f"{n}_{n % 3}"} for n, (text, label) in enumerate(rows)]
+    file = tmp_path_factory.getbasetemp() / f"r{suffix}"
+    content = write([columns, *([row[column] for column in columns] for row in table)])
+    file.write_bytes(content.encode())
+    try:
+        texts, labels = read_columns(file, COLUMNS)
+    except UserError:
+        assert list_or_none(file) is None
+        return
+    assert labels == [label for _, label in rows]
+    assert list_or_none(file) == texts
+    for found, (text, _) in zip(texts, rows, strict=True):
+        if write in (google_sheets, joined):
+            assert found in without_quotes(flat(text) if write is google_sheets else flat(text).replace(",", ""))
+        elif "escaped" in writer and "\\" in text:
+            assert found in (text, text.replace("\\", "\\\\"))
+        else:
+            assert found == text
+
+
+def list_or_none(file: Path) -> list[str] | None:
+    """What predict reads."""
+    try:
+        return list(open_lines(str(file)).lines)
+    except UserError:
+        return None
+
+
+REVIEWS = [(f'A film, number {n}.\n\nIt was "fine", or so.', "pos" if n % 2 else "neg") for n in range(40)]
+
+
+@pytest.mark.parametrize(
+    "writer", [name for name in WRITERS if name not in ("python, none, escaped", "google sheets", "joined")]
+)
+@pytest.mark.parametrize("order", [("text", "label"), ("label", "text")])
+def test_reviews_of_several_lines_are_read(tmp_path, writer, order):
+    suffix, write = WRITERS[writer]
+    rows = [dict(zip(("text", "label"), row, strict=True)) for row in REVIEWS]
+    (tmp_path / f"r{suffix}").write_bytes(write([order, *([row[name] for name in order] for row in rows)]).encode())
+    assert read_columns(tmp_path / f"r{suffix}", COLUMNS) == [list(values) for values in zip(*REVIEWS, strict=True)]
+
+
+def lines_of(delimiter: str, *rows: tuple[str, str]) -> str:
+    """40 rows without quoting, some of which are replaced by `rows`, every tenth from line 7 on."""
+    table = [(f"film number {n}", "pos" if n % 2 else "neg") for n in range(40)]
+    for n, row in enumerate(rows):
+        table[5 + 10 * n] = row
+    return "".join(delimiter.join(row) + "\n" for row in [("text", "label"), *table])
+
+
+STRAY = [('"A film that', "pos"), ('that ends"', "neg")]
+SINGLE = ('He said "no" to it', "neg")
+QUOTED = python(".csv")([[f"A film, number {n}", "pos" if n % 2 else "neg"] for n in range(40)])
+REFUSED = {
+    "rows between quotes": ("r.tsv", lines_of("\t", *STRAY), "line 7: a quote may enclose a value or belong to it: "),
+    "several times": ("r.tsv", lines_of("\t", *STRAY, *STRAY), "line 7: a quote may enclose a value or belong to it: "),
+    "in a csv": ("r.csv", lines_of(",", *STRAY), "line 7: a quote may enclose a value or belong to it: "),
+    "in a csv with quoting": (
+        "r.csv",
+        "text,label\n" + QUOTED + "".join(f"{text},{label}\n" for text, label in STRAY),
+        "line 42: a quote may enclose a value or belong to it: ",
+    ),
+    "a quote that is not closed": ("r.tsv", lines_of("\t", STRAY[0]), "lines 7 to 41: unexpected end of data"),
+    "not closed before another": (
+        "r.csv",
+        'text,label\nfine,pos\n"bad,neg\nso,so,pos\n"good, too",pos\n',
+        """lines 3 to 5: ',' expected after '"'""",
+    ),
+    "quotes of two kinds": ("r.tsv", lines_of("\t", ('"so"', "pos"), SINGLE), "line 7: a quote may enclose a value"),
+    "one column, quotes of two kinds": ("r.tsv", 'text\n"so\nfine\ngood"\na "bad" film\n', "line 2: a quote may"),
+    "escaped and doubled": ("r.tsv", 'text\tlabel\n"a ""b"""\tpos\n"a \\"b\\""\tneg\n', "line 3: "),
+    "escaped, then doubled": ("r.tsv", 'text\tlabel\n"a \\"b\\""\tpos\n"a ""b"""\tneg\n', "line 3: "),
+    "backslashes of two kinds": ("r.tsv", 'text\tlabel\n"a \\"b\\" \\\\ c"\tpos\n"7\\10"\tneg\n', "line 3: "),
+    "Git LFS": ("r.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer"),
+    "Git LFS as csv": ("r.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer"),
+    "a notebook": ("r.ipynb", '{\n "cells": [\n', "is a Jupyter notebook"),
+    "a notebook as csv": ("r.csv", '{\n "cells": [\n', "is a Jupyter notebook"),
+    "UTF-32": ("r.csv", "text,label\na,b\n".encode("utf-32"), "is UTF-32: save it as UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_table_that_can_be_read_in_two_ways_or_is_something_else_is_refused_with_its_line(tmp_path, case):
+    name, content, message = REFUSED[case]
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    columns = {"data.text_column": "text"} if case.startswith("one column") else COLUMNS
+    with pytest.raises(UserError, match=re.escape(message)):
+        read_columns(tmp_path / name, columns)
+    with pytest.raises(UserError, match=re.escape(message)):
+        open_lines(str(tmp_path / name))
+
+
+def test_kaggles_labeled_train_data_is_read(tmp_path):
+    """25,000 reviews, in which some texts have tabs, backslashes, and quotes at their ends."""
+    texts = ["a film", 'a "good" film', "a\ttab", "7\\10", '"', 'so "bad"', "C:\\", "two\nlines"]
+    rows = [(f"{n}_{n % 10}", str(n % 2), f"{texts[n % 7]} {n}" if n % 3 else texts[n % 6]) for n in range(25_000)]
+    lines = ["id\tsentiment\treview"]
+    for name, label, text in rows:
+        quoted = text.replace('"', '\\"')
+        lines.append(f'"{name}"\t{label}\t"{quoted}"')
+    (tmp_path / "labeledTrainData.tsv").write_text("\n".join(lines) + "\n")
+    found = read_columns(tmp_path / "labeledTrainData.tsv", {"": "id", "a": "sentiment", "b": "review"})
+    assert list(zip(*found, strict=True)) == rows
+    assert open_lines(f"{tmp_path}/labeledTrainData.tsv", "review").total == 25_000
