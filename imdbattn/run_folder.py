@@ -78,7 +78,7 @@ def check_folder(folder: Path) -> None:
         is_run = flat(read_settings(folder / "config.yaml")).keys() >= RUN_KEYS
     else:
         others = files - {*temporary_files(folder)}
-        is_run = all(file.suffix in (".log", ".lock") or file.name == ".lock" for file in others)
+        is_run = all(file.suffix in (".log", ".lock") or file.name in (".lock", ".hydra") for file in others)
     if not is_run:
         raise UserError(f"{os.path.relpath(folder)} contains files other than a run's: choose another hydra.run.dir")
 

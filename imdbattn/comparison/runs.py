@@ -273,13 +273,13 @@ def read_run(folder: Path) -> Run:
 
     Raises UserError for missing or wrong values and for a run that is not a result; any exception of a broken file.
     """
-    if not (folder / "metrics.json").exists():
-        raise UserError("unfinished: it has no metrics.json")
     settings = check(read_settings(folder / "config.yaml"), Config, "config.yaml")
     if settings.get("task") in PRETRAINING:
         raise UserError("pretraining: it predicts words and cannot be compared with classifiers")
     if is_debug(settings):
         raise UserError("a debug run, not a result")
+    if not (folder / "metrics.json").exists():
+        raise UserError("unfinished: it has no metrics.json")
     metrics = check(read_json(folder / "metrics.json"), Metrics, "metrics.json")
     if (metrics.get("items") or REVIEWS) == REVIEWS and not metrics.get("labels"):
         raise UserError("unreadable: in its metrics.json labels is missing")
