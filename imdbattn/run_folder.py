@@ -11,13 +11,14 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import UserError
 from imdbattn.files import atomically, expanded, write_atomically
 from imdbattn.settings.keys import flat
-from imdbattn.settings.safety import read_settings
+from imdbattn.settings.safety import read_json, read_settings
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import Settings
@@ -136,6 +137,17 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
                 "printed, or resume it: imdbattn.train resume=..."
             )
     return read_run(config, trust, own), checkpoint
+
+
+def text_column(run: str | None) -> str:
+    """The data.text_column of a run, of an export or of a checkpoint in a run folder; `text` where there is none."""
+    place = expanded(run or "")
+    folder = place.parents[1] if place.suffix == ".ckpt" else place
+    with suppress(Exception):  # of a wrong run=, which is named later
+        export = (folder / "config.json").exists()
+        settings = read_json(folder / "config.json")["settings"] if export else read_settings(folder / "config.yaml")
+        return str(settings["data"]["text_column"])
+    return "text"
 
 
 def read_curves(metrics_csv: Path) -> Curves:

@@ -447,7 +447,8 @@ def test_a_folder_whose_name_is_not_utf8_is_compared(tmp_path):
 @pytest.mark.parametrize("debug", [{"trainer__fast_dev_run": True}, {"trainer__overfit_batches": 3}])
 def test_a_debug_run_is_not_a_result(debug, tmp_path):
     write_run(tmp_path / "good", trainer__fast_dev_run=False, trainer__overfit_batches=0.0)
-    write_run(tmp_path / "debug", "base", **debug)
+    folder = write_run(tmp_path / "debug", "base", **debug)
+    (folder / "metrics.json").rename(folder / "debug.json")
     found = quick(tmp_path)
     assert labels_of(found) == ["mean"]
     assert found["skipped"][0]["reason"] == "a debug run, not a result"

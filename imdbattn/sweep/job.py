@@ -76,7 +76,8 @@ def train_or_keep(folder: Path, settings: Settings) -> tuple[str, dict[str, Any]
             suffix = f" ({state})" if (folder / "config.yaml").exists() else ""
             others = [] if resume else to_train(folder, settings, seeds)
             together = f" with seed{'s' * (len(others) > 1)} {', '.join(map(str, others))}" if others else ""
-            log.info("run     %s: %s%s%s", folder.name, " ".join(varied_overrides()), together, suffix)
+            varied = "".join(f" {word}" for word in varied_overrides())
+            log.info("run     %s%s%s%s", folder.name, varied and f":{varied}", together, suffix)
             train(folder, settings, resume, others)
             if not is_debug(settings.model_dump()) and (part := missing(folder, settings)):
                 raise UserError(f"it ended without {part}")
