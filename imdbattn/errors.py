@@ -1,6 +1,9 @@
 """The exception for wrong input, and messages of one line."""
 
+import io
 import logging
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +20,17 @@ def in_line(message: object, longest: int | None = 200) -> str:
     """The start of an error, or of text quoted from a file, as a single line. longest: in characters; None for all."""
     text = " ".join(str(message).split())[:longest]
     return text or (type(message).__name__ if isinstance(message, BaseException) else "")
+
+
+def in_shell(word: str) -> str:
+    """The word as it is typed in a shell, in double quotes if that avoids quotes within quotes."""
+    return f'"{word}"' if "'" in word and not set('"$`\\!') & set(word) else shlex.quote(word)
+
+
+def print_any_text() -> None:
+    """Lets standard output replace characters that its encoding does not have, instead of raising an exception."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 @contextmanager

@@ -123,9 +123,15 @@ def writing_into(folder: Path, remedy: str) -> Iterator[None]:
 
 
 def cache_root(setting: str | None) -> Path:
-    """`setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else ~/.cache/imdbattn."""
+    """`setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else ~/.cache/imdbattn.
+
+    Raises UserError if that begins with ~ and this user has no home folder.
+    """
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
+    root = expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
+    if root.parts[:1] == ("~",):
+        raise UserError("this user has no home folder for the cache: set data.cache_dir or IMDBATTN_CACHE to a folder")
+    return root
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 Table = Sequence[Sequence[str]]
-LEAST = 12  # characters for the names of a table that is as wide as the console
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------
@@ -182,7 +181,7 @@ def with_visible_text(report: Report) -> Report:
 def print_table(rows: Table, console: Console, names: int = 1) -> None:
     """Prints an empty line and a table, which may be wider than the console.
 
-    names: number of columns that hold names; these fold if that lets the table fit.
+    names: number of columns that hold names; these fold between words if that lets the table fit.
     """
     if not rows:
         return
@@ -191,12 +190,14 @@ def print_table(rows: Table, console: Console, names: int = 1) -> None:
     table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for place, name in enumerate(rows[0]):
         is_name = place < names
-        table.add_column(name, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
+        sizes = [console.measure(row[place]) for row in rows]
+        least = max(size.minimum if is_name else size.maximum for size in sizes)  # a name's longest word
+        table.add_column(name, justify="left" if is_name else "right", no_wrap=not is_name, min_width=least)
     for row in rows[1:]:
         table.add_row(*row)
     width = console.width
     needed = console.measure(table, options=console.options.update(width=1000))
-    if needed.minimum + len(rows[0]) + LEAST > width:  # rich would omit the names and cut the numbers
+    if needed.minimum > width:  # rich would cut names and numbers
         console.width = needed.maximum
     console.print("", table, sep="\n")
     console.width = width

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from imdbattn.data.text_files import Lines, open_lines
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
+from imdbattn.run_folder import text_column
 from imdbattn.settings.cli import command, exit_without_reader, plain_dict, take_argument, validated, without_gc
 from imdbattn.settings.safety import visible
 
@@ -25,9 +26,10 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     settings = validated("Predict", plain_dict(cfg) | ({} if text is None else {"text": text}))
     if settings.out:
         check_out(expanded(settings.out), settings.file)
-    texts = (
-        open_lines(settings.file, settings.column) if settings.text is None else Lines(iter([str(settings.text)]), 1)
-    )
+    if settings.text is None:
+        texts = open_lines(settings.file, settings.column, text_column(settings.run))
+    else:
+        texts = Lines(iter([str(settings.text)]), 1)
     with without_gc():
         from imdbattn.explain.show import digest, print_readings, write_page
         from imdbattn.runs import score

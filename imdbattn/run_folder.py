@@ -11,13 +11,14 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import UserError
 from imdbattn.files import atomically, expanded, write_atomically
 from imdbattn.settings.keys import flat
-from imdbattn.settings.safety import read_settings
+from imdbattn.settings.safety import read_json, read_settings
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -84,7 +85,7 @@ def check_folder(folder: Path) -> None:
         is_run = flat(read_settings(folder / "config.yaml")).keys() >= RUN_KEYS
     else:
         others = files - {*temporary_files(folder)}
-        is_run = all(file.suffix == ".log" or ".lock" in file.name for file in others)
+        is_run = all(file.suffix == ".log" or ".lock" in file.name or file.name == ".hydra" for file in others)
     if not is_run:
         raise UserError(f"{os.path.relpath(folder)} contains files other than a run's: choose another hydra.run.dir")
 
@@ -142,6 +143,17 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
                 "printed, or resume it: imdbattn.train resume=..."
             )
     return read_run(config, trust, own), checkpoint
+
+
+def text_column(run: str | None) -> str:
+    """The data.text_column of a run, of an export or of a checkpoint in a run folder; `text` where there is none."""
+    place = expanded(run or "")
+    folder = place.parents[1] if place.suffix == ".ckpt" else place
+    with suppress(Exception):  # of a wrong run=, which is named later
+        export = (folder / "config.json").exists()
+        settings = read_json(folder / "config.json")["settings"] if export else read_settings(folder / "config.yaml")
+        return str(settings["data"]["text_column"])
+    return "text"
 
 
 def read_curves(metrics_csv: Path) -> Curves:

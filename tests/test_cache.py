@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pwd
 import threading
 from pathlib import Path
 
@@ -154,3 +155,11 @@ def test_the_root_is_the_setting_then_the_environment_then_home(monkeypatch):
     assert cache_root(None) == Path("/xdg/imdbattn")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_root(None) == Path("/home/someone/.cache/imdbattn")
+
+
+def test_without_a_home_folder_no_folder_of_the_name_tilde_is_made(monkeypatch):
+    for name in ("XDG_CACHE_HOME", "IMDBATTN_CACHE", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as for a container's user without a name
+    with pytest.raises(UserError, match="no home folder for the cache: set "):
+        cache_root(None)

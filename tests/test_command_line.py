@@ -8,7 +8,7 @@ import sys
 import pytest
 from hydra._internal.utils import get_args_parser
 
-from imdbattn.settings.cli import parse_options
+from imdbattn.settings.cli import explain, parse_options
 from imdbattn.settings.keys import RUNGS
 
 from .marks import slow_except
@@ -50,3 +50,8 @@ def test_each_option_of_hydra_is_known():
         for option in action.option_strings:
             words = [option, *([action.choices[0] if action.choices else "a"] if action.nargs != 0 else [])]
             assert parse_options([*words, "seed=1"]).overrides == ["seed=1"], option
+
+
+def test_a_program_that_a_launcher_needs_is_named():
+    error = FileNotFoundError(2, "No such file or directory", "sbatch")
+    assert str(explain(error, "train", [])).startswith("sbatch is not installed on this machine: install it")

@@ -139,6 +139,13 @@ def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name
     assert contents(tmp_path / "mine") == {name: theirs.encode()}
 
 
+def test_a_folder_with_the_settings_that_hydra_saves_is_used(shell, small, tmp_path):
+    words = ["model=mean", "trainer.fast_dev_run=1", "hydra.run.dir=run", "hydra.output_subdir=.hydra"]
+    done = shell("train", *small, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / ".hydra" / "overrides.yaml").exists()
+
+
 def test_temporary_files_of_the_user_in_a_run_folder_are_kept(trained, settings, small, tmp_path):
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
     (run / "thesis.tmp").write_text("mine")

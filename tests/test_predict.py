@@ -164,6 +164,32 @@ def test_predict_reads_lines_from_a_file_and_from_standard_input(trained, shell,
     assert [line.split()[0] for line in from_file.stdout.splitlines()] == ["pos", "neg"]
 
 
+def test_a_table_is_read_by_the_column_of_the_run(trained, shell, tmp_path):
+    shutil.copytree(trained("mean")[0], tmp_path / "run")
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("text_column: text", "text_column: review"))
+    (tmp_path / "r.csv").write_text("text,review\nbad,great\nawful,lovely\n")
+    for column, label in (([], "pos"), (["column=text"], "neg")):
+        done = shell("predict", "run=run", "file=r.csv", *column, cwd=tmp_path)
+        assert [line.split()[0] for line in done.stdout.splitlines()] == [label, label], done.stderr
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+@pytest.mark.parametrize(
+    "environment", [{"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}]
+)
+def test_characters_that_the_terminal_lacks_are_replaced(trained, shell, tmp_path, command, environment):
+    (tmp_path / "r.txt").write_text("great – “lovely”\n")
+    words = (
+        [f"runs={trained('mean')[0]}", "out=out"]
+        if command == "compare"
+        else [f"run={trained('mean')[0]}", "file=r.txt"]
+    )
+    done = shell(command, *words, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?" in done.stdout
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_review(trained, shell, tmp_path):
     folder, _ = trained("residual_pe")
     lines = b"\xef\xbb\xbfgreat\ngreat\n"

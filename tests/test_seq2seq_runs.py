@@ -577,7 +577,7 @@ def test_symbols_that_do_not_occur_in_training_are_counted_in_a_warning(ran, sai
     folder, _ = ran("translation")
     (found,) = said(folder, ["I stay xyzzy \x1b[2J"])
     assert {"xyzzy", "\x1b[2j"} <= set(found.unknown)
-    assert f"{len(found.unknown)} symbols are not in the vocabulary and are read as <unk>: " in caplog.text
+    assert f"{len(found.unknown)} symbols are not in the vocabulary and read as <unk>: " in caplog.text
     assert "xyzzy" in caplog.text
     assert "\x1b" not in caplog.text
     caplog.clear()

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import unicodedata
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +25,7 @@ PIPELINES = [name for name in RULES if name != "torchtext"]
 WORDS = ["the", "i", "do", "n't", "'s", "well", "-", "--", "...", ".", "'", "unk", "<", ">", "b", "é", "i̇", "ς", "�"]
 NASTY = "aAbBrRtTnNsSiIİΣσςéÉǅßﬁ109''\"\"..,,()!?;:</>`´’‘“”–—…-_*&$#@~😀\ud800\udfff"
 NASTY += " \t\n\x00\x08\x0b\x1c\x1f\x85\x91\x92\x93\x94\x96\x97\xa0\u1680\u200b\u2028\u3000\u0307"
+NASTY += "e\u0301\u0302\u0323\u0338ﬁﬄｆＦ０！＜가각\u1100\u1161\u11a8\u212b"
 nasty_text = st.lists(
     st.sampled_from([*NASTY, "<br />", "<BR>", "n't", "n’t", "'s", "...", "--", "u.s.", "<pad>", "<unk>", "<cls>"])
 ).map("".join)
@@ -64,6 +66,12 @@ def basic_english(text: str) -> list[str]:
     """torchtext's rules, one after the other."""
     text = text.lower().replace("'", " ' ").replace('"', "").replace(".", " . ").replace("<br />", " ")
     return re.sub("[;:]", " ", re.sub("([,()!?])", r" \1 ", text)).split()
+
+
+def normalized(text: str) -> str:
+    """NFC, and NFKC of ligatures and full-width characters."""
+    text = re.sub("[\ufb00-\ufb06\uff01-\uff5e]", lambda one: unicodedata.normalize("NFKC", one[0]), text)
+    return unicodedata.normalize("NFC", text)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +119,29 @@ def test_words_have_their_place_in_the_original_text():
     assert [text[word.start : word.end] for word in tokenizer("ptb").words(text)] == expected
 
 
+@pytest.mark.parametrize("name", ["ptb", "whitespace"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Une FIANCE\u0301E nai\u0308ve", "une fiancée naïve"),  # as macOS writes accents
+        ("ﬁlm eﬀect", "film effect"),
+        ("Ｇｏｏｄ １０", "good 10"),
+        ("½ m² ™ ¨", "½ m² ™ ¨"),  # have vectors, and NFKC would replace them
+    ],
+)
+def test_accents_ligatures_and_full_width_letters_are_normalized(name, text, words):
+    assert split(name, text) == words.split()
+
+
+@pytest.mark.parametrize("name", ["ptb", "whitespace"])
+@settings(deadline=None)
+@given(st.lists(st.text("aeEoué각öＡ\u0301\u0308\u0323ﬁ0", min_size=1).map("x{}".format)))
+def test_a_decomposed_text_has_the_same_words_at_their_places(name, plain):
+    text = " ".join(unicodedata.normalize("NFD", word) for word in plain)
+    assert split(name, text) == split(name, unicodedata.normalize("NFC", text))
+    assert [text[word.start : word.end] for word in tokenizer(name).words(text)] == text.split()
+
+
 @settings(deadline=None)
 @given(nasty_text)
 def test_basic_english_equals_the_rules_on_any_text(text):
@@ -120,9 +151,9 @@ def test_basic_english_equals_the_rules_on_any_text(text):
 
 @settings(deadline=None)
 @given(any_text)
-def test_whitespace_equals_lower_and_split_on_any_text(text):
+def test_whitespace_equals_lower_and_split_of_the_normalized_text(text):
     text = re.sub("[\ud800-\udfff]", "�", text)
-    assert split("whitespace", text) == text.lower().split()
+    assert split("whitespace", text) == normalized(text.lower()).split()
 
 
 @pytest.mark.slow
@@ -130,7 +161,7 @@ def test_every_character_is_lowered_and_separated_as_in_python():
     characters = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
     for start in range(0, len(characters), 1000):
         text = "".join(f"{c}a{c} " for c in characters[start : start + 1000])
-        assert split("whitespace", text) == text.lower().split()
+        assert split("whitespace", text) == normalized(text.lower()).split()
         assert split("basic_english", text) == basic_english(text)
 
 

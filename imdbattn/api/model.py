@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub import ModelHubMixin, snapshot_download
 from torch import nn
 
@@ -28,6 +29,9 @@ from imdbattn.settings.keys import as_dict, overlay
 from imdbattn.settings.schema import Evaluate, Predict, validate_as
 
 StrPath = str | os.PathLike[str]
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # A forked process does not have the threads that OpenMP has started, and would wait for them.
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 READS = threading.Lock()  # an explanation makes the model record its attention, also for calls from other threads
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from imdbattn.check import PARTS
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, in_line, print_any_text
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,6 +19,7 @@ class Parser(argparse.ArgumentParser):
 
 def main() -> None:
     """Prints what holds and what does not. Exit status: 0 if all checks hold, 1 if not, 2 for wrong input."""
+    print_any_text()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
     try:
         status = run()

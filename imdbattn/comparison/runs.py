@@ -207,13 +207,14 @@ def read_run(folder: Path) -> Run:
 
     Raises UserError for a run that is not a result, and any exception of a broken file.
     """
-    if not (folder / "metrics.json").exists():
-        raise UserError("unfinished: it has no metrics.json")
-    settings, metrics = read_settings(folder / "config.yaml"), read_json(folder / "metrics.json")
+    settings = read_settings(folder / "config.yaml")
     if settings.get("task") in PRETRAINING:
         raise UserError("pretraining: it predicts words and cannot be compared with classifiers")
     if is_debug(settings):
         raise UserError("a debug run, not a result")
+    if not (folder / "metrics.json").exists():
+        raise UserError("unfinished: it has no metrics.json")
+    metrics = read_json(folder / "metrics.json")
     file, log = folder / "environment.json", folder / "metrics.csv"
     environment = read_json(file) if file.exists() else {}
     run = Run(folder, settings, metrics, environment, read_curves(regular_file(log)) if log.exists() else {})

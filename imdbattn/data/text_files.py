@@ -170,16 +170,16 @@ class Lines(NamedTuple):
     blank: int | None = None
 
 
-def open_lines(file: str | None, column: str | None = None) -> Lines:
+def open_lines(file: str | None, column: str | None = None, default: str = "text") -> Lines:
     """The lines of a file, or of standard input if None; the texts of a folder; the values of `column` of a table.
 
-    A regular file is first read to its end, to check all of it. column: None is "text"; must be None for other files.
+    A regular file is first read to its end, to check all of it. column: None is `default`; None for other files.
     Raises UserError if there are no lines or they cannot be read.
     """
     total = blank = None
     read: Callable[[], Iterator[str]] = partial(stream_lines, file)
     if file is not None and suffix_of(Path(file)) in SUFFIXES:
-        read = partial(stream_column, file, "text" if column is None else column)
+        read = partial(stream_column, file, default if column is None else column)
     elif column is not None:
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
     if is_folder := file is not None and os.path.isdir(expanded(file)):

@@ -19,7 +19,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex
 from tokenizers.models import WordLevel
-from tokenizers.normalizers import Replace
+from tokenizers.normalizers import NFC, Replace
 from tokenizers.normalizers import Sequence as Rewrites
 from tokenizers.pre_tokenizers import Split
 
@@ -31,6 +31,9 @@ CACHED = 500_000  # pieces of text whose ids are cached
 
 # Characters that str.split() splits at. `tokenizers` has fewer in \s, and no escape \x85: hence no r"".
 _SPACE = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # ！ to ～ -> ! to ~
+# NFC and Latin ligatures. Not NFKC: it also splits ½ and ¨, which have GloVe vectors.
+_NORMALIZED = [NFC(), *(Replace(old, unicodedata.normalize("NFKC", old)) for old in "ﬀﬁﬂﬃﬄﬅﬆ")]
 
 
 class Word(NamedTuple):
@@ -48,6 +51,7 @@ class Rules(NamedTuple):
     across: list[tuple[str, str]]  # (regular expression, replacement), applied first as matches may contain spaces
     within: list[Replace]  # applied next, between two spaces
     word: str  # regular expression; anything between two words is dropped
+    normalizes: bool  # whether accents, ligatures and full-width characters become the characters that GloVe has
 
 
 class Tokenizer:
@@ -59,6 +63,7 @@ class Tokenizer:
     def __init__(self, name: str, words: Sequence[str]) -> None:
         self._arguments = (name, words)
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
+        self._normalizes = RULES[name].normalizes
         self._across = [(re.compile(pattern), new) for pattern, new in RULES[name].across]
         self._pipeline = pipeline_of(name)
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
@@ -78,7 +83,7 @@ class Tokenizer:
         gc.disable()  # nothing here is cyclic garbage, and collecting takes a fifth of the time
         try:
             for text in texts:
-                pieces = self._torchtext(_lower(text)) if self._torchtext else self._pieces(text)
+                pieces = self._torchtext(self._lower(text)) if self._torchtext else self._pieces(text)
                 flat += b"".join(map(self._cached_bytes_of, pieces))
                 offsets.append(len(flat) // 4)
         finally:
@@ -87,7 +92,7 @@ class Tokenizer:
         return np.frombuffer(flat, np.int32), np.array(offsets)
 
     def _pieces(self, text: str) -> list[str]:
-        text = _lower(text)
+        text = self._lower(text)
         for pattern, new in self._across:
             text = pattern.sub(new, text)
         return text.split()
@@ -102,11 +107,21 @@ class Tokenizer:
 
     def words(self, text: str) -> list[Word]:
         """The words of one text with their positions, and the same ids as `encode`."""
-        pieces = tokenizers.PreTokenizedString(_lower(text))
+        pieces = tokenizers.PreTokenizedString(self._lower(text))
         pieces.normalize(self._pipeline.normalizer.normalize)
         self._pipeline.pre_tokenizer.pre_tokenize(pieces)
-        splits = pieces.get_splits("original", "char")
-        return [Word(word, start, end, self._ids.get(word, UNK)) for word, (start, end), _ in splits]
+        words = []
+        for word, (start, end), _ in reversed(pieces.get_splits("original", "char")):
+            following = words[-1].start if words else len(text)
+            while end < following and _is_mark(text[end]):  # NFC joined it to the word's last character
+                end += 1
+            words.append(Word(word, start, end, self._ids.get(word, UNK)))
+        return words[::-1]
+
+    def _lower(self, text: str) -> str:
+        """`_lower` of this module, with full-width characters replaced if the rules say so."""
+        text = _lower(text)
+        return text if text.isascii() or not self._normalizes else text.translate(_FULL_WIDTH)
 
 
 def signature(name: str) -> str:
@@ -117,7 +132,8 @@ def signature(name: str) -> str:
 
 def pipeline_of(name: str) -> tokenizers.Tokenizer:
     """The rules of `name` as a pipeline of the library; its model is unused, so it has no words."""
-    across, within, word = RULES[name]
+    across, within, word, normalizes = RULES[name]
+    within = [*_NORMALIZED, *within] if normalizes else within
     pipeline = tokenizers.Tokenizer(WordLevel())
     # _lower keeps İ: here the library records that its two lower-case characters come from one.
     pipeline.normalizer = Rewrites([Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in across), *within])
@@ -157,13 +173,13 @@ def _ptb() -> Rules:
         "--",
         rf"[^{_SPACE}]",
     ]
-    return Rules(across, within, "|".join(tokens))
+    return Rules(across, within, "|".join(tokens), normalizes=True)
 
 
 # The words of torchtext 0.18's `get_tokenizer("basic_english")` (torchtext/data/utils.py), token for token.
 # In this order: a double quote is removed even inside <br />, which joins its neighbors.
-BASIC_ENGLISH = Rules([('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+")
-WHITESPACE = Rules([], [], f"[^{_SPACE}]+")  # the words of text.lower().split()
+BASIC_ENGLISH = Rules([('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+", normalizes=False)
+WHITESPACE = Rules([], [], f"[^{_SPACE}]+", normalizes=True)  # the words of text.lower().split(), normalized
 RULES = {"ptb": _ptb(), "basic_english": BASIC_ENGLISH, "whitespace": WHITESPACE, "torchtext": BASIC_ENGLISH}
 
 
@@ -180,6 +196,11 @@ def _lower(text: str) -> str:
         return text.lower()
     lowered = text.replace("İ", "I").lower()
     return "".join("İ" if old == "İ" else new for old, new in zip(text, lowered, strict=True))
+
+
+def _is_mark(character: str) -> bool:
+    """Whether NFC may join the character to the one before it: an accent, or a vowel or final of a Korean syllable."""
+    return unicodedata.category(character)[0] == "M" or "\u1161" <= character <= "\u11c2"
 
 
 def _torchtext() -> tuple[str, Callable[[str], list[str]]]:

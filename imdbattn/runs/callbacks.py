@@ -34,7 +34,8 @@ class Progress(L.Callback):
         self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
 
     def on_validation_end(self, trainer, module) -> None:
-        self.val_scores = module.scores.values()
+        if not trainer.sanity_checking:
+            self.val_scores = module.scores.values()
 
     def on_train_epoch_end(self, trainer, module) -> None:
         self.close()

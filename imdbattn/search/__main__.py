@@ -43,7 +43,7 @@ def search(cfg: DictConfig, others: list[str]) -> None:
     else:
         values["train"] += [word for word in others if group_of(word) != "space"]
         values["space"] = varied(values["space"], others)
-        if {file.name for file in folder.iterdir()} - {"search.log"}:
+        if {file.name for file in folder.iterdir()} - {"search.log", ".hydra"}:
             raise UserError(f"{os.path.relpath(folder)} is not empty: choose another hydra.run.dir, or give resume=")
     settings = validated("Search", values)
     try:

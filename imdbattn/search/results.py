@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shlex
 import subprocess
 import sys
 from functools import partial
@@ -15,7 +14,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from imdbattn.comparison.compare import spread
 from imdbattn.comparison.figures import BLUE, finish, row_chart
 from imdbattn.comparison.report import mean_and_sd
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_shell
 from imdbattn.pages import Picture, Report, Section, print_reports, write_report
 from imdbattn.search.space import as_words
 from imdbattn.settings.cli import has_plugin, quote
@@ -34,7 +33,7 @@ def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
     """Writes the results of the trials, trains the best settings with each seed, and adds the test accuracy."""
     seeds = ",".join(str(cfg.seed + place) for place in range(max(1, cfg.seeds)))
     words = [*cfg.train, *as_words(study.best_params), f"seed={seeds}"]
-    line = shlex.join(["python", "-m", "imdbattn.train", *["-m"] * (cfg.seeds > 1), *words])
+    line = " ".join(["python -m imdbattn.train", *["-m"] * (cfg.seeds > 1), *map(in_shell, words)])
     print_reports([report := report_of(study, line, [])])
     write_report(report, folder)
     end = "the best settings:   "
@@ -56,7 +55,7 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
     with subprocess.Popen(command) as process, stopping(process):
         process.wait()
     if process.returncode:
-        place = shlex.quote(os.path.relpath(folder))
+        place = in_shell(os.path.relpath(folder))
         raise UserError(f"the best settings could not be trained: see above, then resume={place}")
     return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
 

@@ -6,7 +6,6 @@ journal.log holds Optuna's study. A pruned trial's folder is renamed to trial-<n
 import logging
 import os
 import random
-import shlex
 import signal
 import sys
 import time
@@ -23,7 +22,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import Trial, TrialState, create_trial
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_shell
 from imdbattn.files import acquired, write_atomically, writing_into
 from imdbattn.run_folder import finished, read_curves
 from imdbattn.search.results import complete
@@ -50,13 +49,13 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
     os.environ[SWEEP_PID] = str(os.getpid())  # trials end with this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the finally clauses
     with lock, writing_into(folder, "choose another hydra.run.dir"):
-        write_atomically(folder / file, OmegaConf.to_yaml(OmegaConf.create(cfg.model_dump())))
+        write_atomically(folder / file, OmegaConf.to_yaml(OmegaConf.create(as_dict(cfg))))
         study = open_study(folder / "journal.log", cfg, settings.trainer.max_epochs)
         try:
             run_trials(study, cfg, space, settings, folder)
             complete(study, cfg, folder)
         except (KeyboardInterrupt, SystemExit):
-            log.warning("stopped; resume it with:  python -m imdbattn.search resume=%s", shlex.quote(place))
+            log.warning("stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(place))
             raise
 
 
@@ -108,7 +107,7 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: DictCon
             if len(trials(TrialState.COMPLETE, TrialState.PRUNED)) > done:
                 failed = trials(TrialState.FAIL)
             if len(trials(TrialState.FAIL)) >= len(failed) + FAILURES:
-                place = shlex.quote(os.path.relpath(folder))
+                place = in_shell(os.path.relpath(folder))
                 remedy = f"correct their cause, then resume={place}, or start a new search"
                 raise UserError(f"{FAILURES} trials in a row failed: {remedy}")
     except BaseException as stop:

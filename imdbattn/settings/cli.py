@@ -31,7 +31,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, in_line, print_any_text
 from imdbattn.settings.keys import NAME, conf_dir, digest, flat, within
 from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import refuse_credentials, visible
@@ -97,6 +97,7 @@ def command(
         run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(guarded)
 
         def main() -> Any:
+            print_any_text()
             typed[:] = sys.argv
             begun.clear()
             os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
@@ -328,6 +329,8 @@ def explanation(error: Exception, config_name: str, arguments: Sequence[str]) ->
         near = difflib.get_close_matches(choice, options, 1) or [""]
         nearest = f"{group}={near[0]} is the nearest of" if near[0] else "choose one of"
         return f"{group}={choice} is not a choice: {nearest} {', '.join(options)}" if options else text
+    if isinstance(error, FileNotFoundError) and os.sep not in str(error.filename):  # a program that a launcher starts
+        return f"{error.filename} is not installed on this machine: install it, or choose another hydra/launcher"
     if isinstance(error, OSError):  # Hydra creates the folders and writes multirun.yaml
         place = f"{error.filename or 'the sweep folder'} cannot be written ({error.strerror})"
         return f"{place}: free some space, or choose another hydra.run.dir or hydra.sweep.dir"

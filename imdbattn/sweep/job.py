@@ -71,7 +71,8 @@ def train_or_keep(folder: Path, settings: DictConfig) -> tuple[str, dict[str, An
         resume = resumable(folder, settings)
         state = "resumes from its last checkpoint" if resume else f"it has no {part}"
         suffix = f" ({state})" if (folder / "config.yaml").exists() else ""
-        log.info("run     %s: %s%s", folder.name, " ".join(varied_overrides()), suffix)
+        varied = "".join(f" {word}" for word in varied_overrides())
+        log.info("run     %s%s%s", folder.name, varied and f":{varied}", suffix)
         train(folder, settings, resume)
         if not is_debug(settings) and (part := missing(folder, settings)):
             raise UserError(f"it ended without {part}")

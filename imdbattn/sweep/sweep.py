@@ -7,7 +7,6 @@ import atexit
 import logging
 import os
 import re
-import shlex
 import signal
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from filelock import BaseFileLock
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_shell
 from imdbattn.files import acquired, make_folder, write_atomically, writing_into
 from imdbattn.settings.cli import SWEEP_PID, print_error, quote, refuse_chdir, remove_empty
 from imdbattn.settings.keys import conf_dir
@@ -114,7 +113,7 @@ class SweepReport(Callback):
             place = os.path.relpath(sweep)
             plain = re.fullmatch(r"[\w./ -]+", place, re.ASCII)  # others, such as a comma, are special in a sweep
             word = quote(f"resume={place}", [] if plain else ["resume"])
-            log.error("resume it with:  the same command with %s", shlex.quote(word))
+            log.error("resume it with:  the same command with %s", in_shell(word))
         return int(bool(failed))
 
     def restore(self, sweep: Path) -> None:

@@ -42,7 +42,8 @@ class Seq2SeqPredictor(Predictor):
     def warnings(self) -> list[str]:
         unknown, self.unknown = self.unknown, []
         examples = visible(", ".join(list(dict.fromkeys(unknown))[:10]))
-        line = f"{len(unknown)} symbols are not in the vocabulary and are read as <unk>: {examples}"
+        symbols = "1 symbol is" if len(unknown) == 1 else f"{len(unknown)} symbols are"
+        line = f"{symbols} not in the vocabulary and read as <unk>: {examples}"
         return [line] if unknown else []
 
     def symbols(self, text: str) -> list[str]:
