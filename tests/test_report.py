@@ -85,7 +85,7 @@ def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", 
         "untested": [],
         "rungs": rungs,
         "pairs": pairs,
-        "disagreements": [item, item, item],
+        "disagreements": [item] * 3 if len(names) > 1 else [],
     }
 
 
