@@ -145,9 +145,9 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
     return read_run(config, trust, own), checkpoint
 
 
-def text_column(run: str | None) -> str:
+def text_column(run: str | list[str] | None) -> str:
     """The data.text_column of a run, of an export or of a checkpoint in a run folder; `text` where there is none."""
-    place = expanded(run or "")
+    place = expanded(run if isinstance(run, str) else "")
     folder = place.parents[1] if place.suffix == ".ckpt" else place
     with suppress(Exception):  # of a wrong run=, which is named later
         export = (folder / "config.json").exists()

@@ -503,7 +503,7 @@ def printed(composed, capsys, monkeypatch) -> Callable[..., str]:
     """printed(folder, overrides..., text=..., typed=...): what the command prints, with `typed` on standard input."""
 
     def run(folder: Path, *overrides: str, text: str | None = None, typed: str = "") -> str:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(typed.encode()))))
         capsys.readouterr()
         predict(OmegaConf.create(composed(f"run={folder}", *overrides, config="predict")), text)
         return capsys.readouterr().out
@@ -531,9 +531,10 @@ def test_predict_writes_a_table_of_outputs(ran, said, printed, tmp_path):
     (tmp_path / "in.tsv").write_text("number\tsource\n1\tab\n2\tF\n")
     printed(folder, f"file={tmp_path}/in.tsv", "column=source", f"out={tmp_path}/out.parquet")
     expected = [
-        {"output": one.output, "probability": pytest.approx(one.probability)} for one in said(folder, ["ab", "F"])
+        {"row": row, "text": text, "output": one.output, "probability": pytest.approx(one.probability, rel=1e-4)}
+        for row, (text, one) in enumerate(zip(["ab", "F"], said(folder, ["ab", "F"]), strict=True))
     ]
-    assert rows_of(tmp_path / "out.parquet") == [{"row": row} | one for row, one in enumerate(expected)]
+    assert rows_of(tmp_path / "out.parquet") == expected
 
 
 def test_predict_shows_the_attention_of_the_model(ran, printed):

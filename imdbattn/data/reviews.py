@@ -150,7 +150,7 @@ def hub_available(timeout: float) -> bool:
 def path_source(path: Path, cfg: Any) -> Source:
     """A folder like aclImdb, a folder with tables for each split, or one file that will be split."""
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
-    files, label_names = {"": [path]}, cfg.label_names
+    files, label_names = {"": [path]}, list(cfg.label_names) if cfg.label_names else None
     if path.is_dir():
         files = given_splits(path, *columns)
         if next(iter(files.values()))[0].parent != path:

@@ -215,7 +215,7 @@ def read_lines(
         reading(name),
         nullcontext(sys.stdin.buffer) if file is None else open(expanded(file), "rb") as stream,
     ):
-        check_start(stream.peek(), name)
+        check_start(stream.peek(), name)  # type: ignore[union-attr]
         for number, line in enumerate(stream):
             text = decode(line, name, encoding_errors, remedy, byte=byte, line=number)
             if number or text:  # a byte order mark alone is not a line

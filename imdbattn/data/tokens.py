@@ -110,7 +110,7 @@ class Tokenizer:
         pieces = tokenizers.PreTokenizedString(self._lower(text))
         pieces.normalize(self._pipeline.normalizer.normalize)
         self._pipeline.pre_tokenizer.pre_tokenize(pieces)
-        words = []
+        words: list[Word] = []
         for word, (start, end), _ in reversed(pieces.get_splits("original", "char")):
             following = words[-1].start if words else len(text)
             while end < following and _is_mark(text[end]):  # NFC joined it to the word's last character

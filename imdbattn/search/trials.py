@@ -49,7 +49,7 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
     os.environ[SWEEP_PID] = str(os.getpid())  # trials end with this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the finally clauses
     with lock, writing_into(folder, "choose another hydra.run.dir"):
-        write_atomically(folder / file, OmegaConf.to_yaml(OmegaConf.create(as_dict(cfg))))
+        write_atomically(folder / file, OmegaConf.to_yaml(OmegaConf.create(cfg.model_dump())))
         study = open_study(folder / "journal.log", cfg, settings.trainer.max_epochs)
         try:
             run_trials(study, cfg, space, settings, folder)
