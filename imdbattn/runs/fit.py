@@ -1,6 +1,7 @@
 """Trains one model from its settings and writes a run folder."""
 
 import logging
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
     make_folder(folder, REMEDY)
     with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
         recorded = read_settings(folder / "config.yaml") if resume and finished(folder) else None
-        if recorded and cfg.trainer.max_epochs != recorded["trainer"].get("max_epochs"):
+        if recorded and (cfg.trainer.max_epochs or 0) > (recorded["trainer"].get("max_epochs") or inf):
             return train(cfg, folder / CONTINUED, resume)  # the results stay until it has ended
         if not (resume and finished(folder, cfg.test)):
             return train(cfg, folder, resume)

@@ -50,6 +50,12 @@ COMPOSING = threading.Lock()  # Hydra has one state per process
 FLAGS = "--help -h, --hydra-help, --version, --resolve, --run -r, --multirun -m, --shell-completion -sc"
 WITH_VALUE = "--package -p, --config-path -cp, --config-name -cn, --config-dir -cd, --experimental-rerun"
 INFO = ("all", "aliases", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+# Arguments of hydra.main and initialize_config_dir: Hydra 1.4 replaces version_base by a list of what its own group of
+# settings may create.
+VERSION = {"version_base": "1.3"}
+ALLOWED: dict[str, Any] = {}
+if "execution_whitelist" in inspect.signature(hydra.main).parameters:
+    VERSION, ALLOWED = {}, {"execution_whitelist": ["imdbattn.*", "hydra.*", "hydra_plugins.*", "logging.*"]}
 ALIASES = {  # names of settings in other programs -> the last part of their key here
     "learning_rate": "lr",
     "epochs": "max_epochs",
@@ -94,7 +100,7 @@ def command(
                     remove_empty(folder, f"{job.job.name}.log")
                 fail(error, job.job.name, folder)
 
-        run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(guarded)
+        run = hydra.main(config_path=str(conf_dir()), config_name=config_name, **VERSION, **ALLOWED)(guarded)
 
         def main() -> Any:
             print_any_text()
@@ -379,7 +385,7 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
 
 
 def hydra_in_conf() -> AbstractContextManager[None]:
-    return hydra.initialize_config_dir(str(conf_dir()), version_base="1.3")
+    return hydra.initialize_config_dir(str(conf_dir()), **VERSION)
 
 
 def quote(argument: str, names: Collection[str]) -> str:

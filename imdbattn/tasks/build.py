@@ -6,7 +6,7 @@ The only module that calls Hydra's `instantiate`.
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
     check_targets(settings, what.partition("=")[0], kind)  # model=residual is the group model
     allowed: dict[str, Any] = {}
     if "_execution_whitelist_" in inspect.signature(instantiate).parameters:  # since Hydra 1.4
-        allowed["_execution_whitelist_"] = [target for _, target in targets(settings)]
+        allowed["_execution_whitelist_"] = [*names_of(target for _, target in targets(settings))]
     try:
         return instantiate(settings, _convert_="all", **allowed)
     except Exception as error:
@@ -105,6 +105,13 @@ def check_targets(node: Any, key: str, kind: type) -> None:
             check_targets(value, f"{key}[{number}]", kind)
     elif isinstance(node, str) and "${" in node:  # `instantiate` would resolve it
         raise UserError(f"{key} contains an interpolation (${{...}}): write its value instead")
+
+
+def names_of(paths: Iterable[str]) -> Iterator[str]:
+    """The dotted paths of classes, and the names by which the classes were defined."""
+    for path in paths:
+        found = locate(path)
+        yield from (path, f"{found.__module__}.{found.__qualname__}")
 
 
 def locate(path: str) -> Any:
