@@ -19,7 +19,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex
 from tokenizers.models import WordLevel
-from tokenizers.normalizers import NFC, Replace
+from tokenizers.normalizers import NFC, Normalizer, Replace
 from tokenizers.normalizers import Sequence as Rewrites
 from tokenizers.pre_tokenizers import Split
 
@@ -49,7 +49,7 @@ class Rules(NamedTuple):
     """How a tokenizer finds words in lower-case text."""
 
     across: list[tuple[str, str]]  # (regular expression, replacement), applied first as matches may contain spaces
-    within: list[Replace]  # applied next, between two spaces
+    within: Sequence[Normalizer]  # applied next, between two spaces
     word: str  # regular expression; anything between two words is dropped
     normalizes: bool  # whether accents, ligatures and full-width characters become the characters that GloVe has
 
@@ -110,7 +110,7 @@ class Tokenizer:
         pieces = tokenizers.PreTokenizedString(self._lower(text))
         pieces.normalize(self._pipeline.normalizer.normalize)
         self._pipeline.pre_tokenizer.pre_tokenize(pieces)
-        words: list[Word] = []
+        words = list[Word]()
         for word, (start, end), _ in reversed(pieces.get_splits("original", "char")):
             following = words[-1].start if words else len(text)
             while end < following and _is_mark(text[end]):  # NFC joined it to the word's last character
