@@ -127,7 +127,7 @@ def test_everything_is_written_and_nothing_else(written):
 def test_the_page_gives_the_answer_in_words_first(written):
     text = words((written[1] / "faithfulness.html").read_text())
     answer = report.headline(written[0])
-    tests = ("Erasure.", "Known rationales.", "Permutation.", "Adversary.", "Ablation.", "Stability.")
+    tests = ("Erasure:", "Known rationales:", "Permutation:", "Adversary:", "Ablation:", "Stability:")
     places = [text.index(part) for part in (answer, *(f" {test} " for test in tests), "Rungs", "Claims", "Method")]
     assert places == sorted(places)
     assert text.startswith(f"{answer} {answer} "), "the title, then the heading"
@@ -216,13 +216,13 @@ def test_tables_show_numbers_and_verdicts(written):
         "precision at 1",
         "precision at 2",
     ]
-    assert [row[1] for row in scores[2:9]] == [shown for shown, *_ in SCORES.values()]
+    assert [row[1] for row in scores[2:9]] == [f"`{shown}`" for shown, *_ in SCORES.values()]
     assert claims[2] == [
-        *("`base`", "attention rollout", "comprehensiveness"),
+        *("`base`", "`attention rollout`", "`comprehensiveness`"),
         *("+0.090", "+0.080 to +0.100", "better", "p \\< 0.001"),
     ]
     assert len(claims) - 2 == sum(one["quantity"] != "ablation" for one in summary["claims"])
-    assert ablated[3] == ["`base`", "layer 2", "80.6", "−5.4", "−5.8 to −4.9", "needed", "p \\< 0.001"]
+    assert ablated[3] == ["`base`", "`layer 2`", "80.6", "−5.4", "−5.8 to −4.9", "needed", "p \\< 0.001"]
     page = Page((folder / "faithfulness.html").read_text())
     assert {value for name, value in page.attributes if name == "class"} >= {"better", "removable", "needed"}
 
