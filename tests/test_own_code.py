@@ -108,7 +108,10 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(foreign, 
         if command == "resume":
             return resumed(composed(*trust), ["trust"], foreign)
         if command == "init":
-            return fit(settings(*small, "model=residual_pe", f"init={foreign}", *trust), foreign.parent / "new")
+            return fit(
+                settings(*small, "model=residual_pe", f"init={foreign}", "trainer.max_epochs=1", *trust),
+                foreign.parent / "new",
+            )
         cfg = settings(f"run={foreign}", *trust, config=command)
         return score_run(cfg) if command == "evaluate" else label_texts(cfg, ["a film"])
 
@@ -117,12 +120,8 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(foreign, 
         with pytest.raises(UserError, match=r"_target_=mypkg\.layers\.Halved is outside imdbattn: add trust=mypkg"):
             use(*trust)
         assert not imported.exists()
-    if command == "init":
-        with pytest.raises(UserError, match="is a run of task=reviews"):  # which comes after the settings were read
-            use("trust=mypkg")
-    else:
-        use("trust=mypkg")
-        assert imported.exists() == (command != "resume")
+    use("trust=mypkg")
+    assert imported.exists() == (command in ("evaluate", "predict"))  # init= reads the weights only
 
 
 def test_trust_in_a_run_folder_has_no_effect(foreign, composed):
