@@ -66,6 +66,7 @@ class Tokenizer:
         self._normalizes = RULES[name].normalizes
         self._across = [(re.compile(pattern), new) for pattern, new in RULES[name].across]
         self._pipeline = pipeline_of(name)
+        self._ascii_normalizer = pipeline_of(name, ascii_only=True).normalizer
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
@@ -101,7 +102,8 @@ class Tokenizer:
         """The ids of a piece as bytes of int32; torchtext's pieces are words, as are those of ASCII letters only."""
         words = [piece]
         if not (self._torchtext or (piece.isascii() and piece.isalpha())):
-            rewritten = self._pipeline.normalizer.normalize_str(piece)
+            normalizer = self._ascii_normalizer if piece.isascii() else self._pipeline.normalizer
+            rewritten = normalizer.normalize_str(piece)
             words = [word for word, _ in self._pipeline.pre_tokenizer.pre_tokenize_str(rewritten)]
         return array("i", [self._ids.get(word, UNK) for word in words]).tobytes()
 
@@ -130,10 +132,13 @@ def signature(name: str) -> str:
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
 
-def pipeline_of(name: str) -> tokenizers.Tokenizer:
-    """The rules of `name` as a pipeline of the library; its model is unused, so it has no words."""
+def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
+    """The rules of `name` as a pipeline of the library; its model is unused, so it has no words.
+
+    ascii_only: without the normalization, which changes no ASCII text and takes a fifth of the time.
+    """
     across, within, word, normalizes = RULES[name]
-    within = [*_NORMALIZED, *within] if normalizes else within
+    within = [*_NORMALIZED, *within] if normalizes and not ascii_only else within
     pipeline = tokenizers.Tokenizer(WordLevel())
     # _lower keeps İ: here the library records that its two lower-case characters come from one.
     pipeline.normalizer = Rewrites([Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in across), *within])
