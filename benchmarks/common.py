@@ -12,8 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from omegaconf import DictConfig
+
 from imdbattn.settings.cli import PATHS, composed, plain_dict
-from imdbattn.settings.schema import Settings, validate
+from imdbattn.settings.schema import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -103,6 +105,6 @@ def run(command: Sequence[str | Path], status: int = 0, timeout: float = 300) ->
     return done.stdout
 
 
-def settings(*overrides: str) -> Settings:
+def settings(*overrides: str) -> DictConfig:
     """The validated settings of `python -m imdbattn.train <overrides>`."""
     return validate(plain_dict(composed("train", overrides, PATHS)))

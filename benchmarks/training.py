@@ -14,6 +14,7 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
+from omegaconf import DictConfig
 
 from benchmarks import common, textbook
 from benchmarks.common import Row, in_turn, own_process, race, row, seconds
@@ -23,7 +24,6 @@ from imdbattn.data.pairs import prepare as prepare_pairs
 from imdbattn.data.ragged import Ragged, as_tensor, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.settings.schema import Settings
 from imdbattn.tasks.task import task_of
 
 REVIEWS, TIMES = 1200, 10
@@ -45,7 +45,7 @@ def start() -> None:
 
 
 def fit(
-    cfg: Settings, module: L.LightningModule, data: L.LightningDataModule, epochs: int
+    cfg: DictConfig, module: L.LightningModule, data: L.LightningDataModule, epochs: int
 ) -> tuple[list[float], float]:
     """Trains without validation. Returns the seconds of each epoch, including Lightning, and tokens per second."""
     throughput, times = Throughput(), list[float]()
@@ -55,13 +55,13 @@ def fit(
     return times, throughput.rate
 
 
-def train(cfg: Settings, corpus: Any) -> float:
+def train(cfg: DictConfig, corpus: Any) -> float:
     """Seconds of our first epoch."""
     task = task_of(cfg)
     return fit(cfg, task.new(cfg, corpus), task.loaders(cfg, corpus), 1)[0][0]
 
 
-def settings(*overrides: str) -> Settings:
+def settings(*overrides: str) -> DictConfig:
     """The settings of `python -m imdbattn.train <overrides>`, without logger, progress bar and download."""
     return common.settings("data.source=packaged", *QUIET, *overrides)
 
@@ -83,7 +83,7 @@ def as_lists(reviews: Ragged) -> list[tuple[list[int], int]]:
     return list(zip(id_lists(reviews), reviews.labels.tolist(), strict=True))
 
 
-def score(cfg: Settings, corpus: Any) -> float:
+def score(cfg: DictConfig, corpus: Any) -> float:
     """Seconds to score all test reviews with our model, including the start of Lightning."""
     task = task_of(cfg)
     module, data = task.new(cfg, corpus), task.loaders(cfg, corpus)
@@ -153,7 +153,7 @@ def growth_rows() -> list[Row]:
     return [row(f"training on {TIMES}x: an epoch, per review, against 1x", "µs", "<= 1.1", pairs)]
 
 
-def string_settings(model: str, strings: int, one_length: bool) -> Settings:
+def string_settings(model: str, strings: int, one_length: bool) -> DictConfig:
     lengths, tokens = ([LETTERS, LETTERS], BATCH * (2 * LETTERS + 1)) if one_length else ([1, LETTERS], 4096)
     overrides = [f"model={model}", f"model.hidden={HIDDEN}", f"model.width={HIDDEN}", f"data.lengths={lengths}"]
     overrides += [f"data.train={strings}", "data.validation=10", "data.test=10", f"data.batch_tokens={tokens}"]
