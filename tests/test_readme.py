@@ -241,10 +241,17 @@ def test_readme_is_short():
     assert len(PAGES[ROOT / "README.md"].splitlines()) <= 150
 
 
+def test_each_promise_has_its_test():
+    promises = re.findall(r"\| \[([^]]+)\]\(\.\./tests/(\w+\.py)\) \|", PAGES[ROOT / "docs/promises.md"])
+    assert len(promises) > 50
+    for name, file in promises:
+        assert f"def test_{name.replace(' ', '_')}(" in (ROOT / "tests" / file).read_text(), name
+
+
 def test_no_table_is_repeated():
     """Tables of different pages share no rows."""
     pages = [{line for line in text.splitlines() if re.match(r"\|.*[a-z]", line)} for text in PAGES.values()]
-    heads = {"| setting | default | meaning |"}
+    heads = {"| setting | default | meaning |", "| promise | test |"}
     assert all(one & other <= heads for one, other in combinations(pages, 2))
 
 
