@@ -149,3 +149,14 @@ def test_only_a_watched_network_lists_its_attention_and_an_error_ends_this():
     f(torch.randn(1, 3, 8), words)
     assert weights == []
     assert not f.attention._forward_hooks
+
+
+def test_a_subclass_that_replaces_only_forward_shows_no_weights():
+    class Doubled(Attention):
+        def forward(self, query, key, value, mask=None, added=None):
+            return 2 * value
+
+    attention, x = Doubled(ScaledDot(4, 4)), torch.randn(1, 3, 4)
+    with watch(attention) as weights:
+        attention(x, x, x)
+    assert weights == []
