@@ -31,7 +31,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     else:
         texts = Lines(iter([str(settings.text)]), 1)
     with without_gc():
-        from imdbattn.explain.show import digest, print_readings, write_page
+        from imdbattn.explain.show import digest, print_predictions, write_page
         from imdbattn.runs import score
         from imdbattn.tasks.task import refuse_empty
 
@@ -43,9 +43,9 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     results = score.predict(predictor, texts.lines, settings)
     if not settings.explain:
         return print_lines(results, texts.total)
-    readings = list(results)
-    print_readings(readings)
-    print(f"page: {write_page(readings, folder / 'explanations' / f'{digest(readings)}.html')}")
+    predictions = list(results)
+    print_predictions(predictions)
+    print(f"page: {write_page(predictions, folder / 'explanations' / f'{digest(predictions)}.html')}")
 
 
 def check_out(out: Path, file: str | None) -> None:

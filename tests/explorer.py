@@ -34,7 +34,8 @@ class Page:
 
     def __init__(self, cfg: Explore):
         self.runs = Runs(cfg.runs, cfg)
-        self.client = TestClient(make_app(self.runs, TOKEN), f"http://127.0.0.1:8765/{TOKEN}/")
+        address = f"http://127.0.0.1:8765/{TOKEN}/"
+        self.client = TestClient(make_app(self.runs, TOKEN), address, raise_server_exceptions=False)
 
     def run(self, label: str) -> str:
         """The id of a run."""

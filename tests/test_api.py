@@ -285,7 +285,7 @@ def test_an_encoder_decoder_generates_sequences(writer, settings):
     assert writer.labels == []
     explanation = writer.explain("ABC")
     assert explanation.words == ["A", "B", "C"]
-    assert explanation.weights.shape == (len(explanation.reading.row_names), 3)
+    assert explanation.weights.shape == (len(explanation.prediction.row_names), 3)
     assert "<img" in explanation._repr_html_()
     assert 0 <= writer.evaluate().accuracy <= 1
     for call in (

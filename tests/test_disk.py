@@ -14,7 +14,7 @@ from imdbattn import files as cache
 from imdbattn import pages
 from imdbattn.comparison.report import report_of
 from imdbattn.errors import UserError
-from imdbattn.explain.reading import LabelledReview
+from imdbattn.explain.prediction import Classification
 from imdbattn.explain.show import write_page
 from imdbattn.files import build_once, write_atomically
 from imdbattn.run_folder import link_texts, write_json
@@ -49,7 +49,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def half_a_picture(path: Path) -> None:
     """As large as needed to fill the disk in the middle of a page."""
-    review = LabelledReview(text="word " * 60_000, output="pos", probability=0.5, model="base", words=[(0, 4, 1.0)])
+    review = Classification(text="word " * 60_000, output="pos", probability=0.5, model="base", words=[(0, 4, 1.0)])
     write_page([review], path, [BIG])
 
 

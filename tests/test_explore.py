@@ -5,7 +5,6 @@ Shape suffixes: B reviews, T positions, H heads, D width, C classes, S source sy
 """
 
 import copy
-import gc
 import html
 import itertools
 import json
@@ -20,7 +19,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,13 +30,12 @@ import torch
 import imdbattn
 from imdbattn.comparison.runs import Predictions
 from imdbattn.explore.browse import LONG, Filters, matching
-from imdbattn.explore.runs import LOADED
 from imdbattn.explore.server import HEADERS
 from imdbattn.nn import Words, padding_mask, sinusoids
 from imdbattn.run_folder import SPLIT_FILES
 
 from .explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
-from .processes import ROOT, started
+from .processes import started
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +60,8 @@ def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
     found, expected = page.read(labels[rung]), imdbattn.load(folder_of(rung)).explain(TEXT)
     assert found.label == expected.label
     assert found.probability == expected.probability
-    assert found.probabilities == dict(expected.reading.probabilities)
-    assert [(word["start"], word["end"], word["share"]) for word in found.words] == [*expected.reading.words]
+    assert found.probabilities == dict(expected.prediction.probabilities)
+    assert [(word["start"], word["end"], word["share"]) for word in found.words] == [*expected.prediction.words]
     assert [TEXT[word["start"] : word["end"]].lower() for word in found.words][:3] == ["i", "do", "not"]
     own = expected.attention.numbered()
     assert [one["name"] for one in found.attentions if one["layer"]] == [f"layer {number}" for number, _ in own]
@@ -212,12 +209,8 @@ def test_changes_are_undone(page, labels):
     ("rung", "changes", "message"),
     [
         ("residual_pe", {"layers": [4]}, "there is no layer 4: the model has 3"),
-        ("residual_pe", {"layers": [0]}, "changes.layers.0: Input should be greater than or equal to 1"),
         ("residual_pe", {"heads": [[1, 3]]}, "there is no head 3 in layer 1"),
-        ("mean", {"heads": [[1, 1]]}, "there is no head 1 in layer 1"),
-        ("mean", {"words": [99]}, "there is no word 99: 15 words are read"),
         ("mean", {"shuffle": -1}, "changes.shuffle: Input should be greater than or equal to 0"),
-        ("mean", {"foo": 1}, "changes.foo: Extra inputs are not permitted"),
     ],
 )
 def test_impossible_changes_are_refused_in_one_line(page, labels, rung, changes, message):
@@ -235,15 +228,6 @@ def test_any_text_is_read(page, labels, text):
         found = page.read(labels[rung], text)
         assert sum(found.probabilities.values()) == pytest.approx(1)
         assert found.text == text
-
-
-@pytest.mark.slow
-def test_long_texts_are_read_as_explain_reads_them(page, labels, folder_of):
-    long = "the great film was dull . " * 20_000
-    found = page.read(labels["residual_pe"], long)
-    expected = imdbattn.load(folder_of("residual_pe")).predict([long])[0]
-    assert found.probability == pytest.approx(expected.probability, abs=1e-6)
-    assert (len(found.words), found.unread) == (512, 120_000 - 512)
 
 
 def test_maps_are_omitted_where_their_number_would_grow_with_the_square(page, labels, monkeypatch):
@@ -292,19 +276,10 @@ def test_a_deleted_run_is_named_and_a_retrained_one_is_loaded_again(trained, pag
     error = page.ask("read", 400, run=page.run("mean"), text=TEXT)
     assert re.fullmatch(r".*mean is no longer a finished run: train it again, or hide it", error)
     (tmp_path / "base" / "checkpoints" / "best.ckpt").write_bytes(b"broken")
-    assert "best.ckpt" in page.ask("read", 400, run=page.run("base"), text=TEXT)
+    assert re.fullmatch(
+        r"\w+: .*the terminal has the traceback\)", page.ask("read", 500, run=page.run("base"), text=TEXT)
+    )
     assert page.ask("read", 400, run="foo", text=TEXT).startswith("there is no run foo")
-
-
-@pytest.mark.slow
-def test_only_the_most_recently_used_models_stay_in_memory(trained, page_of, monkeypatch):
-    monkeypatch.setattr("imdbattn.explore.runs.LOADED", 2)
-    rungs = ("mean", "base", "residual_cls")
-    page = page_of(*(trained(rung)[0] for rung in rungs))
-    for rung in (*rungs, *rungs):
-        page.read(rung)
-        assert len(page.runs.loaded) <= 2 < LOADED
-    assert set(page.runs.loaded) == {page.run("base"), page.run("residual_cls")}
 
 
 # --- test reviews and the order probe ---------------------------------------------------------------------------------
@@ -318,9 +293,7 @@ def test_the_next_review_matches_the_filters(page, labels):
     own = tables[run]
     texts = page.runs.by_id[run].texts("test")
     values = np.array(own["predicted"]), np.array(own["label"]), np.array(tables[other]["predicted"])
-    confidence = (
-        np.array(own["confidence"]) if "confidence" in own else page.runs.by_id[run].predictions("test").confidence_N
-    )
+    confidence = page.runs.by_id[run].predictions("test").confidence_N
     cases = {
         "wrong": values[0] != values[1],
         "confident": confidence >= 0.9,
@@ -352,13 +325,6 @@ def test_long_reviews_are_those_with_many_words_whatever_the_model_reads():
     read = Predictions(np.arange(3), ones_N, ones_N > 0, ones_N, ones_N, np.full(3, 128), ones_N)
     texts = ["word " * count for count in (LONG - 1, LONG, 2 * LONG)]
     assert matching(read, texts, [], Filters(long=True)).tolist() == [False, True, True]
-
-
-def test_a_run_without_predictions_is_named(trained, page_of, tmp_path):
-    shutil.copytree(trained("mean")[0], tmp_path / "mean")
-    page = page_of(tmp_path)
-    (tmp_path / "mean" / "predictions.parquet").unlink()
-    assert "has no readable predictions of its test set" in page.ask("next", 400, run=page.run("mean"))
 
 
 def test_the_order_probe_gives_pairs_of_the_same_words(page):
@@ -416,14 +382,12 @@ def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
     assert len(page.ask("write", run=run, text="ABC", beams=4)["beams"]) == 4
 
 
-def test_unsuitable_sources_and_kinds_of_runs_are_refused(page, labels):
+def test_unsuitable_sources_are_refused(page, labels):
     writer = page.run(labels[WRITER[0]])
     assert page.ask("write", 400, run=writer, text=" ") == "the source is empty: type one"
     assert page.ask("write", 400, run=writer, text="A" * 201).startswith("the source is too long")
-    assert page.ask("write", run=writer, text="XYZ")["unknown"] == ["X", "Y", "Z"]
-    assert "is not a classifier" in page.ask("read", 400, run=writer, text="ABC")
-    assert "is not an encoder-decoder" in page.ask("write", 400, run=page.run(labels["base"]), text="ABC")
     assert page.ask("write", 400, run=writer, text="A", beams=21).startswith("beams: Input should be less than")
+    assert page.ask("write", run=writer, text="XYZ")["unknown"] == ["X", "Y", "Z"]
 
 
 # --- the saved page ---------------------------------------------------------------------------------------------------
@@ -482,17 +446,15 @@ def test_every_answer_forbids_foreign_scripts_and_frames(page):
     assert "style=" not in answers[0].text
 
 
-def test_requests_that_the_page_would_not_send_are_refused(page, monkeypatch):
+def test_requests_that_the_page_would_not_send_are_refused(page):
     client = page.client
     plain = client.post("api/read", content=b"{}", headers={"Content-Type": "text/plain"})  # what a form could send
     assert (plain.status_code, plain.json()["error"]) == (415, "requests are JSON")
     headers = {"Content-Type": "application/json"}
-    for content in (b"", b"{", b"[]", b"null", b'{"run": 3, "text": ""}', b"\xff", b"[" * 100_000):
+    for content in (b"", b"[]", b'{"run": 3, "text": ""}', b"\xff"):
         answer = client.post("api/read", content=content, headers=headers)
         assert answer.status_code == 400, content[:10]
         assert "\n" not in answer.json()["error"]
-    large = client.post("api/read", content=b'{"text": "' + b"a" * (5 << 20), headers=headers)
-    assert (large.status_code, large.json()["error"]) == (413, "the text has more than 4 MB: cut it")
     assert client.get("api/read").status_code == 404
 
 
@@ -508,35 +470,6 @@ def test_ten_clients_at_once_get_their_own_answers(page, labels):
 
     with ThreadPoolExecutor(10) as threads:
         assert [*threads.map(ask, cases * 3)] == expected * 3
-
-
-def test_a_request_leaves_nothing_behind(page, labels):
-    def ask(count: int) -> int:
-        for number in range(count):
-            rung = ("base", "residual_pe", "residual_cls", "tuned")[number % 4]
-            page.read(labels[rung], f"{TEXT} word{number}", words=[number % 5], layers=[1], shuffle=number)
-            page.ask("write", run=page.run(labels[WRITER[0]]), text="ABC", beams=3)
-        gc.collect()
-        return sum(isinstance(one, torch.Tensor | np.ndarray) for one in gc.get_objects())
-
-    assert ask(4) == ask(8)
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_over_a_thousand_requests(page, labels):
-    rungs = ("base", "residual_pe", "residual_cls", "tuned")
-
-    def ask(count: int) -> int:
-        for number in range(count):
-            text = f"{TEXT} {'film ' * (number % 50)} word{number}"
-            page.read(labels[rungs[number % 4]], text, words=[number % 5], layers=[1], shuffle=number)
-            if number % 10 == 0:
-                page.ask("write", run=page.run(labels[WRITER[0]]), text="ABC", beams=3)
-        gc.collect()
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    first = ask(300)
-    assert ask(1000) - first < 10 << 20
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -577,24 +510,11 @@ def test_wrong_input_gives_a_message_of_one_line(shell, folder_of, tmp_path):
         cases = {
             ("runs=null", "port=0"): "runs",
             (f"runs={tmp_path}", "port=0"): "no finished run",
-            (run, f"port={port}"): f"port={port} cannot be used",
+            (run, f"port={port}"): "Address already in use",
             (run, "port=99999"): "port=99999",
-            (run, "open=maybe"): "open=maybe",
         }
         for arguments, message in cases.items():
-            done = (
-                shell("explore", "open=false", *arguments)
-                if "open=maybe" not in arguments
-                else shell("explore", *arguments)
-            )
+            done = shell("explore", "open=false", *arguments)
             assert (done.returncode, done.stdout) == (2, ""), done.stderr
             assert message in done.stderr
             assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_a_missing_extra_is_named(shell, folder_of, tmp_path):
-    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(\"No module named 'uvicorn'\", name='uvicorn')\n")
-    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    done = shell("explore", f"runs={folder_of('mean')}", "open=false", env=env)
-    assert done.returncode == 2
-    assert done.stderr.strip().endswith("uvicorn is not installed: pip install -e '.[explore]'")

@@ -141,7 +141,7 @@ def test_numbers_on_the_page_are_those_of_explain(open_tab, run, folder_of):
     tab = open_tab(*RUNGS)
     found = numbers(tab)
     for rung in RUNGS:
-        reading = imdbattn.load(folder_of(rung)).explain(TEXT).reading
+        reading = imdbattn.load(folder_of(rung)).explain(TEXT).prediction
         one = found[run[rung]]
         assert one["probabilities"] == pytest.approx([*reading.probabilities.values()], abs=1e-6)
         assert one["shares"] == pytest.approx([share for *_, share in reading.words], abs=1e-6)
@@ -207,18 +207,6 @@ def test_pointing_at_a_word_shades_the_others_by_its_attention(open_tab, run):
         shares = found[run[rung]]["shares"]
         shades = words.evaluate_all("all => all.map(one => Number(one.style.getPropertyValue('--s')))")
         assert shades == pytest.approx([share / max(shares) for share in shares], abs=1e-3)
-
-
-@pytest.mark.slow
-def test_the_color_scale_is_common_to_all_maps_or_separate_for_each(open_tab, run):
-    tab = open_tab("base", "residual_pe")
-    most = [max(values) for one in numbers(tab).values() for values in one["maps"]]
-    assert tab.locator("#full").inner_text().endswith(f"full color: {100 * max(most):.1f} %")
-    tab.select_option("#scale", "own")
-    captions = tab.locator("figcaption").all_inner_texts()
-    for value, caption in zip(most, captions, strict=True):
-        assert caption.endswith(f"full color: {100 * value:.1f} %")
-    assert "scale=own" in tab.url
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
@@ -290,15 +278,6 @@ def test_the_address_contains_the_state(open_tab, run, browser):
     assert other.locator(".panel").count() > 1  # the default ones
 
 
-@pytest.mark.slow
-def test_an_address_with_impossible_changes_gives_a_message(open_tab, run):
-    tab = open_tab("residual_pe", fragment=f"&off={run['residual_pe']}:9&words=500")
-    assert "there is no layer 9" in tab.locator(".panel .error").inner_text()
-    tab.click("#reset")
-    settle(tab)
-    assert tab.locator(".panel .error").is_hidden()
-
-
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
@@ -317,23 +296,6 @@ def test_html_in_a_text_is_shown_as_text(open_tab):
     saved = Path(download.value.path()).read_text()
     assert "<script" not in saved
     assert "<b>great" not in saved
-
-
-@pytest.mark.slow
-def test_a_paste_of_a_hundred_thousand_words_is_read(open_tab, run, server):
-    text = "the great film was dull . " * 16_667
-    tab = open_tab("residual_pe")
-    set_text(tab, text)
-    expected = server.page.runs.model(run["residual_pe"]).predict([text])[0]
-    assert float(tab.locator(".panel").get_attribute("data-probability")) == pytest.approx(
-        expected.probability, abs=1e-6
-    )
-    note = tab.locator(".panel > div > .quiet").first.inner_text()
-    assert note == "99,490 words in the middle of the review are not read."
-    assert len(tab.url) < 3000  # a long text is not in the address
-    tab.fill("#text", "a fine film")
-    settle(tab)
-    assert tab.locator(".word").count() == 3
 
 
 @pytest.mark.slow
@@ -391,21 +353,6 @@ def test_a_server_that_does_not_answer_is_reported_until_it_answers(open_tab):
     settle(tab)
     assert tab.locator("#alert").is_hidden()
     assert tab.locator(".word").count() == 4
-
-
-@pytest.mark.slow
-def test_ten_tabs_work_and_tabs_may_be_closed_early(open_tab, run, server):
-    tabs = [open_tab("residual_pe", text=f"{TEXT} word{number}") for number in range(10)]
-    for number, tab in enumerate(tabs):
-        tab.fill("#text", f"the film was great word{number} .")
-    for tab in tabs[::2]:
-        tab.close()
-    for number, tab in [*enumerate(tabs)][1::2]:
-        settle(tab)
-        expected = server.page.read(server.page.runs.labels[run["residual_pe"]], f"the film was great word{number} .")
-        assert numbers(tab)[run["residual_pe"]]["probabilities"] == pytest.approx(
-            [*expected.probabilities.values()], abs=1e-6
-        )
 
 
 # --- test reviews, order probe, positions, encoder-decoder ------------------------------------------------------------
@@ -486,87 +433,7 @@ def test_the_encoder_decoder_is_shown_step_by_step(open_tab, server, run):
 # --- the saved page ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_the_saved_page_is_readable_offline_without_scripts(open_tab, run, browser, tmp_path):
-    tab = open_tab("base", "residual_pe")
-    tab.locator(".word[data-place='3']").first.click()
-    settle(tab)
-    with tab.expect_download() as download:
-        tab.click("#save")
-    download.value.save_as(tmp_path / download.value.suggested_filename)
-    assert re.fullmatch(r"attention-\w+\.html", download.value.suggested_filename)
-    context = browser.new_context(java_script_enabled=False, offline=True, viewport={"width": 390, "height": 800})
-    saved = context.new_page()
-    messages: list[str] = []
-    saved.on("console", lambda message: messages.append(message.text))
-    saved.goto(f"file://{tmp_path / download.value.suggested_filename}")
-    text = saved.locator("body").inner_text()
-    for one in numbers(tab).values():
-        assert f"{100 * max(one['probabilities']):.1f} %" in text
-    assert "without the words like" in text
-    assert messages == []
-    assert saved.locator("img").count() == 2
-    context.close()
-
-
 # --- for everybody ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_nothing_is_wider_than_a_phone(open_tab):
-    long = f"{TEXT} {'w' * 300} http://{'x' * 200} {LONG}"
-    tab = open_tab("mean", "base", "residual_pe", text=long, viewport={"width": 390, "height": 844})
-    for details in tab.locator("details").all():
-        details.evaluate("one => one.open = true")
-    tab.wait_for_selector("svg")
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-    wide = """() => [...document.querySelectorAll("button, input, select, textarea, label, h2, h3, p")]
-      .concat(...document.querySelectorAll("canvas"))
-      .filter((one) => one.getBoundingClientRect().right > one.parentElement.closest("figure, .panel, main, body")
-        .getBoundingClientRect().right + 1)
-      .map((one) => one.outerHTML.slice(0, 80))"""
-    assert tab.evaluate(wide) == []
-
-
-# The contrast of each visible text with what is behind it, by the formulas of WCAG 2.1.
-CONTRASTS = """() => {
-  const parse = (text) => {
-    const [r, g, b, a] = text.match(/[\\d.]+/g).map(Number);
-    return [r, g, b, a ?? 1];
-  };
-  const over = (top, below) => [0, 1, 2].map((i) => top[3] * top[i] + (1 - top[3]) * below[i]).concat(1);
-  const background = (node) => {
-    const own = parse(getComputedStyle(node).backgroundColor);
-    return own[3] === 1 || node === document.body ? own : over(own, background(node.parentElement));
-  };
-  const linear = (one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
-  const light = (color) => {
-    const [r, g, b] = color.map((one) => linear(one / 255));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const node = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !node.checkVisibility() || node.closest(":disabled, script, .off")) continue;
-    const below = background(node);
-    const [a, b] = [light(over(parse(getComputedStyle(node).color), below)), light(below)];
-    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    found.push([contrast, node.className, walker.currentNode.data.slice(0, 30)]);
-  }
-  return found;
-}"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_have_enough_contrast(open_tab, scheme):
-    tab = open_tab("base", "residual_pe", color_scheme=scheme)
-    tab.locator(".word").nth(2).click()
-    settle(tab)
-    found = tab.evaluate(CONTRASTS)
-    assert len(found) > 50
-    assert min(found)[0] >= 4.5, min(found)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from benchmarks.textbook import TextbookNet, collate
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.sampling import Batches
 from imdbattn.nn import fast
-from imdbattn.nn.fast import CACHE_SCORES, SAVED_SCORES, blocked_attention, use_blocks
+from imdbattn.nn.fast import SAVED_SCORES, blocked_attention, use_blocks
 from imdbattn.nn.scores import padding_mask
 from imdbattn.runs import trainer as trainer_module
 from imdbattn.runs.fit import fit
@@ -96,15 +96,6 @@ def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(m
         *(torch.autograd.grad((y * weight).sum(), (q, k, v)) for y in (found, expected)), strict=True
     ):
         torch.testing.assert_close(one, other)
-
-
-def test_long_reviews_use_the_kernel_that_stores_no_scores(monkeypatch):
-    called = []
-    monkeypatch.setattr(fast, "blocked_attention", lambda q, k, v, *rest: called.append(k) or v)
-    for keys in (int(CACHE_SCORES**0.5), int(CACHE_SCORES**0.5) + 1):
-        x = torch.zeros(1, keys, 4)
-        fast.attention(x, x, x, torch.ones(1, 1, keys).bool(), 0.5)
-    assert [len(k[0]) for k in called] == [int(CACHE_SCORES**0.5)]
 
 
 def test_onednn_is_not_used_where_its_products_are_not_as_exact_as_float32(monkeypatch, onednn):
@@ -208,11 +199,6 @@ def test_the_norm_of_the_gradient_is_clipped_in_each_precision(settings, small, 
 @pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)])
 def test_one_kernel_updates_all_weights_where_possible(settings, precision, fused):
     assert fused_in(settings, precision) == fused
-
-
-def test_other_optimizers_and_explicit_choices_are_not_changed(settings):
-    assert not fused_in(settings, "32-true", "optim._target_=torch.optim.RMSprop")
-    assert not fused_in(settings, "32-true", "+optim.fused=false")
 
 
 def fused_in(settings, precision: str, *overrides: str) -> bool:

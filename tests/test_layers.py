@@ -35,15 +35,6 @@ def test_residual_has_raw_x_on_the_skip_and_the_norm_only_on_the_way_into_f():
     torch.testing.assert_close(layer(x, TWO), g(layer, x + layer.f(normed, TWO)))
 
 
-def test_self_attention_is_the_softmax_over_keys_of_scaled_products():
-    torch.manual_seed(0)
-    f, x = PlainLayer(4).f, torch.randn(1, 3, 4)
-    query, key, value = (part(x)[0] for part in (f.query, f.key, f.value))
-    weights = (query @ key.T / 2).softmax(dim=1)  # each row, one query, sums to 1
-    three = Words(torch.ones(1, 3).bool(), torch.arange(3)[None])
-    torch.testing.assert_close(f(x, three)[0], weights @ value)
-
-
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 def test_a_convolution_adds_a_linear_function_of_each_word_and_its_neighbors(kernel):
     """x + ReLU(bias + the sum over neighbors of weight times x); missing neighbors add nothing."""

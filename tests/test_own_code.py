@@ -445,24 +445,29 @@ def test_the_step_before_training_changes_no_bit_of_the_run(kinds, settings, sma
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "problem",
-    ["appends no weights", "appends no weights (B, H", "has no attribute `skip`"],
+    ["no method", "of another shape", "has no attribute `skip`"],
 )
-def test_a_layer_that_records_no_attention_cannot_be_explained(trained, settings, problem):
+def test_a_layer_that_shows_no_attention_cannot_be_explained(trained, settings, problem):
     folder, _ = trained("base")
     predictor, _ = load_predictor(settings(f"run={folder}", config="predict"))
 
-    class Own(torch.nn.Module):
-        record = None
-
+    class Showing(torch.nn.Module):
         def forward(self, x_BTD, words):
-            if self.record is not None and problem != "appends no weights":
-                weights_TT = torch.eye(x_BTD.shape[1])
-                self.record.append(weights_TT if "weights" in problem else weights_TT[None, None])
             return x_BTD
 
-    predictor.module.net.layers[0] = own = Own()
-    if "weights" in problem:
-        own.skip = False
+        def attention_weights(self, x_BTD, words):
+            weights_TT = torch.eye(x_BTD.shape[1])
+            return weights_TT if problem == "of another shape" else weights_TT[None, None]
+
+    class Replaced(Showing):  # its `attention_weights` belongs to the other `forward`
+        def forward(self, x_BTD, words):
+            return 2 * x_BTD
+
+    predictor.module.net.layers[0] = own = Replaced() if problem == "no method" else Showing()
+    if "skip" not in problem:
+        own.skip, problem = False, "has no method `attention_weights` that returns (B, H, Q, K)"
     assert predictor.label(["a film"])[0].output in ("neg", "pos")
-    with pytest.raises(UserError, match=rf"model=base cannot be explained: tests\..*Own {re.escape(problem)}"):
+    with pytest.raises(
+        UserError, match=rf"model=base cannot be explained: tests\..*(Replaced|Showing) {re.escape(problem)}"
+    ):
         predictor.explain("a film")

@@ -4,9 +4,7 @@ Shape suffixes: B reviews of a batch, T positions, N reviews, M words of all rev
 phrases that end at a word, P known phrases and row 0, K folds, C classes or columns.
 """
 
-import csv
 import math
-import random
 from collections import Counter
 from types import SimpleNamespace
 
@@ -26,7 +24,6 @@ from imdbattn.nn.beyond.phrases import (
     Phrases,
     count_phrases,
     folds_of,
-    log_count_ratios,
     phrase_keys,
 )
 from imdbattn.runs.fit import fit
@@ -35,9 +32,7 @@ from imdbattn.settings import schema
 from imdbattn.tasks.reviews import TASK, ReviewClassifier, load_classifier
 
 from .commands import label_texts
-from .marks import slow_except
 from .nets import learner, net, phrases, reviews
-from .world import BAD, FILLER, GOOD
 
 FOLDS, ROWS = 4, 12  # ROWS: ids there are
 Phrase = tuple[int, ...]  # ids in the order in which they are read
@@ -118,13 +113,6 @@ def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data
     assert ordered == sorted(ordered, key=len), "ascending from length to length"
 
 
-def test_every_phrase_of_a_small_vocabulary_has_its_own_number():
-    rows = 7
-    triples = torch.cartesian_prod(*3 * [torch.arange(3, rows)])
-    keys_MO = phrase_keys(triples[:, 0], triples[:, 1:], rows)
-    assert len(keys_MO.unique()) == 4 + 4**2 + 4**3
-
-
 @pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
 def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows):
     chosen = schema.Phrases(longest=longest, min_reviews=1, folds=2)
@@ -136,9 +124,8 @@ def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows
 # --- what is known, and where it stands -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("precision", slow_except(["64-true"], ["64-true", "bf16-true"]))
-def test_a_run_in_another_precision_is_scored_again(settings, small, tmp_path, precision):
-    words = (f"trainer.precision={precision}", "trainer.max_epochs=1")
+def test_a_run_in_another_precision_is_scored_again(settings, small, tmp_path):
+    words = ("trainer.precision=64-true", "trainer.max_epochs=1")
     metrics = fit(settings(*small, "model=log_counts", *words), tmp_path)
     again = score_run(settings(f"run={tmp_path}", "trainer=cpu", "trainer.precision=null", config="evaluate"))
     assert again["loss"] == pytest.approx(metrics["test_loss"], rel=1e-6)
@@ -162,26 +149,6 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
         ]
         assert found_TO[: len(text)] == expected
         assert not any(map(any, found_TO[len(text) :])), "padding is no phrase"
-
-
-def test_the_reviews_with_a_phrase_are_counted_not_its_occurrences():
-    data = labelled([[3, 3, 3, 3], [4, 3], [4, 5]], 2)
-    assert counted(data, 2, 1, least=2).keys_P.tolist() == [3, 4]
-    assert counted(data, 2, 2, least=2).keys_P.tolist() == [3, 4]  # 3 3 is in one review only, three times
-    once, often = (labelled([[3, 4], [4], [3, 5], [5], text, [3, 4]], 2) for text in ([3, 4], [3, 4, 3, 4, 3, 4]))
-    assert counted(once, 2, 1).log_counts_PC.equal(counted(often, 2, 1).log_counts_PC)
-
-
-def test_words_without_a_vector_are_in_no_phrase():
-    texts = 4 * [[3, 1, 4, 5]]
-    phrases = counted(labelled(texts, 2), 2)
-    by_hand = [(3,), (4,), (5,), (4, 5)]
-    assert known_by_hand(texts, 3, 2) == by_hand
-    assert len(phrases.keys_P) == len(by_hand)
-    assert found(phrases, [3, 1, 4, 5], [1, 1]).tolist() == [
-        [[1, 0, 0], [0, 0, 0], [2, 0, 0], [3, 4, 0]],
-        [[0, 0, 0]] * 4,
-    ]
 
 
 # --- log-count ratios -------------------------------------------------------------------------------------------------
@@ -208,12 +175,6 @@ def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(c
             same(found_PC, [one for one, other in zip(shown, fold_of, strict=True) if other != fold])
 
     holds()
-
-
-def test_the_ratio_of_an_example_computed_by_hand():
-    """good in 3 positive reviews and 1 negative, bad in 0 and 2: p = 4, 1 of 5; q = 2, 3 of 5."""
-    ratios_PC = log_count_ratios(torch.tensor([[1, 2], [3, 0]]))
-    torch.testing.assert_close(ratios_PC, torch.tensor([[math.log(2.0)], [math.log(1 / 3)]]))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -272,15 +233,6 @@ def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(cla
         same = after.out_of_fold_KPC[number].equal(before.out_of_fold_KPC[number])
         assert same == (number == fold)
     assert not after.log_counts_PC.equal(before.log_counts_PC)
-
-
-@given(st.lists(TEXT, min_size=16, max_size=16), st.integers(0, FOLDS - 1), st.sampled_from([2, 4]))
-@examples(max_examples=60, deadline=None)
-def test_the_ratios_of_a_fold_do_not_depend_on_its_labels_whatever_the_reviews(texts, fold, classes):
-    data = labelled(texts, classes)
-    other = moved_round(data, folds_of(data.labels, FOLDS) == fold, classes)
-    tables = (counted(each, classes, least=1).out_of_fold_KPC[fold] for each in (data, other))
-    assert torch.equal(*tables)
 
 
 # --- whose ratios a review is read with -------------------------------------------------------------------------------
@@ -364,22 +316,3 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings,
 
 
 # --- three classes ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_three_classes_train(small, settings, tmp_path):
-    draw, labels = random.Random(0), ("bad", "good", "mixed")
-    with (tmp_path / "three.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("text", "label"))
-        for number in range(300):
-            told = (draw.choices(BAD, k=4), draw.choices(GOOD, k=4), draw.choices(BAD, k=2) + draw.choices(GOOD, k=2))
-            text = draw.choices(FILLER, k=draw.randint(2, 20)) + told[number % 3]
-            draw.shuffle(text)
-            writer.writerow((f"{' '.join(text)} r{number}", labels[number % 3]))
-    cfg = settings(*small, "model=log_counts", f"data.path={tmp_path}/three.csv", "trainer.max_epochs=8")
-    metrics = fit(cfg, tmp_path / "run")
-    assert metrics["test_accuracy"] > 0.6
-    predict = settings(f"run={tmp_path}/run", config="predict")
-    found, _ = label_texts(predict, ["good great lovely fine", "bad poor dull bad"])
-    assert [one.output for one in found] == ["good", "bad"]

@@ -1,9 +1,7 @@
 """Pictures show the numbers of their model, for every rung and any review; pages are safe to open."""
 
-import base64
 import logging
 import math
-import re
 import warnings
 
 import numpy as np
@@ -25,11 +23,9 @@ from imdbattn.explain.figures import (
     review_attention,
     scores_by_distance,
 )
-from imdbattn.explain.reading import AttentionWeights, LabelledReview, entropy
-from imdbattn.explain.scaling import measure
+from imdbattn.explain.prediction import AttentionWeights, entropy
 from imdbattn.explain.show import DETAILED, page, write_attention
 from imdbattn.nn.ladder import Words, sinusoids
-from imdbattn.nn.scores import Dot, ScaledDot
 from imdbattn.run_folder import open_run, read_curves
 from imdbattn.runs.score import load_predictor
 from imdbattn.settings.keys import as_dict
@@ -137,24 +133,6 @@ def test_entropy_is_log_of_the_number_of_keys_when_all_are_equal_and_never_more(
     assert -1e-9 <= entropy(drawn) <= math.log(keys) + 1e-9
 
 
-def test_scaled_scores_have_variance_1_and_unscaled_ones_d():
-    unscaled, scaled = (measure(score, [4, 64, 512]) for score in (Dot, ScaledDot))
-    np.testing.assert_allclose(unscaled.variance_W, [4, 64, 512], rtol=0.15)
-    np.testing.assert_allclose(scaled.variance_W, 1, rtol=0.15)
-    assert scaled.entropy_3W.min() > 3.3
-    assert unscaled.entropy_3W[1, -1] < 0.2
-    assert unscaled.gradient_3W[1, -1] < scaled.gradient_3W[1, -1] / 10
-
-
-def test_the_norm_of_the_gradient_is_that_of_the_jacobian_of_the_softmax():
-    generator = torch.Generator().manual_seed(3)
-    q_1D, k_KD = (torch.randn(1, size, 16, generator=generator)[0] for size in (1, 5))
-    for score, scale in ((Dot, 1), (ScaledDot, 4)):
-        norm = measure(score, [16], keys=5, draws=1, seed=3).gradient_3W
-        jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), (k_KD @ q_1D[0]) / scale)
-        np.testing.assert_allclose(norm[:, 0], jacobian.norm(), rtol=1e-4)
-
-
 ANY = {"empty": "", "short": TEXT, "unknown": "zzz", "long": "dull " * 600}
 DRAWN = ("mean", "learned_query", "text_query", "residual_cls", "base")
 
@@ -187,53 +165,11 @@ def test_a_long_review_is_shortened_and_the_title_says_so():
     assert review_attention(attended, words=10).get_suptitle() == "Attention to 10 words"
 
 
-@pytest.mark.parametrize(("count", "size"), [(40, 40), (44, 44), (45, 40)])
-def test_up_to_a_tenth_more_words_are_shown(count, size):
-    figure = review_attention(AttentionWeights(["film"] * count, [np.full((1, count, count), 1 / count)]), words=40)
-    assert maps(figure)[1].shape == (size, size)
-    assert ("first 40" in figure.get_suptitle()) == (size < count)
-
-
-@pytest.mark.parametrize("count", [1, 8, 40])
-def test_a_single_map_is_below_the_strip_and_as_wide(count):
-    figure = review_attention(AttentionWeights(["film"] * count, [np.full((1, count, count), 1 / count)]))
-    png(figure)
-    strip, single = (axes.get_position() for axes in figure.axes if axes.images)
-    assert (single.x0, single.x1) == pytest.approx((strip.x0, strip.x1), abs=0.03)
-
-
-def test_the_color_bar_of_the_maps_names_its_scale_and_each_row_of_maps_its_queries():
-    figure = review_attention(AttentionWeights(["film"] * 8, [np.full((2, 8, 8), 1 / 8)] * 3))
-    assert [axes.get_ylabel() for axes in figure.axes if "head" in axes.get_title()] == ["query", ""] * 3
-    assert figure.axes[-1].get_ylabel() == "weight (square-root scale)"
-
-
-@pytest.mark.parametrize(("count", "heads", "rows"), [(8, 1, {1}), (8, 2, {1, 2, 3}), (40, 1, {1, 2, 3})])
-def test_the_maps_of_a_short_text_are_side_by_side(count, heads, rows):
-    weights = AttentionWeights(["film"] * count, [np.full((heads, count, count), 1 / count)] * 3)
-    figure = review_attention(weights)
-    found = [axes.get_subplotspec().rowspan.start for axes in figure.axes if "head" in axes.get_title()]
-    assert (set(found), len(found)) == (rows, 3 * heads)
-
-
 def test_any_word_can_be_on_an_axis():
     words = ["$x_$", "$\\frac", "\x96", "日本", "😀", "\ud800", "<b>", "a" * 99]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert png(review_attention(AttentionWeights(words, [np.full((1, 8, 8), 0.125)]))).startswith(b"\x89PNG")
-
-
-def test_a_page_is_self_contained_and_text_stays_text():
-    nasty = "<script>x</script>"
-    weights = AttentionWeights([nasty], [np.ones((1, 1, 1))])
-    review = LabelledReview(
-        text=nasty, output="<b>", probability=0.5, model="<i>model", words=[(0, 8, 1.0)], attention=weights
-    )
-    made = page([review], [attention_png(review)])
-    for tag in ("<script", "<b>", "<i>", "://"):
-        assert tag not in made
-    (image,) = re.findall(r'<img [^>]*src="data:image/png;base64,([^"]+)"', made)
-    assert base64.b64decode(image, validate=True).startswith(b"\x89PNG")
 
 
 def test_a_page_of_many_reviews_shows_the_first_ones_in_full(trained, settings):

@@ -115,7 +115,8 @@ def test_learned_query_attends_to_the_words_that_decide(trained, settings):
     text = "the film was a fine story of the actor"
     found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), [text])
     assert found[0].output == "pos"
-    assert found[0].top(1)[0][0] == "fine"
+    start, end, _ = max(found[0].words, key=lambda word: word[2])
+    assert text[start:end] == "fine"
 
 
 def test_any_path_and_any_text_can_be_given_on_the_command_line(monkeypatch):

@@ -18,8 +18,8 @@ from omegaconf import OmegaConf
 from imdbattn.comparison.report import report_of
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
-from imdbattn.explain.reading import AttentionWeights, LabelledReview
-from imdbattn.explain.show import page, print_readings
+from imdbattn.explain.prediction import AttentionWeights, Classification
+from imdbattn.explain.show import page, print_predictions
 from imdbattn.faithfulness.report import report_of as faithfulness_report
 from imdbattn.pages import markdown, print_reports
 from imdbattn.runs.fit import fit
@@ -270,18 +270,18 @@ def hostile_faithfulness() -> dict:
     return summary
 
 
-def hostile_review() -> LabelledReview:
+def hostile_review() -> Classification:
     text = " ".join(HOSTILE)
     words = [(match.start(), match.end(), 0.01) for match in re.finditer(r"\S+", text)]
     keys = [text[start:end] for start, end, _ in words]
     attention = AttentionWeights(keys, [np.full((1,) + (len(keys),) * 2, 0.1)])
-    return LabelledReview(
+    return Classification(
         text=text, output=HOSTILE[0], probability=0.5, model=HOSTILE[3], words=words, attention=attention
     )
 
 
-def shown_review(text: str, label: str) -> LabelledReview:
-    return LabelledReview(text=text, output=label, probability=0.5, model="base", words=[(0, len(text), 1.0)])
+def shown_review(text: str, label: str) -> Classification:
+    return Classification(text=text, output=label, probability=0.5, model="base", words=[(0, len(text), 1.0)])
 
 
 PAGES = {
@@ -363,7 +363,7 @@ ESCAPES = "\x1b]0;owned\x07 \x1b[2J\x1b[31m \x9b31m \r \b \x00 \u202e [red] :bom
 
 def test_a_terminal_shows_control_characters_and_does_not_interpret_them(capsys):
     assert visible("a\tb\nc é 日本 😀") == "a\tb\nc é 日本 😀"
-    print_readings([shown_review(ESCAPES, ESCAPES)])
+    print_predictions([shown_review(ESCAPES, ESCAPES)])
     comparison = made_up((ESCAPES, "base"), labels=(ESCAPES, "pos"))
     comparison |= {"test_set": ESCAPES, "skipped": [{"folder": ESCAPES, "reason": ESCAPES}]}
     print_reports([report_of(comparison)])

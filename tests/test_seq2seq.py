@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from benchmarks import textbook
 from imdbattn.data import vocabulary
-from imdbattn.explain.watch import watch
 from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, Decoder, Encoder, EncoderDecoder
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
 from imdbattn.nn.search import beam_search, greedy, limits
@@ -40,9 +39,9 @@ def batch(*lengths: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
 
 def weighed(model, source_BS, lengths_B, target_BT) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Logits, and the weights (B, T, S) of a model that attends."""
-    with watch(model) as weights:
-        logits_BTV = model(source_BS, lengths_B, target_BT)
-    return logits_BTV, torch.cat(weights, 1) if weights else None
+    attends = model.decoder.score is not None
+    weights_BTS = model.attention_weights(source_BS, lengths_B, target_BT) if attends else None
+    return model(source_BS, lengths_B, target_BT), weights_BTS
 
 
 def test_the_markers_are_those_of_the_vocabulary():
@@ -58,12 +57,11 @@ def test_the_shapes_of_the_worked_example(score, cell):
     assert outputs_SBH.shape == (7, 4, 16)
     assert [part.shape for part in recurrent] == [(2, 4, 16)] * (2 if cell == "lstm" else 1)  # hidden, and memory
     decoder = Decoder(10, 8, 16, score=SCORES[score], layers=2, cell=cell)
-    with watch(decoder) as weights:
-        logits_BTV, state = decoder(zeros_BS, decoder.start(outputs_SBH, recurrent))
+    logits_BTV, state = decoder(zeros_BS, decoder.start(outputs_SBH, recurrent))
     assert logits_BTV.shape == (4, 7, 10)
     assert state.outputs_BSH.shape == (4, 7, 16)
     assert [part.shape for part in state.recurrent] == [part.shape for part in recurrent]
-    assert [each.shape for each in weights] == ([] if score == "none" else [(4, 1, 7)] * 7)
+    assert (state.weights_B1S is None) if score == "none" else (state.weights_B1S.shape == (4, 1, 7))
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
@@ -74,13 +72,12 @@ def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
     written = greedy(model, source_BS, lengths_B)
     logits_BTV, weights_BTS = weighed(model, source_BS, lengths_B, written.tokens_BT)
     state, before_B1 = model.encode(source_BS, lengths_B), torch.full((3, 1), BOS)
-    with watch(model) as weights:
-        for step in range(written.tokens_BT.shape[1]):
-            logits_B1V, state = model.decoder(before_B1, state)
-            torch.testing.assert_close(logits_B1V[:, 0], logits_BTV[:, step])
-            before_B1 = written.tokens_BT[:, step : step + 1]
-    if weights_BTS is not None:
-        torch.testing.assert_close(torch.cat(weights, 1), weights_BTS)
+    for step in range(written.tokens_BT.shape[1]):
+        logits_B1V, state = model.decoder(before_B1, state)
+        torch.testing.assert_close(logits_B1V[:, 0], logits_BTV[:, step])
+        if weights_BTS is not None:
+            torch.testing.assert_close(state.weights_B1S[:, 0], weights_BTS[:, step])
+        before_B1 = written.tokens_BT[:, step : step + 1]
     # And its probability is the sum over those logits, up to and with EOS.
     log_BT = logits_BTV.log_softmax(-1).gather(2, written.tokens_BT[..., None])[..., 0]
     torch.testing.assert_close(written.log_probability_B, (log_BT * (written.tokens_BT != PAD)).sum(1))
@@ -114,9 +111,7 @@ def test_the_context_equals_the_formula():
     source_BS, lengths_B = batch(4, 2)
     state = model.encode(source_BS, lengths_B)
     score, query_BH = model.decoder.score, state.recurrent[0][-1]
-    with watch(model) as weights:
-        context_B1H = model.decoder.attend(state)
-    (weights_B1S,) = weights
+    context_B1H, weights_B1S = model.decoder.attend(state)
     for row, length in enumerate(lengths_B.tolist()):
         outputs_SH = state.outputs_BSH[row, :length]
         scores_S = torch.stack(

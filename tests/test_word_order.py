@@ -77,11 +77,6 @@ def test_positions_after_the_last_sinusoid_use_the_last():
     assert added_1TD[0].equal(sinusoids(4, 10)[3].expand(3, 10))
 
 
-def test_sinusoids_of_very_large_positions_are_finite():
-    far = Words(torch.ones(1, 1).bool(), torch.tensor([[10**7]]))
-    assert Sinusoidal(4)(torch.zeros(1, 1, 4), far).isfinite().all()
-
-
 def added(distances: Distances, positions: list[int]) -> torch.Tensor:
     """What is added to the scores (H, T, T) of words at these positions."""
     query_BHTW, key_B1TW = distances(torch.tensor([positions]))
@@ -133,12 +128,6 @@ def test_a_dropped_neighbor_is_not_replaced_by_the_next_word():
     scores_HTT = added(Distances(1, places=[-1]), [0, 1, 2, 5, 6])
     weights_TT = scores_HTT[0].softmax(-1)
     assert weights_TT[4, 3] > 0.9 > 0.5 > weights_TT[3, 2]
-
-
-def test_distances_do_not_depend_on_very_large_positions():
-    near, far = ([0, 1, 2, 40], [10**7, 10**7 + 1, 10**7 + 2, 10**7 + 40])
-    distances = Distances(2)
-    torch.testing.assert_close(added(distances, far), added(distances, near), atol=1e-4, rtol=0)
 
 
 def test_layers_receive_positions_and_cls_is_before_the_first_word(settings):

@@ -18,7 +18,7 @@ from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.data.reviews import label_of, number_labels
 from imdbattn.data.sources import fingerprint
 from imdbattn.errors import UserError, in_line
-from imdbattn.explain.reading import Reading
+from imdbattn.explain.prediction import Prediction
 from imdbattn.export.folder import FILES, write_export
 from imdbattn.files import cache_root
 from imdbattn.run_folder import write_table
@@ -32,7 +32,7 @@ StrPath = str | os.PathLike[str]
 if hasattr(os, "register_at_fork"):  # not on Windows
     # A forked process does not have the threads that OpenMP has started, and would wait for them.
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
-READS = threading.Lock()  # an explanation makes the model record its attention, also for calls from other threads
+READS = threading.Lock()  # an explanation hooks the model, also for calls from other threads
 
 
 def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -> "Model":
@@ -112,7 +112,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
     def explain(self, text: str) -> Explanation:
         """The prediction for one text, with the weights of every attention.
 
-        Raises UserError for anything but text, and for a model with a part that does not record its attention.
+        Raises UserError for anything but text, and for a model with a part that does not show its attention.
 
         >>> imdbattn.load("runs/latest").explain("A film about nothing.").words
         ['A', 'film', 'about', 'nothing', '.']
@@ -121,7 +121,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             raise UserError(f"explain takes one text, not {type(text).__name__}: call it for each")
         return Explanation(*self._read([text], explain=True))
 
-    def _read(self, texts: list[str], **options: Any) -> tuple[Reading, ...]:
+    def _read(self, texts: list[str], **options: Any) -> tuple[Prediction, ...]:
         options = self.options.model_dump() | options
         with READS, within_memory(texts):
             return tuple(score.predict(self.predictor, texts, validate_as(Predict, options)))

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from imdbattn.api.display import fragment
-from imdbattn.explain.figures import attention_png
-from imdbattn.explain.reading import AttentionWeights, LabelledReview, Reading, WrittenSequence, percent
-from imdbattn.explain.show import page, print_readings, printable, write_page
+from imdbattn.explain.prediction import AttentionWeights, Classification, Prediction, Translation, percent
+from imdbattn.explain.show import page, print_predictions, printable, write_page
 from imdbattn.files import expanded
 from imdbattn.pages import printed
 
@@ -27,7 +26,7 @@ SHOWN = 20  # predictions that are printed
 
 
 @dataclass(frozen=True, repr=False)
-class Predictions(Sequence[Reading]):
+class Predictions(Sequence[Prediction]):
     """A prediction for each text, in order: `text`, `label`, `probability` of the label, `probabilities` by class.
 
     Of an encoder-decoder, a label is the written sequence, and there are no classes.
@@ -39,14 +38,14 @@ class Predictions(Sequence[Reading]):
     (2, 2)
     """
 
-    items: tuple[Reading, ...]
+    items: tuple[Prediction, ...]
     classes: tuple[str, ...] = ()
 
     @overload
-    def __getitem__(self, place: int) -> Reading: ...
+    def __getitem__(self, place: int) -> Prediction: ...
     @overload
     def __getitem__(self, place: slice) -> Predictions: ...
-    def __getitem__(self, place: int | slice) -> Reading | Predictions:
+    def __getitem__(self, place: int | slice) -> Prediction | Predictions:
         return Predictions(self.items[place], self.classes) if isinstance(place, slice) else self.items[place]
 
     def __len__(self) -> int:
@@ -91,26 +90,28 @@ class Explanation:
     True
     """
 
-    reading: Reading
+    prediction: Prediction
 
     @property
     def text(self) -> str:
-        return self.reading.text
+        return self.prediction.text
 
     @property
     def label(self) -> str:
-        return self.reading.label
+        return self.prediction.label
 
     @property
     def probability(self) -> float:
-        return self.reading.probability
+        return self.prediction.probability
 
     @property
     def words(self) -> list[str]:
         """The W words that were read; the S source symbols of an encoder-decoder."""
-        if isinstance(self.reading, WrittenSequence):
-            return self.reading.source
-        return [self.text[start:end] for start, end, _ in self.reading.words]
+        prediction = self.prediction
+        if isinstance(prediction, Classification):
+            return [self.text[start:end] for start, end, _ in prediction.words]
+        assert isinstance(prediction, Translation)
+        return prediction.source
 
     @property
     def weights(self) -> np.ndarray:
@@ -118,22 +119,23 @@ class Explanation:
 
         Of an encoder-decoder, (T, S): the attention of each output symbol; (0, S) without attention.
         """
-        if isinstance(self.reading, WrittenSequence):
-            weights_TS = self.reading.weights_TS
-            return np.zeros((0, len(self.words))) if weights_TS is None else weights_TS
-        return np.array([share for *_, share in self.reading.words])
+        prediction = self.prediction
+        if isinstance(prediction, Classification):
+            return np.array([share for *_, share in prediction.words])
+        assert isinstance(prediction, Translation)
+        return np.zeros((0, len(self.words))) if prediction.weights_TS is None else prediction.weights_TS
 
     @property
     def attention(self) -> AttentionWeights | None:
         """The weights of every layer and head of a classifier."""
-        return self.reading.attention if isinstance(self.reading, LabelledReview) else None
+        return self.prediction.attention if isinstance(self.prediction, Classification) else None
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes a self-contained HTML page, and returns its path. Raises UserError if it cannot be written."""
-        return write_page([self.reading], expanded(path))
+        return write_page([self.prediction], expanded(path))
 
     def __repr__(self) -> str:
-        return printed(lambda console: print_readings([self.reading], console))
+        return printed(lambda console: print_predictions([self.prediction], console))
 
     def _repr_html_(self) -> str:
-        return page([self.reading], [attention_png(self.reading)], "fragment")
+        return page([self.prediction], template="fragment")

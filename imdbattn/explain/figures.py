@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from imdbattn.explain.reading import AttentionWeights, LabelledReview, Reading, WrittenSequence
+from imdbattn.explain.prediction import AttentionWeights, Classification, Prediction, Translation
 from imdbattn.files import write_atomically
 from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
 from imdbattn.pages import integer_ticks, new_figure, png, style
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
-
-
-def write_png(figure: Figure, path: Path) -> None:
-    write_atomically(path, png(figure))
 
 
 def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
@@ -48,9 +44,9 @@ def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
 def draw_positions(net: Any, length: int, folder: Path) -> None:
     """Writes positions.png, distances.png, or both, for a model that has them."""
     if tables := position_tables(net, length):
-        write_png(dot_products(tables), folder / "positions.png")
+        write_atomically(folder / "positions.png", png(dot_products(tables)))
     if layers := scores_by_distance(net):
-        write_png(by_distance(layers), folder / "distances.png")
+        write_atomically(folder / "distances.png", png(by_distance(layers)))
 
 
 def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
@@ -113,12 +109,12 @@ def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
-def attention_png(reading: Reading, words: int = 40) -> bytes | None:
+def attention_png(prediction: Prediction, words: int = 40) -> bytes | None:
     """The attention to a text as PNG; None for a model without attention, or if the weights were not recorded."""
-    if isinstance(reading, LabelledReview) and reading.attention and reading.attention.received():
-        return png(review_attention(reading.attention, words), "tight")
-    if isinstance(reading, WrittenSequence) and reading.weights_TS is not None:
-        return png(sequence_attention(reading), "tight")  # names may be long
+    if isinstance(prediction, Classification) and prediction.attention and prediction.attention.received():
+        return png(review_attention(prediction.attention, words), "tight")
+    if isinstance(prediction, Translation) and prediction.weights_TS is not None:
+        return png(sequence_attention(prediction), "tight")  # names may be long
     return None
 
 
@@ -135,16 +131,12 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     size = total if count <= words + words // 10 else words + weights.cls
     names = [axis_label(key) for key in weights.keys[:size]]
     layers, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
-    side, labels = max(0.125 * size, 1.2), 0.08 * max(map(len, names), default=0)  # inches
-    side_by_side = heads == 1 and side * layers <= 6  # the maps of short texts
-    rows, columns = (min(layers, 1), max(layers, 1)) if side_by_side else (layers, heads)
-    if rows == 1:
-        side = max(side, 4 / columns)  # as wide as the strip
-    strip, row = 0.25 * len(received) + 0.4 + labels, side + 0.5
-    width = max(side * columns, 4 if rows == 1 else 5)
-    size_inches = width + 1.2 + labels, strip + row * rows + 0.7 + labels * (layers > 0)
-    figure = new_figure(*size_inches)
-    grid = figure.add_gridspec(1 + rows, columns, height_ratios=[strip, *[row] * rows])
+    # In inches: the side of a map, of a single layer as wide as the strip; the labels; the heights of strip and map.
+    side, labels = max(0.125 * size, 1.2 if layers > 1 else 5 / heads), 0.08 * max(map(len, names), default=0)
+    strip, height = 0.25 * len(received) + 0.4 + labels, side + 0.5
+    width = max(side * heads, 5)
+    figure = new_figure(width + 1.2 + labels, strip + height * layers + 0.7 + labels * (layers > 0))
+    grid = figure.add_gridspec(1 + layers, heads, height_ratios=[strip, *[height] * layers])
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
@@ -153,18 +145,17 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     maps: list[Axes] = []
     for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
-            axes = figure.add_subplot(grid[1, row - 1] if side_by_side else grid[row, head - 1])
+            axes = figure.add_subplot(grid[row, head - 1])
             image = heat_map(axes, weights_QK[:size, :size], names, names)
             image.set_norm(PowerNorm(0.5, 0, 100))  # small weights stay visible
             axes.set_aspect("equal")
-            leftmost = head == 1 and not (side_by_side and maps)
-            axes.tick_params(labelbottom=side_by_side or row == layers, labelleft=leftmost)
-            axes.set_ylabel("query" if leftmost else "")
+            axes.tick_params(labelbottom=row == layers, labelleft=head == 1)
+            axes.set_ylabel("query" if head == 1 else "")
             keys = math.exp(entropies[f"layer {layer}, head {head}"])
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
             maps.append(axes)
     if maps:
-        shrink = 1 if rows == 1 else 0.5
+        shrink = 1 if layers == 1 else 0.5
         bar = figure.colorbar(image, ax=maps, pad=0.01, shrink=shrink, format="{x:g} %", panchor=False)
         bar.set_label("weight (square-root scale)", fontsize=9)
         note = "key; above each map: effective number of keys,\nfrom the mean entropy of the queries"
@@ -172,7 +163,7 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     return figure
 
 
-def sequence_attention(sequence: WrittenSequence, most: int = 100) -> Figure:
+def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
     """Heat map of the weights in square cells: source symbols along the top, output symbols downwards.
 
     most: number of the first symbols in the figure.

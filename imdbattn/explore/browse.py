@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from imdbattn.comparison.runs import Predictions, Run
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 
 CONFIDENT = 0.9  # least probability of the predicted label
 LONG = 400  # least number of words
@@ -31,10 +31,7 @@ class Filters(BaseModel):
 @lru_cache(KEPT)
 def texts_of(run: Run) -> list[str]:
     """The test reviews of a run; those of the runs used last stay in memory."""
-    texts = run.texts("test")
-    if texts is None:
-        raise UserError(f"{run.place} has no texts of its test reviews: train it again")
-    return texts
+    return run.texts("test") or []
 
 
 def next_review(
@@ -42,15 +39,11 @@ def next_review(
 ) -> dict[str, Any]:
     """The next review of the test set of `run` that fulfills the filters, after the row `after`; -1: the previous.
 
-    After the last one comes the first. Raises UserError if there is none, or if the run folder has no predictions.
+    After the last one comes the first. Raises UserError if there is none.
     """
-    if not run.is_classifier:
-        raise UserError(f"{run.place} is not a classifier: it has no test reviews")
-    predictions, texts = predictions_of(run), texts_of(run)
-    if len(texts) != len(predictions.rows_N):
-        raise UserError(f"{run.place} has {len(texts)} texts but {len(predictions.rows_N)} predictions")
+    predictions, texts = run.predictions("test"), texts_of(run)
     same = [other for other in others if other.metrics.get("test_fingerprint") == run.metrics["test_fingerprint"]]
-    places = np.flatnonzero(matching(predictions, texts, [predictions_of(other) for other in same], filters))
+    places = np.flatnonzero(matching(predictions, texts, [other.predictions("test") for other in same], filters))
     if not len(places):
         raise UserError(f"none of the {len(texts):,} test reviews fulfills these conditions: choose fewer")
     known = np.flatnonzero(predictions.rows_N == (-1 if after is None else after))
@@ -65,13 +58,6 @@ def next_review(
         "matching": len(places),
         "of": len(texts),
     }
-
-
-def predictions_of(run: Run) -> Predictions:
-    try:
-        return run.predictions("test")
-    except Exception as error:  # any exception of a file that is missing or broken
-        raise UserError(f"{run.place} has no readable predictions of its test set: {in_line(error)}") from error
 
 
 def matching(own: Predictions, texts: Sequence[str], others: Sequence[Predictions], filters: Filters) -> np.ndarray:

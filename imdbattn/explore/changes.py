@@ -68,8 +68,8 @@ def with_distances(net: nn.Module) -> list[SelfAttention]:
     return [part for part in parts if part.distances is not None]
 
 
-def check(net: nn.Module, changes: Changes, words: int) -> None:
-    """Raises UserError for a layer, head or word that does not exist. words: number of words that are read."""
+def check(net: nn.Module, changes: Changes) -> None:
+    """Raises UserError for a layer or head that does not exist."""
     layers, attentions = len(layers_of(net)), self_attentions(net)
     for layer in changes.layers:
         if layer > layers:
@@ -77,9 +77,6 @@ def check(net: nn.Module, changes: Changes, words: int) -> None:
     for layer, head in changes.heads:
         if layer not in attentions or head > attentions[layer].heads:
             raise UserError(f"there is no head {head} in layer {layer}: reset the changes")
-    for place in changes.words:
-        if place >= words:
-            raise UserError(f"there is no word {place}: {words} words are read, counted from 0")
 
 
 @contextmanager

@@ -19,10 +19,9 @@ from imdbattn.api.model import Model
 from imdbattn.data.tokens import Word
 from imdbattn.errors import UserError
 from imdbattn.explain.figures import position_tables, scores_by_distance
-from imdbattn.explain.reading import LabelledReview, entropy
+from imdbattn.explain.prediction import Classification, entropy
 from imdbattn.explore.changes import Changes, changed, check, has_positions, layers_of, shares
 from imdbattn.faithfulness.erasure import keep
-from imdbattn.tasks.review_predictor import ReviewPredictor
 
 MAPS = 1024  # largest number of words for which weights are sent, whose number grows with its square
 LONGEST = 20_000  # words that a model may read
@@ -32,11 +31,11 @@ LONGEST = 20_000  # words that a model may read
 class View:
     """A text as a model reads it. order: the original place of each word; kept: whether it is read."""
 
-    reading: LabelledReview
+    prediction: Classification
     words: Sequence[Word]  # of the original text
     order: np.ndarray
     kept: np.ndarray
-    places: list[tuple[int, int]]  # of all words in reading.text, in `order`
+    places: list[tuple[int, int]]  # of all words in prediction.text, in `order`
     note: str | None = None  # why there are no weights
 
     @property
@@ -47,12 +46,10 @@ class View:
 def read(model: Model, text: str, changes: Changes) -> View:
     """Raises UserError for changes that are not possible, and for a text that is too long."""
     predictor, net = model.predictor, model.net
-    if not isinstance(predictor, ReviewPredictor):
-        raise UserError(f"{predictor.cfg.model.name} is not a classifier: use it as an encoder-decoder")
     words = predictor.words_read(text)
     if len(words) > LONGEST:
         raise UserError(f"{predictor.cfg.model.name} would read {len(words):,} words: cut the text to {LONGEST:,}")
-    check(net, changes, len(words))
+    check(net, changes)
     shown, order, places = text, np.arange(len(words)), [(word.start, word.end) for word in words]
     batches = predictor.batches([text])
     if changes.shuffle is not None:
@@ -70,13 +67,13 @@ def read(model: Model, text: str, changes: Changes) -> View:
         try:
             if len(read_places) > MAPS:
                 raise UserError(f"{len(read_places):,} words: attention is shown for up to {MAPS:,}")
-            reading = predictor.explain_batch(batch, shown, read_places, True, partial(shares, changes))
+            prediction = predictor.explain_batch(batch, shown, read_places, True, partial(shares, changes))
         except UserError as error:
             (probability_C,) = predictor.probabilities(batch).tolist()
             return view(predictor.result(shown, probability_C), note=str(error))
-    assert reading.attention is not None
+    assert prediction.attention is not None
     numbers = changes.kept_layers(len(layers_of(net)))
-    return view(replace(reading, attention=replace(reading.attention, numbers=numbers)))
+    return view(replace(prediction, attention=replace(prediction.attention, numbers=numbers)))
 
 
 def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
@@ -106,38 +103,40 @@ def framed(facts: dict[str, Any], arrays: Sequence[np.ndarray]) -> bytes:
 
 
 def described(model: Model, view: View, changes: Changes) -> tuple[dict[str, Any], list[np.ndarray]]:
-    reading, net = view.reading, model.net
-    total = len(model.predictor.tokenizer.words(reading.text)) if changes.shuffle is None else len(view.words)
-    share_of = iter(reading.words)
+    prediction, net = view.prediction, model.net
+    total = len(model.predictor.tokenizer.words(prediction.text)) if changes.shuffle is None else len(view.words)
+    share_of = iter(prediction.words)
     words, removed = [], []
     for place, (start, end), is_kept in zip(view.order.tolist(), view.places, view.kept.tolist(), strict=True):
         word = {"start": start, "end": end, "place": place}
         if not is_kept:
             removed.append(word)
         else:
-            words.append(word | {"share": next(share_of)[2] if reading.words else None})
-    attentions, weights = attentions_of(net, reading, changes)
+            words.append(word | {"share": next(share_of)[2] if prediction.words else None})
+    attentions, weights = attentions_of(net, prediction, changes)
     return {
-        "label": reading.output,
-        "probability": reading.probability,
-        "probabilities": reading.probabilities,
-        "text": reading.text,
+        "label": prediction.output,
+        "probability": prediction.probability,
+        "probabilities": prediction.probabilities,
+        "text": prediction.text,
         "words": words,
         "removed": removed,
         "unread": total - len(view.words),
-        "keys": reading.attention.keys if reading.attention else [],
-        "cls": bool(reading.attention and reading.attention.cls),
+        "keys": prediction.attention.keys if prediction.attention else [],
+        "cls": bool(prediction.attention and prediction.attention.cls),
         "attentions": attentions,
         "has_positions": has_positions(net),
         "note": view.note,
     }, weights
 
 
-def attentions_of(net: Any, reading: LabelledReview, changes: Changes) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
+def attentions_of(
+    net: Any, prediction: Classification, changes: Changes
+) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
     """Each layer and the pooling, and the weights of those that are not skipped, (H, Q, K) each."""
-    if reading.attention is None:
+    if prediction.attention is None:
         return [], []
-    by_layer, arrays = dict(reading.attention.numbered()), []
+    by_layer, arrays = dict(prediction.attention.numbered()), []
     attentions: list[dict[str, Any]] = []
     for number in range(1, 1 + len(layers_of(net))):
         facts = {"name": f"layer {number}", "layer": number, "skipped": number not in by_layer, "heads": 0}
@@ -145,8 +144,8 @@ def attentions_of(net: Any, reading: LabelledReview, changes: Changes) -> tuple[
             arrays.append(by_layer[number])
             facts |= shape_of(by_layer[number]) | {"disabled": changes.heads_of(number)}
         attentions.append(facts)
-    if reading.attention.pooling is not None:
-        arrays.append(reading.attention.pooling[None, None])
+    if prediction.attention.pooling is not None:
+        arrays.append(prediction.attention.pooling[None, None])
         attentions.append({"name": "pooling", "layer": None, "skipped": False, "disabled": []} | shape_of(arrays[-1]))
     return attentions, arrays
 

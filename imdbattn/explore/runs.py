@@ -11,7 +11,7 @@ import numpy as np
 
 from imdbattn.api.model import Model, load
 from imdbattn.comparison.runs import Run, find_runs, read_run, variants
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.schema import Explore
 
@@ -32,7 +32,7 @@ class Runs:
                 name = id_of(run)
                 self.by_id[name], self.labels[name] = run, variant.label
         self.versions = {name: modified(run) for name, run in self.by_id.items()}
-        self.loaded: dict[str, tuple[Any, Model]] = {}  # name -> version of the checkpoint, model; last used last
+        self.loaded: dict[str, tuple[Any, Any]] = {}  # name -> version of the run, model; last used last
         # One model computes at a time: threads would compete for the processor, and explanations change a model.
         self.lock, self.browsing = threading.Lock(), threading.Lock()
 
@@ -40,31 +40,18 @@ class Runs:
         return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
 
     def run(self, name: str) -> Run:
-        """The run, read again if it has been trained again. Raises UserError if it is unknown or damaged."""
+        """The run, read again if it has been trained again. Raises UserError if it is unknown or deleted."""
         if name not in self.by_id:
             raise UserError(f"there is no run {name[:100]}: start imdbattn.explore with the folder that contains it")
-        run = self.by_id[name]
-        if (version := modified(run)) not in (None, self.versions[name]):
-            try:
-                self.by_id[name] = read_run(run.folder)
-            except Exception as error:  # any exception of a broken file
-                raise UserError(f"{run.place} cannot be read again: {in_line(error)}") from error
-            self.versions[name] = version
+        if (version := modified(self.by_id[name])) != self.versions[name]:
+            self.by_id[name], self.versions[name] = read_run(self.by_id[name].folder), version
         return self.by_id[name]
 
     def model(self, name: str) -> Model:
-        """The model of a run, loaded again if its checkpoint has changed. Call it while holding `lock`.
-
-        Raises UserError if the run has been deleted or damaged.
-        """
-        run = self.run(name)
-        try:
-            state = (run.folder / "checkpoints" / "best.ckpt").stat()
-        except OSError:
-            raise UserError(f"{run.place} is no longer a finished run: train it again, or hide it") from None
-        version = (state.st_mtime_ns, state.st_size)
-        old_version, model = self.loaded.pop(name, (None, None))
-        if model is None or old_version != version:
+        """The model of a run, loaded again if the run has been trained again. Call it while holding `lock`."""
+        run, version = self.run(name), self.versions[name]
+        loaded_version, model = self.loaded.pop(name, (None, None))
+        if loaded_version != version:
             model = load(run.folder, self.cfg.trust, **self.cfg.data.model_dump())
         self.loaded[name] = version, model
         while len(self.loaded) > LOADED:
@@ -97,12 +84,12 @@ class Runs:
         }
 
 
-def modified(run: Run) -> int | None:
-    """When its metrics.json was written; None while there is none."""
+def modified(run: Run) -> int:
+    """When its metrics.json was written, which is at the end of training."""
     try:
         return (run.folder / "metrics.json").stat().st_mtime_ns
-    except OSError:
-        return None
+    except FileNotFoundError:
+        raise UserError(f"{run.place} is no longer a finished run: train it again, or hide it") from None
 
 
 def id_of(run: Run) -> str:

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
@@ -26,7 +25,7 @@ from starlette.types import Message as ASGIMessage
 from imdbattn.data.order_probe import PAIRS, pair
 from imdbattn.errors import UserError, in_line
 from imdbattn.explain.figures import attention_png
-from imdbattn.explain.reading import Reading
+from imdbattn.explain.prediction import Prediction
 from imdbattn.explain.show import digest
 from imdbattn.explore import read, write
 from imdbattn.explore.browse import Filters, next_review
@@ -36,7 +35,6 @@ from imdbattn.pages import render
 
 WORDS = 40  # of the maps of a saved page, which are images
 STATIC = Path(__file__).with_name("static")
-MEBIBYTES = 4  # largest request
 HOSTS = ("127.0.0.1", "localhost")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -115,20 +113,20 @@ class Save(Message):
     written: Annotated[list[Write], Field(max_length=12)] = []
 
     def answer(self, runs: Runs) -> Response:
-        sections: list[tuple[str, list[str], Reading]] = []  # name of the run, its changes in words, the result
+        sections: list[tuple[str, list[str], Prediction]] = []  # name of the run, its changes in words, the result
         with runs.lock:
             for one in self.readings:
                 view = read.read(runs.model(one.run), one.text, one.changes)
-                sections.append((runs.title(one.run), one.changes.facts(view.names), view.reading))
+                sections.append((runs.title(one.run), one.changes.facts(view.names), view.prediction))
             for source in self.written:
                 written = write.write(runs.model(source.run), source.text, source.beams, source.length_penalty)
                 sections.append((runs.title(source.run), [f"{source.beams} beams"], written))
         if not sections:
             raise UserError("there is nothing to save: type a text")
-        readings = [reading for *_, reading in sections]
+        predictions = [prediction for *_, prediction in sections]
         shown = [(*section, attention_png(section[-1], WORDS)) for section in sections]  # without the lock
         page = render(Path(__file__).with_name("saved.html.jinja"), sections=shown, words=WORDS)
-        headers = {"Content-Disposition": f'attachment; filename="attention-{digest(readings)}.html"'}
+        headers = {"Content-Disposition": f'attachment; filename="attention-{digest(predictions)}.html"'}
         return HTMLResponse(page, headers=headers)
 
 
@@ -148,36 +146,16 @@ def refused(status: int, reason: str) -> Response:
     return JSONResponse({"error": reason}, status)
 
 
-async def body_of(request: Request) -> bytes:
-    """Raises HTTPException for a body that is too large, without reading it to its end."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MEBIBYTES << 20:
-            raise HTTPException(413, f"the text has more than {MEBIBYTES} MB: cut it")
-        parts.append(part)
-    return b"".join(parts)
-
-
 def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[Response]]:
     """Validates a message and answers it in another thread; nothing is computed if the page has been closed."""
 
     async def handle(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return refused(415, "requests are JSON")
-        try:
-            message = kind.model_validate_json(await body_of(request))
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            return refused(400, f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}")
+        message = kind.model_validate_json(await request.body())
         if await request.is_disconnected():
             return Response(status_code=499)
-        try:
-            return await run_in_threadpool(message.answer, runs)
-        except UserError as error:
-            return refused(400, in_line(error, None))
-        except MemoryError:
-            return refused(400, "the text is too long for the memory of this machine: cut it")
+        return await run_in_threadpool(message.answer, runs)
 
     return handle
 
@@ -209,14 +187,18 @@ def guarded(app: ASGIApp, token: str) -> ASGIApp:
     return guard
 
 
-async def http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return refused(error.status_code, str(error.detail))
+async def wrong_message(request: Request, error: Any) -> Response:
+    problem = error.errors(include_url=False)[0]
+    return refused(400, f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}")
 
 
-async def server_error(request: Request, error: Exception) -> Response:
+async def wrong_input(request: Request, error: Exception) -> Response:
+    return refused(400, in_line(error, None))
+
+
+async def other_error(request: Request, error: Exception) -> Response:
     """Starlette then prints the traceback in the terminal."""
-    return refused(500, f"a bug: {type(error).__name__}; the terminal has the details")
+    return refused(500, f"{type(error).__name__}: {in_line(error)} (the terminal has the traceback)")
 
 
 def make_app(runs: Runs, token: str) -> ASGIApp:
@@ -226,5 +208,5 @@ def make_app(runs: Runs, token: str) -> ASGIApp:
         *(Route(f"/api/{name}", endpoint(kind, runs), methods=["POST"]) for name, kind in MESSAGES.items()),
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]
-    handlers: Any = {HTTPException: http_error, Exception: server_error}
+    handlers: Any = {ValidationError: wrong_message, UserError: wrong_input, Exception: other_error}
     return guarded(Starlette(routes=[Mount(f"/{token}", routes=routes)], exception_handlers=handlers), token)

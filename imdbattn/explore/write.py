@@ -10,19 +10,16 @@ import torch
 from imdbattn.api.model import Model
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
 from imdbattn.errors import UserError
-from imdbattn.explain.reading import WrittenSequence
+from imdbattn.explain.prediction import Translation
 from imdbattn.nn.search import NEVER, search_beams
-from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
 
 LONGEST = 200  # symbols of a source
 ALTERNATIVES = 5
 
 
-def write(model: Model, text: str, beams: int, length_penalty: float) -> WrittenSequence:
+def write(model: Model, text: str, beams: int, length_penalty: float) -> Translation:
     """Raises UserError for an empty or a long source."""
     predictor = model.predictor
-    if not isinstance(predictor, Seq2SeqPredictor):
-        raise UserError(f"{predictor.cfg.model.name} is not an encoder-decoder: use it to read a review")
     if len(text) > 20 * LONGEST or len(predictor.symbols(text)) > LONGEST:
         raise UserError(f"the source is too long for this page: cut it to {LONGEST} symbols")
     if not predictor.symbols(text):

@@ -23,12 +23,13 @@ class State(NamedTuple):
     recurrent: Recurrent
     keys_BSK: Tensor | None = None  # the outputs, projected once by the score
     mask_B1S: Tensor | None = None  # False on padding; None without padding
+    weights_B1S: Tensor | None = None  # attention of the step before; None at the start
 
     def repeat(self, times: int) -> "State":
         """(B * times): the state of each sequence `times` times in a row."""
         recurrent = tuple(part_LBH.repeat_interleave(times, 1) for part_LBH in self.recurrent)
-        keys, mask = (None if part is None else part.repeat_interleave(times, 0) for part in self[2:])
-        return State(self.outputs_BSH.repeat_interleave(times, 0), recurrent, keys, mask)
+        rest = (None if part is None else part.repeat_interleave(times, 0) for part in self[2:])
+        return State(self.outputs_BSH.repeat_interleave(times, 0), recurrent, *rest)
 
 
 def recurrent_net(width: int, hidden: int, dropout: float, layers: int = 1, cell: str = "gru") -> nn.GRU | nn.LSTM:
@@ -85,8 +86,6 @@ class Decoder(nn.Module):
     torch.Size([2, 4, 20])
     """
 
-    record: list[Tensor] | None = None  # explain.watch sets a list; the weights (B, 1, S) of each step are appended
-
     def __init__(
         self,
         vocabulary: int,
@@ -123,20 +122,19 @@ class Decoder(nn.Module):
             return self.output(outputs_TBH.transpose(0, 1)), state._replace(recurrent=recurrent)
         outputs = []
         for embedded_1BE in embedded_TBE.split(1):
-            input_1BI = torch.cat([embedded_1BE, self.attend(state).transpose(0, 1)], dim=-1)
+            context_B1H, weights_B1S = self.attend(state)
+            input_1BI = torch.cat([embedded_1BE, context_B1H.transpose(0, 1)], dim=-1)
             output_1BH, recurrent = self.run(input_1BI, state.recurrent)
-            state = state._replace(recurrent=recurrent)
+            state = state._replace(recurrent=recurrent, weights_B1S=weights_B1S)
             outputs.append(output_1BH)
         return self.output(torch.cat(outputs).transpose(0, 1)), state
 
-    def attend(self, state: State) -> Tensor:
-        """The context (B, 1, H)."""
+    def attend(self, state: State) -> tuple[Tensor, Tensor]:
+        """The context (B, 1, H), and the weights (B, 1, S)."""
         query_B1H = state.recurrent[0][-1][:, None]
         scores_B1S = self.score.compare(query_B1H, state.keys_BSK)  # type: ignore[union-attr,arg-type]
         weights_B1S = masked_softmax(scores_B1S, state.mask_B1S)
-        if self.record is not None:
-            self.record.append(weights_B1S.detach())
-        return weights_B1S @ state.outputs_BSH
+        return weights_B1S @ state.outputs_BSH, weights_B1S
 
     def run(self, input_TBI: Tensor, recurrent: Recurrent) -> tuple[Tensor, Recurrent]:
         """Outputs (T, B, H) and the new state of the recurrent network."""
@@ -182,6 +180,18 @@ class EncoderDecoder(nn.Module):
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor) -> Tensor:
         """Logits (B, T, V) of each target symbol, given the source and the symbols before it (teacher forcing)."""
-        before_BT = torch.cat([torch.full_like(target_BT[:, :1], BOS), target_BT[:, :-1]], dim=1)
-        logits_BTV, _ = self.decoder(before_BT, self.encode(source_BS, lengths_B))
+        logits_BTV, _ = self.decoder(shifted(target_BT), self.encode(source_BS, lengths_B))
         return logits_BTV
+
+    def attention_weights(self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor) -> Tensor:
+        """(B, T, S): what predicts each target symbol attends to. The decoder must have a score."""
+        state, steps = self.encode(source_BS, lengths_B), []
+        for token_B1 in shifted(target_BT).split(1, 1):
+            _, state = self.decoder(token_B1, state)
+            steps.append(state.weights_B1S)
+        return torch.cat(steps, 1)
+
+
+def shifted(target_BT: Tensor) -> Tensor:
+    """The symbol before each target symbol: BOS before the first."""
+    return torch.cat([torch.full_like(target_BT[:, :1], BOS), target_BT[:, :-1]], dim=1)

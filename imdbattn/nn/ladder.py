@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn.fast import attention, is_product
-from imdbattn.nn.scores import MakeScore, ScaledDot, masked_softmax, padding_mask
+from imdbattn.nn import fast
+from imdbattn.nn.scores import MakeScore, ScaledDot, is_product, masked_softmax, padding_mask
 
 Make = Callable[[int], nn.Module]  # called with the width D, returns a part of the model
 Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
@@ -36,11 +36,18 @@ class Words(NamedTuple):
 class Attention(nn.Module):
     """y = softmax(score(q, k)) v: the sum of the values, weighted by the softmax of the scores over the keys."""
 
-    record: list[Tensor] | None = None  # explain.watch sets a list, to which the weights (..., Q, K) are appended
-
     def __init__(self, score: nn.Module):
         super().__init__()
         self.score = score
+
+    def attention_weights(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, added: Columns | None = None
+    ) -> Tensor:
+        """softmax(score(q, k)), (..., Q, K); the arguments are those of `forward`."""
+        scores = self.score(query, key)
+        if added is not None:
+            scores = scores + added[0] @ added[1].transpose(-2, -1)
+        return masked_softmax(scores, mask)
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, added: Columns | None = None
@@ -50,15 +57,9 @@ class Attention(nn.Module):
         mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query without any key gives 0.
         added: columns whose products are added to the scores.
         """
-        if self.record is None and is_product(self.score):  # the same result, computed faster
-            return attention(self.score.project(query), key, value, mask, self.score.scale, added)
-        scores = self.score(query, key)
-        if added is not None:
-            scores = scores + added[0] @ added[1].transpose(-2, -1)
-        weights = masked_softmax(scores, mask)
-        if self.record is not None:
-            self.record.append(weights.detach())
-        return weights @ value
+        if not is_product(self.score):
+            return self.attention_weights(query, key, value, mask, added) @ value
+        return fast.attention(self.score.project(query), key, value, mask, self.score.scale, added)  # the same, faster
 
 
 class SelfAttention(nn.Module):
@@ -170,8 +171,6 @@ class Learned(nn.Module):
 class Pooling(nn.Module):
     """Base class: reduces the vectors of a review to one, (B, T, D) -> (B, D)."""
 
-    record: list[Tensor] | None = None  # as in Attention; the weights are (B, 1, 1, T)
-
     def __init__(self, width: int):
         super().__init__()
 
@@ -180,20 +179,21 @@ class Pooling(nn.Module):
         return x_BTD, Words.of(x_BTD, words)
 
 
-def mean_weights(x_BTD: Tensor, words: Words) -> Tensor:
+def mean_weights(x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
     """(B, 1, T): 1 / length on each word, 0 on padding."""
-    mask_BT = words.mask_BT.to(x_BTD.dtype)
+    mask_BT = Words.of(x_BTD, words).mask_BT.to(x_BTD.dtype)
     return (mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1))[:, None]
 
 
 class MeanPooling(Pooling):
     """The mean of the words."""
 
+    def attention_weights(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+        """(B, 1, 1, T): one head and one query."""
+        return mean_weights(x_BTD, words)[:, None]
+
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        weights_B1T = mean_weights(x_BTD, Words.of(x_BTD, words))
-        if self.record is not None:
-            self.record.append(weights_B1T[:, None])
-        return (weights_B1T @ x_BTD).squeeze(1)
+        return (mean_weights(x_BTD, words) @ x_BTD).squeeze(1)
 
 
 class ClsPooling(Pooling):
@@ -209,9 +209,10 @@ class ClsPooling(Pooling):
         words = Words(F.pad(mask_BT, (1, 0), value=True), F.pad(positions_BT, (1, 0), value=-1))
         return torch.cat([cls_B1D, x_BTD], 1), words
 
+    def attention_weights(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+        return torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1)  # all on <cls>
+
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        if self.record is not None:
-            self.record.append(torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1))
         return x_BTD[:, 0]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.explain.reading import Reading
+from imdbattn.explain.prediction import Prediction
 from imdbattn.export.folder import is_export, read_export
 from imdbattn.files import expanded
 from imdbattn.run_folder import FINGERPRINT, finished, open_run, results_file, write_json, write_predictions
@@ -182,7 +182,7 @@ def runs_in(places: Sequence[str]) -> list[str]:
     return found
 
 
-def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Reading]:
+def predict(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Prediction]:
     """A prediction for each text, in order; `texts` may be an endless stream."""
     for first, chunk in chunked(texts, predictor):
         yield from predictor.predict(chunk, options, first)

@@ -8,7 +8,9 @@ import pyarrow.parquet as pq
 
 from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.errors import only_warning
-from imdbattn.explain.figures import learning_curves, write_png
+from imdbattn.explain.figures import learning_curves
+from imdbattn.files import write_atomically
+from imdbattn.pages import png
 from imdbattn.run_folder import read_curves
 
 log = logging.getLogger(__name__)
@@ -24,7 +26,7 @@ def draw_curves(folder: Path, training: str, validation: str) -> None:
     """Writes learning_curves.png if the run has metrics.csv. training, validation: labels of the accuracy lines."""
     if (file := folder / "metrics.csv").exists():
         figure = learning_curves(read_curves(file), training, validation)
-        write_png(figure, folder / "pictures" / "learning_curves.png")
+        write_atomically(folder / "pictures" / "learning_curves.png", png(figure))
 
 
 def short_review(corpus: ReviewCorpus, split: str) -> str:

@@ -16,7 +16,7 @@ from imdbattn.data.ragged import Batch, Ragged, read_places
 from imdbattn.data.sampling import Batches, EvalBatches
 from imdbattn.data.tokens import Tokenizer, Word
 from imdbattn.errors import UserError
-from imdbattn.explain.reading import AttentionWeights, LabelledReview
+from imdbattn.explain.prediction import AttentionWeights, Classification
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
@@ -43,7 +43,7 @@ class ReviewPredictor(Predictor):
         self.tokenizer = Tokenizer(cfg.data.tokenizer, glove.words)
         self.texts = self.empty = 0
 
-    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[LabelledReview]:
+    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Classification]:
         self.texts += len(texts)
         self.empty += sum(not text.strip() for text in texts)
         if not options.explain:
@@ -89,14 +89,14 @@ class ReviewPredictor(Predictor):
             probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()
         return probabilities_NC
 
-    def label(self, texts: Sequence[str]) -> list[LabelledReview]:
+    def label(self, texts: Sequence[str]) -> list[Classification]:
         """Label and probability of each text."""
         return [self.result(*one) for one in zip(texts, self.classify(texts).tolist(), strict=True)]
 
-    def explain(self, text: str, detailed: bool = True) -> LabelledReview:
+    def explain(self, text: str, detailed: bool = True) -> Classification:
         """Labels one text, with the share of each word; detailed: also with the weights of every attention.
 
-        Raises UserError for a model with a custom part that does not record its attention.
+        Raises UserError for a model with a custom part that does not show its attention.
         """
         batch = self.batches([text])[0, np.arange(1)]
         places = [(word.start, word.end) for word in self.words_read(text)]
@@ -110,7 +110,7 @@ class ReviewPredictor(Predictor):
         places: Sequence[tuple[int, int]],
         detailed: bool = True,
         shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
-    ) -> LabelledReview:
+    ) -> Classification:
         """`explain` for a batch of one review. places: start and end of its words in `text`. shares: see `rollout`."""
         net = self.module.net
         model = f"model={self.cfg.model.name}"
@@ -128,9 +128,9 @@ class ReviewPredictor(Predictor):
         attention = AttentionWeights(names, layers, pooled[0, 0] if has_query else None, bool(cls))
         return self.result(text, probability_C.tolist(), words=words, attention=attention)
 
-    def result(self, text: str, probabilities: list[float], **explanation: Any) -> LabelledReview:
+    def result(self, text: str, probabilities: list[float], **explanation: Any) -> Classification:
         labels, probability = self.module.hparams["labels"], max(probabilities)
-        return LabelledReview(
+        return Classification(
             text=text,
             output=labels[probabilities.index(probability)],
             probability=probability,
@@ -154,20 +154,20 @@ class MeanPredictor(ReviewPredictor):
 def watched(net: Any, run: Callable[[], Any], model: str) -> tuple[Any, list[Tensor], list[bool]]:
     """What `run` returns, the weights of each layer and of the pooling, and whether each layer adds x itself.
 
-    run: calls the net once. Raises UserError naming the model if a custom part does not record its attention.
+    run: calls the net once. Raises UserError naming the model if a custom part does not show its attention.
     """
     parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]  # also of a user's own model
     with ExitStack() as stack:
-        records = [stack.enter_context(watch(part)) for part in parts]
+        shown = [stack.enter_context(watch(part)) for part in parts]
         result = run()
-    keys = max((size for record in records for each in record for size in each.shape[-1:]), default=0)
-    for part, record in zip(parts, records, strict=True):
+    keys = max((size for weights in shown for each in weights for size in each.shape[-1:]), default=0)
+    for part, weights in zip(parts, shown, strict=True):
         pools, problem = part is parts[-1], ""
-        if [(each.ndim, *each.shape[-2:]) for each in record] != [(4, 1 if pools else keys, keys)]:
-            problem = "appends no weights (B, H, Q, K) to `record`"
+        if [(each.ndim, *each.shape[-2:]) for each in weights] != [(4, 1 if pools else keys, keys)]:
+            problem = "has no method `attention_weights` that returns (B, H, Q, K)"
         elif not pools and not hasattr(part, "skip"):
             problem = "has no attribute `skip`"
         if problem:
             name = f"{type(part).__module__}.{type(part).__qualname__}"
             raise UserError(f"{model} cannot be explained: {name} {problem}")
-    return result, [record[0] for record in records], [part.skip for part in parts[:-1]]
+    return result, [weights[0] for weights in shown], [part.skip for part in parts[:-1]]

@@ -14,8 +14,7 @@ from imdbattn.data.pairs import split_text
 from imdbattn.data.sampling import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK
 from imdbattn.errors import UserError
-from imdbattn.explain.reading import WrittenSequence
-from imdbattn.explain.watch import watch
+from imdbattn.explain.prediction import Translation
 from imdbattn.nn.search import beam_search, greedy
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.task import Predictor, refuse_empty
@@ -33,10 +32,10 @@ class Seq2SeqPredictor(Predictor):
         self.joiner = "" if cfg.data.source == "reverse" else " "
         self.unknown: list[str] = []
 
-    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[WrittenSequence]:
+    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Translation]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
 
-    def explain(self, text: str) -> WrittenSequence:
+    def explain(self, text: str) -> Translation:
         return self.write([text])[0]
 
     def warnings(self) -> list[str]:
@@ -51,13 +50,13 @@ class Seq2SeqPredictor(Predictor):
 
     def write(
         self, texts: Sequence[str], beams: int = 1, length_penalty: float = 1.0, weights: bool = True, first: int = 0
-    ) -> list[WrittenSequence]:
+    ) -> list[Translation]:
         """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
 
         weights: also return attention weights. first: number of the first text. Raises UserError, with the number of
         the line, for a text that is empty or too long.
         """
-        sources, results = [self.symbols(text) for text in texts], dict[int, WrittenSequence]()
+        sources, results = [self.symbols(text) for text in texts], dict[int, Translation]()
         for line, symbols in enumerate(sources, first + 1):
             if not symbols:
                 refuse_empty(line)
@@ -74,7 +73,7 @@ class Seq2SeqPredictor(Predictor):
 
     def write_batch(
         self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
-    ) -> Iterator[WrittenSequence]:
+    ) -> Iterator[Translation]:
         """The outputs for sources of symbols, in one batch."""
         source_vocabulary, target_vocabulary = self.module.vocabularies()
         net, device = self.module.net, self.module.device
@@ -86,15 +85,14 @@ class Seq2SeqPredictor(Predictor):
         else:
             output = greedy(net, source_BS, lengths_B)
         weights_BTS = None
-        if weights:  # in a second pass: the weights of all beams would take gigabytes
-            with torch.no_grad(), watch(net) as steps_B1S:
-                net(source_BS, lengths_B, output.tokens_BT)
-            weights_BTS = torch.cat(steps_B1S, 1) if steps_B1S else None
+        if weights and net.decoder.score is not None:  # in a second pass: those of all beams would take gigabytes
+            with torch.no_grad():
+                weights_BTS = net.attention_weights(source_BS, lengths_B, output.tokens_BT)
         for row, symbols in enumerate(sources):
             tokens = output.tokens_BT[row].tolist()
             steps, written = sum(token != PAD for token in tokens), target_vocabulary.decode(tokens)
             weights_TS = None if weights_BTS is None else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
-            yield WrittenSequence(
+            yield Translation(
                 text=self.joiner.join(symbols),
                 output=self.joiner.join(written),
                 probability=output.log_probability_B[row].double().exp().item(),

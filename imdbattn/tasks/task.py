@@ -29,7 +29,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Any]:
-        """A result (explain.reading) for each text. options: Predict settings. first: number of the first text."""
+        """A result (explain.prediction) for each text. options: Predict settings. first: number of the first text."""
 
     def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
         """The same as columns of a table."""

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdbattn.explain.figures import attention_png, sequence_attention
-from imdbattn.explain.reading import LabelledReview, WrittenSequence
-from imdbattn.explain.show import digest, page, print_readings, write_page
+from imdbattn.explain.prediction import Translation
+from imdbattn.explain.show import digest, page, print_predictions, write_page
 from imdbattn.settings.safety import PAGE_POLICY
 from tests.test_report import Page
 
@@ -19,13 +19,13 @@ PNG = b"\x89PNG"
 SYMBOLS = st.text(st.characters(), max_size=12)  # with lone surrogates
 
 
-def sequence(source: list[str], written: list[str], weights_TS: np.ndarray | None, **more) -> WrittenSequence:
+def sequence(source: list[str], written: list[str], weights_TS: np.ndarray | None, **more) -> Translation:
     texts = {"text": " ".join(source), "output": " ".join(written)}
     facts = {**texts, "probability": 0.973, "model": "seq2seq_attention"} | more
-    return WrittenSequence(source=source, written=written, weights_TS=weights_TS, **facts)
+    return Translation(source=source, written=written, weights_TS=weights_TS, **facts)
 
 
-def reversed_by(letters: str) -> WrittenSequence:
+def reversed_by(letters: str) -> Translation:
     """A string written backwards, each letter with nine tenths of the weight on its own place."""
     size = len(letters)
     weights_TS = np.full((size + 1, size), 0.1 / size)
@@ -50,7 +50,7 @@ def terminal(capsys, monkeypatch):
 
     def lines(readings) -> list[str]:
         monkeypatch.setenv("COLUMNS", "80")
-        print_readings(readings)
+        print_predictions(readings)
         return capsys.readouterr().out.splitlines()
 
     return lines
@@ -71,12 +71,6 @@ def test_an_alignment_has_a_line_for_each_row_and_the_largest_weight_first(sourc
     lines = sequence(source, written, weights_TS).alignment()
     for line, name, weights_S in zip(lines, [*written, "<eos>"], weights_TS, strict=True):
         assert line.startswith(f"{name} <- {source[weights_S.argmax()]} ")
-
-
-def test_words_without_letters_or_digits_are_quoted_in_the_list_of_shares():
-    words = [(0, 1, 0.5), (1, 2, 0.3), (2, 4, 0.2)]
-    review = LabelledReview(text="A,'s", output="pos", probability=0.9, model="base", words=words)
-    assert review.facts() == {"largest shares": "A 50.0 %, “,” 30.0 %, 's 20.0 %"}
 
 
 def test_control_characters_do_not_reach_the_terminal(terminal):
@@ -121,13 +115,6 @@ def test_a_figure_of_a_very_long_sequence_is_shortened_and_says_so():
     assert "the first 60 symbols of 141" in figure.get_suptitle()
 
 
-def test_without_eos_there_is_no_row_for_it():
-    whole = reversed_by("ABC")
-    stopped = replace(whole, weights_TS=whole.weights_TS[:3])
-    assert stopped.row_names == ["C", "B", "A"]
-    assert sequence_attention(stopped).axes[0].images[0].get_array().shape == (3, 3)
-
-
 def test_hostile_symbols_are_text_in_the_figure_and_on_the_page(tmp_path):
     weights_TS = np.array([[0.5, 0.5], [1, 0]])
     hostile = sequence([HOSTILE, "b"], [HOSTILE], weights_TS, model=HOSTILE, unknown=[HOSTILE], reference=HOSTILE)
@@ -138,20 +125,6 @@ def test_hostile_symbols_are_text_in_the_figure_and_on_the_page(tmp_path):
     assert "".join(parsed.text).count(HOSTILE) == 6  # title, headings of page and output, source, reference, unknown
     assert ("content", PAGE_POLICY) in parsed.attributes
     assert parsed.tags.count("img") == 1
-
-
-def test_reviews_and_sequences_use_the_same_page():
-    review = LabelledReview(text="good", output="pos", probability=0.9, model="base", words=[(0, 4, 1.0)])
-    heads = {page([reading], [PNG]).partition("<title>")[0] for reading in (review, TRANSLATED)}
-    styles = {
-        page([reading], [PNG]).partition("<style>")[2].partition("</style>")[0] for reading in (review, TRANSLATED)
-    }
-    assert len(heads) == len(styles) == 1
-
-
-def test_lone_surrogates_are_replaced_on_the_page(tmp_path):
-    text = write_page([replace(TRANSLATED, written=["\ud800"], output="\ud800")], tmp_path / "page.html").read_text()
-    assert "she has a dog" in text
 
 
 def test_pages_of_different_sources_have_different_names():

@@ -1,4 +1,4 @@
-"""The result of a trained model for one text: a labeled review, or a sequence written by an encoder-decoder.
+"""The prediction of a trained model for one text: the class of a review, or the output of an encoder-decoder.
 
 Shape suffixes: H heads, Q queries, K keys, T output symbols, S source symbols.
 """
@@ -60,7 +60,7 @@ def entropy(weights: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Prediction:
     """output: the label, or the written text. probability: of the output. model: its name.
 
     probabilities: of each class, by its name; empty for a written text.
@@ -76,6 +76,10 @@ class Result:
     def label(self) -> str:
         return self.output
 
+    def facts(self) -> dict[str, str]:
+        """What a page shows below the heading."""
+        raise NotImplementedError
+
     @property
     def heading(self) -> str:
         return f"{self.output or '(nothing)'}, {percent(self.probability)}"
@@ -87,7 +91,7 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledReview(Result):
+class Classification(Prediction):
     """words: (start, end, share) of each word that was read: its place in `text`, and its share in the pooled vector.
 
     The shares sum to 1, or to less if <cls> keeps a part of itself. Empty unless an explanation was requested.
@@ -97,13 +101,9 @@ class LabelledReview(Result):
     attention: AttentionWeights | None = field(default=None, repr=False)
 
     def facts(self) -> dict[str, str]:
-        largest = ", ".join(f"{quoted(word)} {percent(share)}" for word, share in self.top())
-        return {"largest shares": largest} if largest else {}
-
-    def top(self, count: int = 8) -> list[tuple[str, float]]:
-        """The words with the largest shares."""
-        largest = sorted(self.words, key=lambda word: -word[2])[:count]
-        return [(self.text[start:end], share) for start, end, share in largest]
+        largest = sorted(self.words, key=lambda word: -word[2])[:8]
+        shares = ", ".join(f"{quoted(self.text[start:end])} {percent(share)}" for start, end, share in largest)
+        return {"largest shares": shares} if shares else {}
 
     def pieces(self, shares: Sequence[float] | None = None) -> list[tuple[str, float | None]]:
         """The whole text in order as (piece, strength 0 to 1); the strength is None for text that is not a word.
@@ -132,7 +132,7 @@ class LabelledReview(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrittenSequence(Result):
+class Translation(Prediction):
     """The output of an encoder-decoder for one source; source and written: their symbols.
 
     weights_TS: each row sums to 1 over the source; one row per written symbol, and one for <eos> if it was produced;
@@ -168,9 +168,6 @@ class WrittenSequence(Result):
             chosen = [s for place, s in enumerate(largest) if place == 0 or weights_S[s] > 0.05]
             lines.append(f"{name} <- {', '.join(f'{self.source[s]} {percent(weights_S[s])}' for s in chosen)}")
         return lines
-
-
-Reading = LabelledReview | WrittenSequence
 
 
 def percent(share: float) -> str:
