@@ -15,7 +15,7 @@ from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Context
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.cli import conf_dir, has_plugin, plain_dict
-from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS, WRITERS, as_dict, digest, flat
+from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest, flat
 from imdbattn.settings.schema import TASKS, Group, validate, validate_as
 from imdbattn.tasks import seq2seq
 from imdbattn.tasks.build import make
@@ -31,7 +31,7 @@ CHOICES = [
     if file.parent.name in ("data", "debug", "logger", "task", "trainer")
 ]
 CHOICES += [[f"model={rung}"] for rung in (*RUNGS, *CONTROLS, *BEYOND)]
-CHOICES += [["task=seq2seq", f"model={writer}", f"data={data}"] for writer in WRITERS for data in PAIRS]
+CHOICES += [["task=seq2seq", f"model={writer}", f"data={data}"] for writer in ENCODER_DECODERS for data in PAIRS]
 EXPERIMENTS = [file.stem for file in FILES if file.parent.name == "experiment"]
 LETTERS = Vocabulary.count(["ABC"])
 ENTRIES = [file.stem for file in FILES if not file.parent.parts]
@@ -123,14 +123,14 @@ def test_the_ladder_experiment_has_every_rung_in_order():
 
 def test_every_rung_extends_the_one_that_it_inherits_from(settings):
     """model.after, which comparisons use, is the file that the rung inherits from."""
-    for rung in (*RUNGS, *CONTROLS, *BEYOND, *WRITERS):
+    for rung in (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS):
         parents = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [None])
-        task = ["task=seq2seq"] * (rung in WRITERS)
+        task = ["task=seq2seq"] * (rung in ENCODER_DECODERS)
         assert settings(*task, f"model={rung}").model.after == parents[0], rung
 
 
 def test_every_rung_has_its_file():
-    expected = {*RUNGS, *CONTROLS, *BEYOND, *WRITERS}
+    expected = {*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS}
     assert {file.stem for file in FILES if file.parent.name == "model"} == expected
 
 
@@ -178,7 +178,7 @@ def test_every_rung_beyond_the_ladder_is_tested():
     assert {row[0] for row in marked.args[1]} == set(BEYOND)
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("writer", ENCODER_DECODERS)
 def test_every_encoder_decoder_builds_the_model_it_names(settings, writer):
     model = seq2seq.build_net(settings("task=seq2seq", f"model={writer}").model, LETTERS, LETTERS)
     family, _, score = writer.removeprefix("seq2seq").strip("_").partition("_")

@@ -17,13 +17,13 @@ import numpy as np
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, Curves, is_debug, read_curves
-from imdbattn.settings.keys import BEYOND, CONTROLS, PRETRAINING, RUNGS, WRITERS, hexdigest, variant
+from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, PRETRAINING, RUNGS, hexdigest, variant
 from imdbattn.settings.safety import read_json, read_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MODELS = (*RUNGS, *CONTROLS, *BEYOND, *WRITERS)
+MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 REVIEWS = "reviews"  # the items of a classifier
 Skipped = dict[str, str]  # {"folder", "reason"}
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,15 @@ def conf_dir() -> Path:
     return next(folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if (folder / "train.yaml").exists())
 
 
-def models_of(experiment: str) -> tuple[str, ...]:
-    """The models of a sweep in conf/experiment, in its order. Uses no YAML parser, which is slow to import."""
-    text = (conf_dir() / "experiment" / f"{experiment}.yaml").read_text()
-    return tuple(re.findall(r"^ +model: (\S+)", text, re.MULTILINE)[0].split(","))
-
-
-RUNGS = models_of("ladder")
-BEYOND = models_of("beyond") + models_of("distilled")  # models with trained vectors or phrases
+# The ladder, as in conf/experiment/ladder.yaml
+RUNGS = ("mean", "learned_query", "text_query", "base", "base_pe")
+RUNGS += ("residual", "residual_pe", "residual_learned", "residual_cls", "residual_pe_cls")
+# Models with trained vectors or phrases
+BEYOND = ("tuned_mean", "log_counts_mean", "tuned", "convolved", "log_counts", "wide", "pretrained", "distilled")
 PRETRAINING = {"masked_words": "pretrained"}  # task -> the model that starts from its run
-CONTROLS = tuple(name for name in models_of("faithfulness") if name not in RUNGS)  # of the tests of attention
-WRITERS = models_of("seq2seq_reverse")  # encoder-decoders
+CONTROLS = "uniform"  # of the tests of attention
+ENCODER_DECODERS = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")
+ENCODER_DECODERS += ("seq2seq_attention_scaled", "seq2seq_attention_additive", "seq2seq_bahdanau")
 NO_EFFECT = (  # settings that do not change the numbers of a result
     "hydra",
     "logger",

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, WRITERS, as_dict, as_text, flat
+from imdbattn.settings.keys import ENCODER_DECODERS, NAME, as_dict, as_text, flat
 from imdbattn.settings.safety import read_settings, refuse_untrusted
 
 
@@ -456,7 +456,9 @@ def check_task(settings: Mapping[str, Any]) -> str:
     data, model = (keys if isinstance(keys := settings.get(group), Mapping) else () for group in ("data", "model"))
     for_pairs = ("letters" in data or "languages" in data, "hidden" in model)
     if task == "seq2seq" and not all(for_pairs):
-        raise UserError(f"task=seq2seq needs data=reverse or translation, and one of the models {', '.join(WRITERS)}")
+        raise UserError(
+            f"task=seq2seq needs data=reverse or translation, and one of the models {', '.join(ENCODER_DECODERS)}"
+        )
     if task != "seq2seq" and any(for_pairs):
         raise UserError("this model or data is for encoder-decoders: add task=seq2seq")
     return task
