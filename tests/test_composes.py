@@ -311,6 +311,7 @@ def keys_of(group: Group) -> set[str]:
 
 def test_every_field_of_the_schema_is_a_setting_that_exists(settings):
     fields, known = set(), {"trainer.callbacks", "position_scale"}  # which are added by +trainer.callbacks=[...]
+    known |= {"digest", "overrides"}  # which a run records
     tasks = (["task=masked_words"], ["task=neighbors"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
     models = ([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts", "bigrams"))
     for choice in (*models, *tasks, ["data=order_probe"]):

@@ -51,7 +51,7 @@ def check(cfg: Search, file: Path) -> tuple[Space, Settings]:
     settings = compose(cfg.train)
     if not cfg.resume:
         given, whole = flat(settings.model_dump()), flat(pinned(settings.model_dump(), None))
-        paths = {name: path for name, path in whole.items() if path != given[name]}
+        paths = {name: path for name, path in whole.items() if name in given and path != given[name]}
         words = [word for word in cfg.train if word.lstrip("+").partition("=")[0] not in paths]
         cfg.train[:] = [*words, *(quote(f"{name}={path}", PATHS) for name, path in paths.items())]
     return space, settings
