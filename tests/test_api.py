@@ -609,7 +609,7 @@ def test_a_comparison_equals_that_of_the_command(ladder, tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "argv", ["compare", *options])
     monkeypatch.setenv("COLUMNS", "100")
     import_module("imdbattn.compare").main()
-    assert capsys.readouterr().out.partition("comparison: ")[0].strip() == repr(comparison).strip()
+    assert capsys.readouterr().out.rpartition("comparison: ")[0].strip() == repr(comparison).strip()
     content = json.loads((tmp_path / "command" / "comparison.json").read_text())
     assert comparison.rungs["rung"].tolist() == [rung["label"] for rung in content["rungs"]]
     assert comparison.rungs["test"].tolist() == [rung["test"]["mean"] for rung in content["rungs"]]

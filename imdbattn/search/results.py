@@ -89,7 +89,7 @@ def report_of(study: optuna.Study, command: str, test_accuracies: list[float]) -
         name="search",
         title=", ".join(f"{states.count(state)} {state}" for state in STATES.values() if state in states),
         sections=sections,
-        points=[f"test accuracy {mean_and_spread(test_accuracies)}"] * bool(test_accuracies),
+        points=[f"test accuracy {mean_and_spread(test_accuracies)}"] if test_accuracies else [],
         content={"command": command, "test_accuracies": test_accuracies, "importance": importance, "trials": described},
     )
 

@@ -52,7 +52,7 @@ def check(cfg: Search, file: Path) -> tuple[Space, DictConfig]:
     settings = compose(cfg.train)
     if not cfg.resume:
         given, whole = flat(as_dict(settings)), flat(explicit(settings, None))
-        paths = {name: path for name, path in whole.items() if path != given[name]}
+        paths = {name: path for name, path in whole.items() if name in given and path != given[name]}
         words = [word for word in cfg.train if word.lstrip("+").partition("=")[0] not in paths]
         cfg.train[:] = [*words, *(quote(f"{name}={path}", PATHS) for name, path in paths.items())]
     return space, settings
