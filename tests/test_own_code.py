@@ -443,11 +443,8 @@ def test_the_step_before_training_changes_no_bit_of_the_run(kinds, settings, sma
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "problem",
-    ["no method", "of another shape", "has no attribute `skip`"],
-)
-def test_a_layer_that_shows_no_attention_cannot_be_explained(trained, settings, problem):
+@pytest.mark.parametrize("mistake", ["other forward", "other shape", "no skip"])
+def test_a_layer_that_shows_no_attention_cannot_be_explained(trained, settings, mistake):
     folder, _ = trained("base")
     predictor, _ = load_predictor(settings(f"run={folder}", config="predict"))
 
@@ -457,17 +454,17 @@ def test_a_layer_that_shows_no_attention_cannot_be_explained(trained, settings, 
 
         def attention_weights(self, x_BTD, words):
             weights_TT = torch.eye(x_BTD.shape[1])
-            return weights_TT if problem == "of another shape" else weights_TT[None, None]
+            return weights_TT if mistake == "other shape" else weights_TT[None, None]
 
     class Replaced(Showing):  # its `attention_weights` belongs to the other `forward`
         def forward(self, x_BTD, words):
             return 2 * x_BTD
 
-    predictor.module.net.layers[0] = own = Replaced() if problem == "no method" else Showing()
-    if "skip" not in problem:
+    predictor.module.net.layers[0] = own = Replaced() if mistake == "other forward" else Showing()
+    problem = "has no attribute `skip`"
+    if mistake != "no skip":
         own.skip, problem = False, "has no method `attention_weights` that returns (B, H, Q, K)"
     assert predictor.label(["a film"])[0].output in ("neg", "pos")
-    with pytest.raises(
-        UserError, match=rf"model=base cannot be explained: tests\..*(Replaced|Showing) {re.escape(problem)}"
-    ):
+    named = rf"model=base cannot be explained: tests\..*(Replaced|Showing) {re.escape(problem)}"
+    with pytest.raises(UserError, match=named):
         predictor.explain("a film")
