@@ -1,4 +1,3 @@
-import builtins
 import importlib.util
 import os
 import re
@@ -19,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdbattn.data.tokens import CLS, FIRST_WORD, PAD, RULES, UNK, Tokenizer, signature
-from imdbattn.errors import UserError
 
 PIPELINES = [name for name in RULES if name != "torchtext"]
 WORDS = ["the", "i", "do", "n't", "'s", "well", "-", "--", "...", ".", "'", "unk", "<", ">", "b", "é", "i̇", "ς", "�"]
@@ -211,11 +209,6 @@ def test_an_empty_text_has_no_ids(name):
     assert tokenizer(name).words("") == []
 
 
-def test_more_texts_than_one_batch_keep_their_order():
-    texts = ["the " * (i % 7) for i in range(2500)]
-    assert [len(ids) for ids in tokenizer("ptb").encode(texts)] == [i % 7 for i in range(2500)]
-
-
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize(
     "text", ["the<br />do", "the<br\n/>do", 'the<b"r />do', "the\x85do", "the<br><br >do", "<br<br />>"]
@@ -254,24 +247,3 @@ def test_signature_changes_with_the_library(monkeypatch):
     before = signature("ptb")
     monkeypatch.setattr(tokenizers, "__version__", "0.0")
     assert signature("ptb") != before
-
-
-@pytest.mark.parametrize(
-    "error", [ModuleNotFoundError("No module named 'torchtext'"), OSError("libtorchtext.so: undefined symbol: _ZN3c10")]
-)
-@pytest.mark.parametrize("use", [lambda: Tokenizer("torchtext", WORDS), lambda: signature("torchtext")])
-def test_a_missing_or_broken_torchtext_gives_a_message_of_one_line(monkeypatch, error, use):
-    load = builtins.__import__
-
-    def without_torchtext(name, *args, **kwargs):
-        if name.split(".")[0] == "torchtext":
-            raise error
-        return load(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_torchtext)
-    with pytest.raises(UserError) as caught:
-        use()
-    message = str(caught.value)
-    assert "\n" not in message
-    for part in [str(error), "torch 2.3", "data.tokenizer=basic_english", "make test-torchtext"]:
-        assert part in message

@@ -145,11 +145,10 @@ def hub_available(timeout: float) -> bool:
 
 def path_source(path: Path, cfg: Any) -> Source:
     """A folder like aclImdb, a folder with tables for each split, or one table that will be split."""
-    columns, label_names = (cfg.text_column, cfg.label_column, cfg.encoding_errors), [*(cfg.label_names or [])]
+    columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
+    label_names = cfg.label_names and [*cfg.label_names]
     files = given_splits(path, *columns[:2]) if path.is_dir() else {"": [path]}
-    states = [
-        f"{split} {file.relative_to(path)} {state_of(file)}\n" for split, group in files.items() for file in group
-    ]
+    states = [f"{split}={state}" for split, group in files.items() for state in states_of(group, path)]
 
     def load() -> Texts:
         read = {split: read_files(group, *columns) for split, group in files.items()}
@@ -160,17 +159,15 @@ def path_source(path: Path, cfg: Any) -> Source:
             splits[split] = Split(texts, numbers, np.arange(len(texts)))
         return Texts(splits, names)
 
-    return Source(
-        "path", str(path.resolve()), repr((fingerprint(states), columns, label_names)), load
-    )
+    return Source("path", str(path.resolve()), repr((states, columns, label_names)), load)
 
 
-def state_of(file: Path) -> str:
-    """The checksum of a table; of a text, of which there may be many, the size and modification time."""
-    if suffix_of(file) in SUFFIXES:
-        return sha256_of(file)
-    state = file.stat()
-    return f"{state.st_size} {state.st_mtime_ns}"
+def states_of(files: list[Path], folder: Path) -> list[str]:
+    """The checksum of each table; of texts, of which there may be many, one of their sizes and modification times."""
+    if suffix_of(files[0]) != ".txt":
+        return [sha256_of(file) for file in files]
+    stats = ((file.relative_to(folder), file.stat()) for file in files)
+    return [fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)]
 
 
 def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, list[Path]]:
