@@ -197,12 +197,7 @@ def normalised(text: str, lower: bool) -> str:
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-class Pair(NamedTuple):
-    """One row of a file: its number (counted from 0), and both sides."""
-
-    row: int
-    source: str
-    target: str
+Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target
 
 
 def find_source(cfg: Any) -> Source:
@@ -218,7 +213,7 @@ def find_source(cfg: Any) -> Source:
 
     def load() -> Texts:
         pairs = read_pairs(path, cfg.encoding_errors)
-        return clean({"": (Pair(row, second, first) for row, first, second in pairs) if swapped else pairs}, name, cfg)
+        return clean({"": ((row, second, first) for row, first, second in pairs) if swapped else pairs}, name, cfg)
 
     key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
     return Source("path" if cfg.path else "packaged", name, key, load)
@@ -234,7 +229,8 @@ def hub_source(cfg: Any) -> Source:
     def read(part: Any) -> Iterator[Pair]:
         rows = range(min(len(part), cfg.limit or len(part)))
         for row, sides in enumerate(part.select(rows)[COLUMN][:]):
-            yield Pair(row, *(str(sides[language] or "") for language in cfg.languages))
+            source, target = (str(sides[language] or "") for language in cfg.languages)
+            yield row, source, target
 
     def load() -> Texts:
         tables = {split: read(dataset[name]) for split, name in names.items()}
@@ -256,7 +252,7 @@ def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
         if len(columns) not in (2, 3):  # the third is an attribution
             start = f"'{in_line(line)[:60]}': write source TAB target"
             raise UserError(f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}")
-        yield Pair(row, columns[0], columns[1])
+        yield row, columns[0], columns[1]
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:

@@ -170,7 +170,7 @@ def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[s
     """
     name = file or "standard input"
     with nullcontext(sys.stdin.buffer) if file is None else open(file, "rb") as stream:
-        check_start(stream.peek(), name)
+        check_start(stream.peek(), name)  # type: ignore[union-attr]
         for number, line in enumerate(stream, 1):
             text = decode(line, f"{name}, line {number},", encoding_errors)
             if number == 1:
@@ -351,8 +351,8 @@ def read_delimited(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
         yield row.values
     if by_line and single and enclosed:
         raise ValueError(f"line {enclosed}: {AMBIGUOUS}")
-    for line, columns in merged:
-        if (by_line and len(known) > 1) or any(map(set.issubset, columns, known)):
+    for line, found in merged:
+        if (by_line and len(known) > 1) or any(map(set.issubset, found, known)):
             raise ValueError(f"line {line}: {AMBIGUOUS}")
 
 
