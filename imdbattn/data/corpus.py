@@ -94,10 +94,7 @@ def load_vectors(cfg: Any) -> Glove:
 
 
 def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) -> None:
-    """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and test as Parquet.
-
-    `datasets.Dataset.from_file` can also open the Arrow files.
-    """
+    """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and test as Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
