@@ -95,16 +95,6 @@ def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
     assert len([shape for shape in scored if shape not in full]) <= 1
 
 
-def test_batches_of_few_lengths_are_drawn_anew_for_each_epoch_and_seed():
-    lengths = np.random.default_rng(0).choice([16, 32, 48], 2000)
-    epochs = [plan(lengths, epoch, seed=seed, pool=None)[1] for epoch, seed in ((0, 1), (1, 1), (0, 2))]
-    for batches in epochs:
-        longest = [lengths[index].max() for _, index in batches]
-        assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.2
-    together = [{frozenset(index.tolist()) for _, index in batches} for batches in epochs]
-    assert all(len(one & other) < len(one) / 20 for one, other in itertools.combinations(together, 2))
-
-
 def test_batches_of_few_lengths_are_padded_to_them_in_training_and_evaluation(settings, small):
     cfg = settings(*small, "data.padded_lengths=2", "data.word_dropout=0.4", "data.eval_batch_tokens=300")
     data = TASK.loaders(cfg, prepare(cfg.data))
@@ -154,13 +144,6 @@ def test_the_setting_of_the_head_reaches_the_batches(settings, small):
     data = TASK.loaders(cfg, replace(corpus, splits=corpus.splits | {"test": reviews}))
     (batch,) = data.test_dataloader()
     assert batch.tokens_BT[0, :8].tolist() == [3, 4, *range(17, 23)]
-
-
-def test_of_512_tokens_384_are_from_the_start_and_128_from_the_end():
-    expected = [*range(384), *range(1000 - 128, 1000)]
-    assert read_places(1000, 512, 0.75) == expected
-    batch = ragged([list(range(1000))]).batch(torch.tensor([0]), max_tokens=512, head_share=0.75)
-    assert batch.tokens_BT[0].tolist() == expected
 
 
 def test_dropped_words_are_drawn_for_each_word_review_and_seed():
@@ -277,14 +260,6 @@ def test_imdb_like_lengths_pad_less_than_two_percent():
         sampler.set_epoch(epoch)
         padded = sum(lengths[index].max() * len(index) for _, index in sampler)
         assert padded / lengths.sum() <= 1.02
-
-
-def test_the_number_of_batches_never_changes():
-    lengths = np.minimum(np.random.default_rng(1).lognormal(5.35, 0.68, 3000).astype(int) + 1, 512)
-    sampler = TrainBatches(lengths, budget=4096, seed=0)
-    for epoch in range(60):
-        sampler.set_epoch(epoch)
-        assert len(list(sampler)) == len(sampler)
 
 
 def test_an_unlucky_draw_still_has_every_review_in_the_announced_number_of_batches():

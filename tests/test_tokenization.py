@@ -1,4 +1,3 @@
-import builtins
 import importlib.util
 import os
 import re
@@ -6,10 +5,8 @@ import subprocess
 import sys
 import unicodedata
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
@@ -19,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdbattn.data.tokens import CLS, FIRST_WORD, PAD, RULES, UNK, Tokenizer, signature
-from imdbattn.errors import UserError
 
 PIPELINES = [name for name in RULES if name != "torchtext"]
 WORDS = ["the", "i", "do", "n't", "'s", "well", "-", "--", "...", ".", "'", "unk", "<", ">", "b", "é", "i̇", "ς", "�"]
@@ -192,14 +188,6 @@ def test_a_word_has_the_id_of_its_row_and_no_text_gives_pad_or_cls(name, text):
         assert word.id not in (PAD, CLS)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-@pytest.mark.parametrize("text", ["<pad>", "<unk>", "<cls>", "[PAD]", "[CLS]", "\n"])
-def test_the_names_of_special_tokens_are_ordinary_text(name, text):
-    (ids,) = tokenizer(name).encode([text])
-    assert not {PAD, CLS} & set(ids)
-    assert len(ids) == len(split(name, text))
-
-
 def test_a_vocabulary_that_contains_unk_keeps_its_row():
     assert Tokenizer("whitespace", ["the", "<unk>"]).encode(["<unk> the other"]) == [[FIRST_WORD + 1, FIRST_WORD, UNK]]
 
@@ -209,26 +197,6 @@ def test_an_empty_text_has_no_ids(name):
     assert tokenizer(name).encode([]) == []
     assert tokenizer(name).encode(["", " \n<br />", "the"])[::2] == [[], [FIRST_WORD]]
     assert tokenizer(name).words("") == []
-
-
-def test_more_texts_than_one_batch_keep_their_order():
-    texts = ["the " * (i % 7) for i in range(2500)]
-    assert [len(ids) for ids in tokenizer("ptb").encode(texts)] == [i % 7 for i in range(2500)]
-
-
-@pytest.mark.parametrize("name", PIPELINES)
-@pytest.mark.parametrize(
-    "text", ["the<br />do", "the<br\n/>do", 'the<b"r />do', "the\x85do", "the<br><br >do", "<br<br />>"]
-)
-def test_rules_across_a_space_give_the_same_for_a_whole_text_and_its_pieces(name, text):
-    assert tokenizer(name).encode([text]) == [[word.id for word in tokenizer(name).words(text)]]
-
-
-def test_flat_ids_are_those_of_each_text():
-    texts = ["the well-done", "", "I do n't .", "the the"]
-    ids, offsets = tokenizer("ptb").encode_flat(iter(texts))
-    assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
-    assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == [tokenizer("ptb").encode([text])[0] for text in texts]
 
 
 @pytest.mark.slow
@@ -254,24 +222,3 @@ def test_signature_changes_with_the_library(monkeypatch):
     before = signature("ptb")
     monkeypatch.setattr(tokenizers, "__version__", "0.0")
     assert signature("ptb") != before
-
-
-@pytest.mark.parametrize(
-    "error", [ModuleNotFoundError("No module named 'torchtext'"), OSError("libtorchtext.so: undefined symbol: _ZN3c10")]
-)
-@pytest.mark.parametrize("use", [lambda: Tokenizer("torchtext", WORDS), lambda: signature("torchtext")])
-def test_a_missing_or_broken_torchtext_gives_a_message_of_one_line(monkeypatch, error, use):
-    load = builtins.__import__
-
-    def without_torchtext(name, *args, **kwargs):
-        if name.split(".")[0] == "torchtext":
-            raise error
-        return load(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_torchtext)
-    with pytest.raises(UserError) as caught:
-        use()
-    message = str(caught.value)
-    assert "\n" not in message
-    for part in [str(error), "torch 2.3", "data.tokenizer=basic_english", "make test-torchtext"]:
-        assert part in message

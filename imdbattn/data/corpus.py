@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -54,19 +53,18 @@ class ReviewCorpus(Corpus):
         return self.folder / texts_file(split)
 
 
-def prepare(cfg: Any, uncut: bool = False, glove: Glove | None = None) -> ReviewCorpus:
-    """The corpus that the `data` settings describe. glove: instead of the vectors that they name.
+def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> ReviewCorpus:
+    """The corpus that the `data` settings describe: read, split and encoded, or from the cache.
 
-    uncut: for scoring; takes the splits as they are, a single file as a test set.
-    Raises UserError for anything that cannot be read.
+    keep_splits: for scoring; takes the splits as they are, a single file as a test set.
+    glove: instead of the vectors that the settings name.
     """
     glove = glove or load_vectors(cfg)
     source = find_source(cfg)
-    shares = None if uncut else {name: getattr(cfg, f"{name}_share") for name in ("validation", "test")}
-    fold = (cfg.fold, cfg.folds) if cfg.folds and not uncut else None
+    shares = None if keep_splits else {"validation": cfg.validation_share, "test": cfg.test_share}
+    fold = (cfg.fold, cfg.folds) if cfg.folds and not keep_splits else None
     share_list = None if shares is None else [*shares.values(), *(fold or ())]
-    identity = [FORMAT, source.name, source.key, share_list, signature(cfg.tokenizer), glove.fingerprint]
-    identity += [cfg.limit] if cfg.limit else []
+    identity = [FORMAT, source.name, source.key, share_list, signature(cfg.tokenizer), glove.fingerprint, cfg.limit]
 
     def build(folder: Path) -> None:
         import pyarrow as pa
@@ -74,15 +72,17 @@ def prepare(cfg: Any, uncut: bool = False, glove: Glove | None = None) -> Review
         log.info("Reading and tokenizing: %s", source.name)
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
-        cut = cut_reviews(reviews, source.name, shares, fold, cfg.limit)
-        write(folder, cut, source, Tokenizer(cfg.tokenizer, glove.words))
+        reviews = cut_reviews(reviews, source.name, shares, fold, cfg.limit)
+        write(folder, reviews, source, Tokenizer(cfg.tokenizer, glove.words))
 
-    folder, meta = cached(cfg, identity, build)
+    key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
+    folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
+    meta = json.loads((folder / "meta.json").read_text())
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
     for name, split in splits.items():
         if empty := int((split.lengths == 0).sum()):
             log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
-    facts = {"labels": meta["label_names"], "known_tokens": meta.pop("known"), **meta.pop("facts", {})}
+    facts = {"labels": meta["label_names"], "known_tokens": meta.pop("known"), **meta.pop("facts")}
     return ReviewCorpus(splits=splits, glove=glove, facts=facts, folder=folder, **meta)
 
 
@@ -93,18 +93,8 @@ def load_vectors(cfg: Any) -> Glove:
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 
-def cached(cfg: Any, identity: list[Any], build: Callable[[Path], None]) -> tuple[Path, dict[str, Any]]:
-    """The cache folder for `identity`, built if missing, and its meta.json. Raises UserError if damaged."""
-    key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
-    folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
-    return folder, json.loads((folder / "meta.json").read_text())
-
-
 def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) -> None:
-    """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and test as Parquet.
-
-    `datasets.Dataset.from_file` can also open the Arrow files.
-    """
+    """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and test as Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -143,8 +133,7 @@ def read_split(file: Path) -> Ragged:
     import pyarrow as pa
 
     table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-    columns = (table[name] for name in ("ids", "label", "row"))  # one chunk, as written; none without reviews
-    ids, labels, rows = (c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in columns)
+    ids, labels, rows = (table[name].chunk(0) for name in ("ids", "label", "row"))  # one chunk, as written
     # DLPack, because `to_numpy` imports pandas, which takes half a second and 50 MB.
     flat, offsets, labels = (torch.from_dlpack(array) for array in (ids.values, ids.offsets, labels))
     return Ragged(flat, offsets, labels, np.from_dlpack(rows))

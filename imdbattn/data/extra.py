@@ -4,7 +4,6 @@ Shape suffixes: N training reviews, the last U of them additional, C classes.
 """
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,7 +72,7 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
     data.text_column and data.label_column. Raises UserError for other classes, and for anything but probabilities.
     """
     path, name = expanded(cfg.extra), f"data.extra={cfg.extra}"
-    if os.path.isdir(path) or suffix_of(path) not in SUFFIXES:
+    if suffix_of(path) not in SUFFIXES:
         remedy = f"label it, imdbattn.predict run=... file={cfg.extra} out=labelled.parquet"
         raise UserError(f"{name} is not a table ({', '.join(SUFFIXES)}), which would have labels: {remedy}")
     given = [column for column in column_names(path) if column.startswith(PROBABILITY)]

