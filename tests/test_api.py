@@ -174,7 +174,7 @@ def test_a_folder_that_is_not_a_run_is_refused(trained, tmp_path):
     (run / best).unlink()
     with pytest.raises(UserError, match=r"is not a finished run: it has no checkpoints/best.ckpt"):
         imdbattn.load(run)
-    with pytest.raises(UserError, match="no setting data.foo"):
+    with pytest.raises(UserError, match=r"no setting data\.foo"):
         imdbattn.load(other, foo=1)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         imdbattn.load(other, glove={"path": "nowhere"})
