@@ -213,14 +213,14 @@ def test_a_byte_order_mark_is_no_part_of_the_first_review(trained, shell, tmp_pa
 )
 def test_lines_end_only_at_line_breaks(tmp_path, content, lines):
     (tmp_path / "r.txt").write_bytes(content.encode())
-    assert list(stream_lines(f"{tmp_path}/r.txt")) == lines
+    assert list(stream_lines(tmp_path / "r.txt")) == lines
 
 
 def test_no_line_of_a_file_with_an_invalid_line_is_labeled(trained, shell, tmp_path):
     (tmp_path / "r.txt").write_bytes(b"a good film\n" * 5000 + b"caf\xe9\n")
     done = shell("predict", f"run={trained('mean')[0]}", f"file={tmp_path}/r.txt")
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"error: file=.*r\.txt is not UTF-8 at byte 60003, line 5001: save it as UTF-8\n", done.stderr)
+    assert re.fullmatch(r"error: .*r\.txt, line 5001, is not UTF-8 at byte 3: save it as UTF-8; .*\n", done.stderr)
 
 
 @pytest.mark.slow

