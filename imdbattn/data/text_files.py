@@ -368,6 +368,7 @@ def delimited_rows(lines: Iterator[str], delimiter: str, line: int = 1, escaped:
     followers: set[str] = set()  # what follows the backslashes: quotes, backslashes, or "" for all others
     ends: set[bool] = set()  # for values that end with a backslash: whether they are the last of their row
     doubled = single = backslash = False  # whether a row has doubled or single quotes, or a backslash before a quote
+    ended = False  # whether the last row ended with a backslash
 
     def marked(match: re.Match[str]) -> str:
         followers.add(match[1])
@@ -392,6 +393,9 @@ def delimited_rows(lines: Iterator[str], delimiter: str, line: int = 1, escaped:
                     ends.update(n == len(values) for n, value in enumerate(values, 1) if value.endswith("\\"))
             if len(ends) == 2 or {"\\", ""} <= followers or (quotes if escaped else single and backslash):
                 raise csv.Error("a backslash may belong to the value, or escape what follows")
+            if ended and not values:
+                raise csv.Error("the backslash before this blank line may escape the line break")
+            ended = text.rstrip("\r\n").endswith("\\")
             if escaped:
                 values = [value.replace(ESCAPED, '"') for value in values]
             if values:

@@ -30,8 +30,8 @@ CACHED = 500_000  # pieces of text whose ids are cached
 # Characters that str.split() splits at. `tokenizers` has fewer in \s, and no escape \x85: hence no r"".
 _SPACE = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # ！ to ～ -> ! to ~
-# NFC and Latin ligatures. Not NFKC: it also splits ½ and ¨, which have GloVe vectors.
-_NORMALIZED = [NFC(), *(Replace(old, unicodedata.normalize("NFKC", old)) for old in "ﬀﬁﬂﬃﬄﬅﬆ")]
+# Latin ligatures and NFC. Not NFKC: it also splits ½ and ¨, which have GloVe vectors.
+_NORMALIZED = [*(Replace(old, unicodedata.normalize("NFKC", old)) for old in "ﬀﬁﬂﬃﬄﬅﬆ"), NFC()]
 
 
 class Word(NamedTuple):
