@@ -88,15 +88,3 @@ def test_a_broken_run_is_refused_in_one_line(trained, settings, tmp_path, damage
         label_texts(settings(f"run={copy}", config="predict"), ["good"])
     assert "best.ckpt" in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_run_of_a_version_without_a_setting_is_scored_as_before(trained, settings, tmp_path):
-    folder, metrics = trained("residual_pe")
-    shutil.copytree(folder, tmp_path / "old")
-    config = tmp_path / "old" / "config.yaml"
-    lines = config.read_text().splitlines(keepends=True)
-    later = ("pad_to", "compile", "init", "phrases", "channels", "convolution")
-    config.write_text("".join(line for line in lines if line.split(":")[0].strip() not in later))
-    assert len(config.read_text().splitlines()) == len(lines) - len(later)
-    found = score_run(settings(f"run={tmp_path / 'old'}", "trainer=cpu", config="evaluate"))
-    assert found["accuracy"] == metrics["test_accuracy"]

@@ -20,7 +20,7 @@ from imdbattn.settings.cli import quote, take_argument
 from imdbattn.settings.keys import BEYOND, RUNGS
 from tests.world import BAD, FILLER, GOOD
 
-from .commands import label_texts
+from .commands import changed, label_texts
 from .conftest import KINDS
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
@@ -86,7 +86,7 @@ def test_a_text_has_the_same_label_alone_and_among_others_and_results_are_in_ord
 
 def test_texts_are_batched_by_length_within_the_budget(trained, settings):
     predictor, _ = load_predictor(settings(f"run={trained('mean')[0]}", config="predict"))
-    predictor.cfg.data.eval_batch_tokens = 4096
+    predictor.cfg = changed(predictor.cfg, {"data.eval_batch_tokens": 4096})
     shapes: list[tuple[int, int]] = []
     predictor.module.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].tokens_BT.shape))
     lengths = [17 * number % 500 for number in range(500)]

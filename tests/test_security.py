@@ -201,7 +201,8 @@ def test_the_hydra_section_of_an_untrusted_run_has_no_effect(stranger, settings,
     folder = stranger(
         put("hydra", {"run": {"dir": str(canary)}, "callbacks": {"x": handler}, "job_logging": dict(handler)})
     )
-    score_run(settings(f"run={folder}", config="evaluate"))
+    with pytest.raises(UserError, match="there is no setting hydra"):
+        score_run(settings(f"run={folder}", config="evaluate"))
     assert not canary.exists()
 
 

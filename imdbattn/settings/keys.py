@@ -18,13 +18,13 @@ def conf_dir() -> Path:
 
 
 # The ladder, as in conf/experiment/ladder.yaml
-RUNGS = ("mean", "learned_query", "text_query", "base", "base_pe")
+RUNGS: tuple[str, ...] = ("mean", "learned_query", "text_query", "base", "base_pe")
 RUNGS += ("residual", "residual_pe", "residual_learned", "residual_cls", "residual_pe_cls")
 # Models with trained vectors or phrases
 BEYOND = ("tuned_mean", "log_counts_mean", "tuned", "convolved", "log_counts", "wide", "pretrained", "distilled")
 PRETRAINING = {"masked_words": "pretrained"}  # task -> the model that starts from its run
 CONTROLS = ("uniform",)  # of the tests of attention
-ENCODER_DECODERS = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")
+ENCODER_DECODERS: tuple[str, ...] = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")
 ENCODER_DECODERS += ("seq2seq_attention_scaled", "seq2seq_attention_additive", "seq2seq_bahdanau")
 NO_EFFECT = (  # settings that do not change the numbers of a result
     "hydra",
