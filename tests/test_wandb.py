@@ -28,6 +28,7 @@ from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_comparison, publish_run, rows_to_show
 from imdbattn.tracking.wandb_run import upload_command
+from tests.conftest import ENVIRONMENT
 
 SECRETS = {
     "WANDB_API_KEY": "wandb0odd0key0" + "w" * 30,
@@ -347,10 +348,11 @@ wandb_run.finish_wandb(run)
 
 
 def test_a_hanging_wandb_does_not_hold_a_finished_run(tmp_path):
-    out, err = tmp_path / "out", tmp_path / "err"  # a pipe would stay open as long as W&B's process
+    # A pipe would stay open as long as W&B's process, which without ENVIRONMENT would be that of another test.
+    out, err = tmp_path / "out", tmp_path / "err"
     with out.open("w") as stdout, err.open("w") as stderr:
         command = [sys.executable, "-c", HANGS, str(tmp_path)]
-        with subprocess.Popen(command, stdout=stdout, stderr=stderr) as process:
+        with subprocess.Popen(command, stdout=stdout, stderr=stderr, env=ENVIRONMENT) as process:
             try:
                 assert process.wait(60) == 0, err.read_text()
             finally:
