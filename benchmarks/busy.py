@@ -1,4 +1,4 @@
-"""Training, scoring and prediction beside busy processes: `python -m benchmarks.busy`, in about twelve minutes.
+"""Training, scoring and prediction beside busy processes: `python -m benchmarks.busy`, in about half an hour.
 
 Compares how long torch's OpenMP threads spin while they wait for each other (GOMP_SPINCOUNT) with the default.
 """

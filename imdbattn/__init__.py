@@ -3,6 +3,7 @@
 The names in `__all__` are the Python API. Each is imported when it is first used: `import imdbattn` loads no torch.
 """
 
+import os
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -22,6 +23,11 @@ else:  # hidden from type checkers, which would accept any name
             raise AttributeError(f"module 'imdbattn' has no attribute '{name}'")
         return getattr(import_module(_MODULES[name]), name)
 
+
+# Torch's OpenMP threads wait for each other in a loop of 300,000 steps by default, which takes the processor from them
+# where another program is running (docs/speed.md). Read when torch is loaded; the user's own setting is kept.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 __version__ = "0.1.0"
 __all__ = ["Model", "ReviewClassifier", "UserError", "__version__", "compare", "load", "train"]

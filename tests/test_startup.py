@@ -115,3 +115,14 @@ def test_garbage_collection_is_enabled_again_after_the_imports():
         assert not gc.isenabled()
     assert gc.isenabled()
     gc.unfreeze()
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"), [({}, "1000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "x"}, "")]
+)
+def test_threads_do_not_wait_long_for_each_other_unless_the_user_says_so(own, expected):
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    environment = {name: value for name, value in os.environ.items() if name not in names} | own
+    command = "import os, imdbattn; print(os.environ.get('GOMP_SPINCOUNT', ''))"
+    done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
