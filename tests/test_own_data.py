@@ -133,7 +133,8 @@ def test_any_label_is_read_again_or_its_table_is_refused(tmp_path_factory, suffi
         file, [{"row": [n], "label": [label], f"probability_{labels[0]}": [0.5]} for n, label in enumerate(labels)]
     )
     columns = {"label": "label", "probability": f"probability_{labels[0]}"}
-    with suppress(UserError):  # two labels with quotes may look like one
+    may_look_like_one = suffix in (".csv", ".tsv") and '"' in "".join(labels)  # of several labels with quotes
+    with suppress(*[UserError] * may_look_like_one):
         assert read_columns(file, columns) == [labels, ["0.5"] * len(labels)]
     if suffix in (".csv", ".tsv"):
         found = pd.read_csv(file, sep="," if suffix == ".csv" else "\t", keep_default_na=False, dtype=str)

@@ -125,7 +125,7 @@ def start_wandb(
 
 
 def finish_wandb(run: Any, failed: bool = False) -> None:
-    """Finishes a W&B run. After FINISH_SECONDS the command goes on without it."""
+    """Finishes a W&B run. After FINISH_SECONDS the command continues without it."""
     import wandb
 
     part, errors = run.settings.sync_dir, list[object]()
