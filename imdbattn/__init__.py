@@ -5,6 +5,7 @@ The names in `__all__` are the Python API. Each is imported when it is first use
 
 import os
 import sys
+import time
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,24 @@ else:  # hidden from type checkers, which would accept any name
         return getattr(import_module(_MODULES[name]), name)
 
 
-# Torch's OpenMP threads wait for each other in a loop of 300,000 steps by default, which takes the processor from them
-# where another program is running (docs/speed.md). Read when torch is loaded; the user's own setting is kept.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+def _set_spin_count() -> None:
+    """Sets how long torch's OpenMP threads wait for each other in a loop (docs/speed.md), before torch is loaded.
+
+    Without a pause of the loop, threads keep the processor from each other where other programs run: then 0 steps.
+    """
+    if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ) or not os.path.exists("/proc/loadavg"):
+        return
+    running = []
+    for _ in range(3):
+        with open("/proc/loadavg") as file:
+            running.append(int(file.read().split()[3].split("/")[0]))
+        time.sleep(0.001)
+    os.environ["GOMP_SPINCOUNT"] = "0" if min(running) > 1 else "30000"
+
+
+_set_spin_count()
 
 __version__ = "0.1.0"
 __all__ = ["Model", "ReviewClassifier", "UserError", "__version__", "compare", "load", "train"]
