@@ -1,6 +1,7 @@
-"""Training, scoring and prediction beside busy processes: `python -m benchmarks.busy`, in about half an hour.
+"""Training, scoring and prediction beside busy processes: `python -m benchmarks.busy`, in about ten minutes.
 
-Compares how long torch's OpenMP threads spin while they wait for each other (GOMP_SPINCOUNT) with the default.
+Compares how long torch's OpenMP threads wait for each other in a loop: as imdbattn chooses, torch's default, numbers of
+steps of your own (`python -m benchmarks.busy 100 1000`), and one thread.
 """
 
 import itertools
@@ -12,7 +13,7 @@ from collections import defaultdict
 from contextlib import ExitStack
 from statistics import median
 
-REVIEWS, ROUNDS = 600, 3
+REVIEWS, ROUNDS = 600, 2
 BUSY = "while True: pass"
 HALF = "import time\nwhile True:\n end = time.time() + 0.05\n while time.time() < end: pass\n time.sleep(0.05)"
 LOADS = {"idle": (), "half a core busy": (HALF,), "one core busy": (BUSY,), "two cores busy": (BUSY, BUSY)}
@@ -21,6 +22,7 @@ UNITS = ("training, tokens/s", "scoring, reviews/s", "prediction, texts/s")
 
 def rates(threads: int) -> list[float]:
     """Speed of the three kinds of work in this process."""
+    import imdbattn  # noqa: F401 before torch: sets the number of steps
     import torch
 
     from benchmarks.training import score, settings, small_corpus, start, train
@@ -43,35 +45,38 @@ def rates(threads: int) -> list[float]:
     ]
 
 
-def measure(environment: dict[str, str], threads: int, load: str) -> list[float]:
-    """The rates of a new process with these environment variables, beside the processes of a load."""
+def measure(steps: str, threads: int, load: str) -> list[float]:
+    """The rates of a new process beside the processes of a load; NaN if it does not end in half a minute."""
     with ExitStack() as stack:
         for program in LOADS[load]:
             process = stack.enter_context(subprocess.Popen([sys.executable, "-c", program]))
             stack.callback(process.kill)
-        command = [sys.executable, "-m", "benchmarks.busy", str(threads)]
-        known = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
-        done = subprocess.run(command, env=known | environment, capture_output=True, text=True, check=True)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+        environment |= {"GOMP_SPINCOUNT": steps} if steps else {}
+        command = [sys.executable, "-m", "benchmarks.busy", "--threads", str(threads)]
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30)
+        except subprocess.TimeoutExpired:
+            return [float("nan")] * len(UNITS)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
-    kinds: list[tuple[dict[str, str], int]] = [({"GOMP_SPINCOUNT": "300000"}, 2)]  # GNU OpenMP's default
-    kinds += [({"GOMP_SPINCOUNT": count}, 2) for count in sys.argv[2:] or ("0", "1000", "10000", "30000")]
+    kinds = {"2 threads, as imdbattn chooses": ("", 2), "2 threads, 300,000 steps (torch's default)": ("300000", 2)}
+    kinds |= {f"2 threads, {int(steps):,} steps": (steps, 2) for steps in sys.argv[1:]} | {"1 thread": ("", 1)}
     found = defaultdict(list)
-    for _, (kind, load) in itertools.product(range(ROUNDS), itertools.product([*kinds, ({}, 1)], LOADS)):
-        found[str(kind), load].append(measure(*kind, load))
-        print(kind, load, [round(rate) for rate in found[str(kind), load][-1]], flush=True)
+    for _, load, kind in itertools.product(range(ROUNDS), LOADS, kinds):
+        found[kind, load].append(measure(*kinds[kind], load))
+        print(f"{load}: {kind}", [round(rate, 1) for rate in found[kind, load][-1]], flush=True)
     for place, unit in enumerate(UNITS):
         print(f"\n| {unit} | {' | '.join(LOADS)} |\n|---|{'---|' * len(LOADS)}")
-        for kind in [*kinds, ({}, 1)]:
-            cells = (f"{median(one[place] for one in found[str(kind), load]):,.0f}" for load in LOADS)
-            name = f"{kind[1]} threads, spin {kind[0]['GOMP_SPINCOUNT']}" if kind[0] else "1 thread"
-            print(f"| {name} | {' | '.join(cells)} |")
+        for kind in kinds:
+            cells = (f"{median(one[place] for one in found[kind, load]):,.0f}" for load in LOADS)
+            print(f"| {kind} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        print(json.dumps(rates(int(sys.argv[1]))))
+    if sys.argv[1:2] == ["--threads"]:
+        print(json.dumps(rates(int(sys.argv[2]))))
     else:
         main()
