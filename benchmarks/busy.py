@@ -22,9 +22,9 @@ UNITS = ("training, tokens/s", "scoring, reviews/s", "prediction, texts/s")
 
 def rates(threads: int) -> list[float]:
     """Speed of the three kinds of work in this process."""
-    import imdbattn  # noqa: F401 before torch: sets the number of steps
     import torch
 
+    import imdbattn  # noqa: F401 before torch: sets the number of steps
     from benchmarks.training import score, settings, small_corpus, start, train
     from imdbattn.tasks.review_predictor import ReviewPredictor
     from imdbattn.tasks.task import task_of
