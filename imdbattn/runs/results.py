@@ -9,12 +9,11 @@ from typing import Any
 import lightning as L
 from omegaconf import DictConfig
 
-from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES, results_file, write_json, write_predictions
 from imdbattn.runs.score import run_facts, score_facts
 from imdbattn.settings.cli import SWEEP_PID
 from imdbattn.settings.keys import PRETRAINING, as_dict
-from imdbattn.settings.safety import read_json, trust_option
+from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
@@ -67,18 +66,8 @@ def write_results(
     return metrics
 
 
-def read_results(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Content of metrics.json, and its summary. Raises UserError for a file that is damaged."""
-    metrics = read_json(file := folder / "metrics.json")
-    try:
-        metrics["val_accuracy"] + 0.0
-        return metrics, summary(metrics, folder)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{file} is damaged ({error}): delete it, and resume= scores the run") from error
-
-
 def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
-    """Results and next commands. Raises KeyError, TypeError or ValueError if `metrics` lack a number."""
+    """Results and next commands."""
     training = "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f} tokens/s"
     lines = ["", training.format(s="s" * (metrics["epochs"] != 1), **metrics)]
     items = metrics.get("items", "reviews")

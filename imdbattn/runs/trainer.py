@@ -2,10 +2,7 @@
 
 import ctypes
 import logging
-import os
 import platform
-import shutil
-import socket
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +14,10 @@ from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.seed import isolate_rng
 
-from imdbattn.errors import UserError
 from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.checkpoint import AtomicCheckpointIO
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.build import make, reason
+from imdbattn.tasks.build import make
 
 MAX_ERROR = 1e-5  # of a product, relative to |a| |b|; float32 stays below 1e-6, bfloat16 is at 1e-3
 IGNORED_WARNINGS = (
@@ -66,7 +62,7 @@ def build_trainer(
     checkpoint_io: AtomicCheckpointIO | None = None,
     **arguments: Any,
 ) -> L.Trainer:
-    """The Trainer that the `trainer` settings describe; `arguments` are further ones. Raises UserError."""
+    """The Trainer that the `trainer` settings describe; `arguments` are further ones."""
     trainer_class = make({**as_dict(settings), "_partial_": True}, "trainer", L.Trainer)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -74,13 +70,10 @@ def build_trainer(
     if settings["enable_progress_bar"]:
         callbacks.append(Progress())
     plugins: list[Any] = [checkpoint_io or AtomicCheckpointIO()]
-    try:
-        if SLURMEnvironment.detect():
-            plugins.append(SLURMEnvironment(auto_requeue=False))  # ResumeCheckpoint requeues, between two steps
-        arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": False}
-        trainer = trainer_class(use_distributed_sampler=False, logger=False, **arguments)
-    except Exception as error:
-        raise UserError(f"trainer: {reason(error)}") from error
+    if SLURMEnvironment.detect():
+        plugins.append(SLURMEnvironment(auto_requeue=False))  # ResumeCheckpoint requeues, between two steps
+    arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": False}
+    trainer = trainer_class(use_distributed_sampler=False, logger=False, **arguments)
     if isinstance(trainer.accelerator, CPUAccelerator):
         use_onednn()
         keep_memory()
@@ -88,12 +81,7 @@ def build_trainer(
 
 
 def compile_net(net: torch.nn.Module, backend: str) -> None:
-    """Compiles the net at its first step; the names of its weights do not change.
-
-    Raises UserError if there is no C++ compiler, which `inductor` needs.
-    """
-    if backend != "aot_eager" and not any(map(shutil.which, ("c++", "g++", "clang++"))):
-        raise UserError(f"compile={backend} needs a C++ compiler: install g++, or set compile=null")
+    """Compiles the net at its first step; the names of its weights do not change."""
     how = {"mode": backend} if backend == "reduce-overhead" else {"backend": backend}
     net.compile(dynamic=True, **how)
 
@@ -147,14 +135,3 @@ def keep_memory() -> None:
         # Older versions allow 32 MB only. The second call alone would make things slower.
         if library.mallopt(mmap_threshold, 2**30) or library.mallopt(mmap_threshold, 2**25):
             library.mallopt(trim_threshold, 2**31 - 1)
-
-
-def check_port() -> None:
-    """Raises UserError if another program uses MASTER_PORT, which the processes of a run connect to."""
-    port = os.environ.get("MASTER_PORT")
-    if port is None or torch.distributed.is_torchelastic_launched():  # torchrun listens on it
-        return
-    try:
-        socket.create_server(("", int(port))).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"MASTER_PORT={port} cannot be used ({error}): choose another, or unset it") from error

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 from imdbattn.settings.schema import Dashboard
 from imdbattn.tracking.wandb_run import unreachable
 
@@ -11,12 +11,10 @@ PICTURES = ("learning_curves", "positions", "attention", "page")
 
 
 def workspace(settings: Dashboard) -> Any:
-    """The workspace, not yet saved. Raises UserError without the extra `dashboard`."""
-    try:
-        import wandb_workspaces.reports.v2 as wr
-        import wandb_workspaces.workspaces as ws
-    except ModuleNotFoundError as error:
-        raise UserError("the dashboard needs a package: pip install 'imdbattn[dashboard]'") from error
+    """The workspace, not yet saved. Needs the extra `dashboard`."""
+    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.workspaces as ws
+
     grouped: dict[str, Any] = {
         "groupby": wr.Config(settings.by),
         "groupby_aggfunc": "mean",
@@ -77,11 +75,8 @@ def workspace(settings: Dashboard) -> Any:
 
 
 def save(built: Any, timeout: float) -> str:
-    """Saves a workspace in W&B and returns its address. Raises UserError if W&B cannot be reached or refuses it."""
+    """Saves a workspace in W&B and returns its address. Raises UserError if W&B cannot be reached."""
     if reason := unreachable(timeout):
         raise UserError(f"{reason}, or write the JSON with dry_run=true")
-    try:
-        built.save()
-    except Exception as error:
-        raise UserError(f"W&B did not save the dashboard: {in_line(error, None)}") from error
+    built.save()
     return str(built.url)
