@@ -229,8 +229,6 @@ WRONG = [
     ),
     (["space={optim.lr:{low:0.1,high:0.2,lgo:true}}"], "space.optim.lr={"),
     (["space={optim.lr:[}"], "space={optim.lr:[} cannot be read as a setting"),
-    (["space=3"], "space=3 must be a setting and its values, as in space.model.layers=[1,2,3]"),
-    (["space.optim.lr=1e-3,1e-2"], "space.optim.lr=1e-3,1e-2 must be a setting and its values, as in space."),
     (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
     (["space={optim.lr:0.1}"], "space.optim.lr=0.1 must be a list of several plain values, or a range such as"),
     (["space={data.label_names:[[a,b],[c,d]]}"], "space.data.label_names=[['a', 'b'], ['c', 'd']] must be"),
@@ -259,18 +257,11 @@ def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words,
 
 
 @pytest.mark.slow
-def test_a_damaged_journal_and_other_settings_are_refused(search, tmp_path):
+def test_a_lost_journal_and_other_settings_are_refused(search, tmp_path):
     folder = tmp_path / "search"
     assert search("n_trials=2", "pruner=none").returncode == 0
     journal = folder / "journal.log"
     lines = journal.read_bytes().splitlines(keepends=True)
-    for content in ([*lines[:3], b"xx\n", *lines[3:]], [b"{}\n"], [b"[1]\n"]):
-        journal.write_bytes(b"".join(content))
-        done = search(f"resume={folder}", "n_trials=3")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith(f"error: {journal} is damaged (")
-        assert len(done.stderr.splitlines()) == 1
-        assert journal.read_bytes() == b"".join(content)
     journal.unlink()
     done = search(f"resume={folder}", "n_trials=3")
     assert done.stderr == f"error: {journal} is missing or empty: restore it, or start a new search\n"
@@ -329,15 +320,6 @@ def test_an_untrusted_search_folder_runs_no_code(search, tmp_path):
     assert done.returncode == 2
     assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
     assert search(f"resume={folder}", "n_trials=2", "trust=mypkg").returncode == 0
-
-
-def test_a_message_asks_to_install_optuna(shell, tmp_path):
-    (tmp_path / "optuna").mkdir()
-    (tmp_path / "optuna" / "__init__.py").write_text("raise ModuleNotFoundError(name='optuna')")
-    paths = f"{tmp_path}{os.pathsep}{ROOT}"
-    done = shell("search", "+search=residual", cwd=tmp_path, env={"PYTHONPATH": paths}, real=True)
-    assert done.returncode == 2
-    assert done.stderr == "error: the search needs Optuna 4.7 or newer: pip install 'imdbattn[search]'\n"
 
 
 def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path):
