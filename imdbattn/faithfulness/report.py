@@ -120,7 +120,7 @@ def score_rows(summary: dict[str, Any], cells: Callable[[dict[str, Any], str], R
 
 
 def erasure_cells(rung: dict[str, Any], name: str) -> Row:
-    precision = (rung["scores"].get(name, {}).get("rationale") or {}).get("precision") or {}
+    precision = measured(rung, name, "precision") or {}
     row = {shown: with_interval(measured(rung, name, quantity)) for quantity, shown in QUANTITIES.items()}
     return row | {f"precision at {count}": number(precision.get(str(count))) for count in SHOWN}
 
@@ -135,12 +135,15 @@ def means_only(rung: dict[str, Any], name: str) -> Row:
 
 
 def cost_rows(summary: dict[str, Any]) -> list[Row]:
-    rows = []
-    for rung in summary["rungs"]:
-        speeds = {name: score["reviews_per_s"] for name, score in rung["scores"].items()}
-        if any(speeds.values()):
-            rows.append({"rung": rung["label"]} | {SCORES[name][0]: shared.count(speeds.get(name)) for name in SCORES})
-    return rows
+    return [
+        {"rung": rung["label"]}
+        | {
+            shown: shared.count(rung["scores"].get(name, {}).get("reviews_per_s"))
+            for name, (shown, *_) in SCORES.items()
+        }
+        for rung in summary["rungs"]
+        if rung["scores"]
+    ]
 
 
 def claim_rows(summary: dict[str, Any]) -> list[Row]:
@@ -319,7 +322,7 @@ def best_scores(summary: dict[str, Any]) -> str:
     """Which score has the highest comprehensiveness, in rungs with a score that is neither attention nor random."""
     best = Counter[str]()
     for rung in summary["rungs"]:
-        means = {name: values["mean"] for name, one in rung["scores"].items() if (values := one["comprehensiveness"])}
+        means = {name: one["comprehensiveness"]["mean"] for name, one in rung["scores"].items()}
         if set(means) - {*ATTENTION, "random"}:
             best[SCORES[max(means, key=means.__getitem__)][0]] += 1
     if best.total() == 1:
