@@ -337,10 +337,7 @@ def flip(file: Path) -> None:
 DAMAGE = {
     "truncated": (lambda f: os.truncate(f / "model.safetensors", 5000), "model.safetensors .*has changed since"),
     "a bit of the weights": (lambda f: flip(f / "model.safetensors"), "model.safetensors .*has changed since"),
-    "a bit of the words": (lambda f: flip(f / "tokenizer.json"), "tokenizer.json .*has changed since"),
-    "config truncated": (lambda f: os.truncate(f / "config.json", 300), "config.json cannot be read"),
     "config empty": (lambda f: (f / "config.json").write_text("{}"), "not that of an exported model"),
-    "a list": (lambda f: (f / "config.json").write_text("[]"), "does not contain an object"),
     "labels exchanged": (
         lambda f: (f / "config.json").write_text(
             re.sub(r'"neg",\s+"pos"', '"pos", "neg"', (f / "config.json").read_text())
@@ -349,8 +346,6 @@ DAMAGE = {
     ),
     "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "has format 2, and this version reads 1"),
     "another program": (lambda f: edited(f, lambda c: c.update(model_type="bert")), "not that of an exported model"),
-    "no settings": (lambda f: edited(f, lambda c: c.pop("settings")), "contains no settings"),
-    "wrong settings": (lambda f: edited(f, lambda c: c["settings"]["model"].update(layers=-1)), "model.layers=-1"),
     "another size": (lambda f: edited(f, lambda c: c["settings"]["model"].update(layers=1)), "cannot be loaded"),
     "an interpolation": (lambda f: edited(f, lambda c: c["settings"].update(seed="${oc.env:HOME}")), "interpolation"),
     "labels alike": (lambda f: edited(f, lambda c: c["facts"].update(labels=["a", "a"])), "labels are not a list"),

@@ -24,7 +24,7 @@ from imdbattn.comparison.figures import (
     small_multiples,
     wrapped,
 )
-from imdbattn.pages import style
+from imdbattn.pages import new_figure, style
 
 SCORES = {  # name -> how it is shown, in text and in figures
     "rollout": ("attention rollout", BLUE, "o"),
@@ -142,7 +142,7 @@ def ablation(rungs: Sequence[dict[str, Any]], summary: dict[str, Any]) -> Figure
     verdicts = {(claim["rung"], claim["unit"]): claim["verdict"] for claim in summary["claims"]}
     margin = summary["method"]["margin"]
     counts = [len(rung["ablation"]) for rung in rungs]
-    figure = Figure(figsize=(WIDTH, 1.1 + 0.3 * len(rungs) + 0.22 * sum(counts)), layout="constrained")
+    figure = new_figure(WIDTH, 1.1 + 0.3 * len(rungs) + 0.22 * sum(counts))
     panels = figure.subplots(len(rungs), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
     shown = {}
     for axes, rung in zip(panels, rungs, strict=True):
