@@ -421,6 +421,7 @@ def test_a_crashed_job_is_listed_with_its_own_last_message(jobs, shell, tmp_path
     (one,) = (path.parent for path in folder.glob("*/config.yaml"))
     shutil.rmtree(one / "checkpoints")
     (one / "checkpoints").write_text("in the way")
+    (one / "metrics.json").unlink()
     assert shell("train", *arguments, cwd=tmp_path).returncode == 1
     assert "Not a directory" in one_job.jobs_of(folder)[one.name]["reason"]
 
