@@ -148,13 +148,13 @@ def test_all_words_are_kept_if_the_training_reviews_are_missing_or_have_changed(
     reviews = shutil.copyfile(predictor.cfg.data.path, tmp_path / "reviews.csv")
     reviews.write_text(reviews.read_text().replace("great", "fine"))
     for path, reason in ((tmp_path / "none.csv", "not available"), (reviews, "have changed")):
-        predictor.cfg.data.path = str(path)
+        predictor.cfg = changed(predictor.cfg, {"data.path": str(path)})
         facts = write_export(predictor, tmp_path / "m", run)
         assert (facts["words"], facts["vectors"]) == (100, "all")
         assert reason in caplog.text
         assert "the training reviews were not available" in (tmp_path / "m" / "README.md").read_text()
     trained_vectors, run = model("tuned")
-    trained_vectors.cfg.data.path = str(tmp_path / "none.csv")
+    trained_vectors.cfg = changed(trained_vectors.cfg, {"data.path": str(tmp_path / "none.csv")})
     assert write_export(trained_vectors, tmp_path / "m", run)["vectors"] == "training", "its checkpoint has their ids"
 
 

@@ -60,7 +60,7 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
         return trained_K
     try:
         corpus: Any = task_of(predictor.cfg).prepare(predictor.cfg)
-    except UserError as error:
+    except (UserError, OSError) as error:
         log.warning("All words are kept, because the training reviews are not available: %s", error)
         return None
     keys = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()} | {"source_key": corpus.source_key}
