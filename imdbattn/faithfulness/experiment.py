@@ -36,7 +36,7 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     for run in runs:
         try:
             jobs.append(prepare(run, out, cfg))
-        except UserError as error:
+        except (UserError, OSError) as error:  # such as data that are not on this machine
             skipped.append(skip(run.folder, error))
     if not jobs:
         raise UserError(f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
