@@ -74,12 +74,6 @@ def test_the_adversary_keeps_the_output_and_the_network(settings):
     assert torch.equal(model(reviews), before)
 
 
-def test_a_network_without_attention_has_no_results(settings):
-    model = net(settings, "mean")
-    assert permute(model, batch(model, REVIEWS), 3, seeded()) is None
-    assert adversary(model, batch(model, REVIEWS), 0.05, 3, 1, seeded()) is None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.01, 0.05])
 def test_the_adversary_finds_what_an_exhaustive_search_finds_on_three_words(settings, epsilon):

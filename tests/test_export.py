@@ -148,13 +148,13 @@ def test_all_words_are_kept_if_the_training_reviews_are_missing_or_have_changed(
     reviews = shutil.copyfile(predictor.cfg.data.path, tmp_path / "reviews.csv")
     reviews.write_text(reviews.read_text().replace("great", "fine"))
     for path, reason in ((tmp_path / "none.csv", "not available"), (reviews, "have changed")):
-        predictor.cfg.data.path = str(path)
+        predictor.cfg = changed(predictor.cfg, {"data.path": str(path)})
         facts = write_export(predictor, tmp_path / "m", run)
         assert (facts["words"], facts["vectors"]) == (100, "all")
         assert reason in caplog.text
         assert "the training reviews were not available" in (tmp_path / "m" / "README.md").read_text()
     trained_vectors, run = model("tuned")
-    trained_vectors.cfg.data.path = str(tmp_path / "none.csv")
+    trained_vectors.cfg = changed(trained_vectors.cfg, {"data.path": str(tmp_path / "none.csv")})
     assert write_export(trained_vectors, tmp_path / "m", run)["vectors"] == "training", "its checkpoint has their ids"
 
 
@@ -335,14 +335,9 @@ def flip(file: Path) -> None:
 
 
 DAMAGE = {
-    "weights missing": (lambda f: (f / "model.safetensors").unlink(), "model.safetensors cannot be used"),
-    "tokenizer missing": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json cannot be used"),
     "truncated": (lambda f: os.truncate(f / "model.safetensors", 5000), "model.safetensors .*has changed since"),
     "a bit of the weights": (lambda f: flip(f / "model.safetensors"), "model.safetensors .*has changed since"),
-    "a bit of the words": (lambda f: flip(f / "tokenizer.json"), "tokenizer.json .*has changed since"),
-    "config truncated": (lambda f: os.truncate(f / "config.json", 300), "config.json cannot be read"),
     "config empty": (lambda f: (f / "config.json").write_text("{}"), "not that of an exported model"),
-    "a list": (lambda f: (f / "config.json").write_text("[]"), "does not contain an object"),
     "labels exchanged": (
         lambda f: (f / "config.json").write_text(
             re.sub(r'"neg",\s+"pos"', '"pos", "neg"', (f / "config.json").read_text())
@@ -351,19 +346,10 @@ DAMAGE = {
     ),
     "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "has format 2, and this version reads 1"),
     "another program": (lambda f: edited(f, lambda c: c.update(model_type="bert")), "not that of an exported model"),
-    "no settings": (lambda f: edited(f, lambda c: c.pop("settings")), "contains no settings"),
-    "wrong settings": (lambda f: edited(f, lambda c: c["settings"]["model"].update(layers=-1)), "model.layers=-1"),
     "another size": (lambda f: edited(f, lambda c: c["settings"]["model"].update(layers=1)), "cannot be loaded"),
     "an interpolation": (lambda f: edited(f, lambda c: c["settings"].update(seed="${oc.env:HOME}")), "interpolation"),
-    "no labels": (lambda f: edited(f, lambda c: c["facts"].pop("labels")), "cannot be (used|loaded)"),
     "labels alike": (lambda f: edited(f, lambda c: c["facts"].update(labels=["a", "a"])), "labels are not a list"),
     "nan in the weights": (lambda f: nan(f, "head.weight"), "net.head.weight are not finite"),
-    "nan in the vectors": (lambda f: nan(f, "embedding.vectors_VD"), "its vectors are not finite"),
-    "a pickle": (lambda f: (torch.save({}, f / "model.safetensors"), edited(f, lambda c: None)), "cannot be used"),
-    "a folder": (
-        lambda f: ((f / "model.safetensors").unlink(), (f / "model.safetensors").mkdir()),
-        "not a regular file",
-    ),
 }
 
 
@@ -483,9 +469,6 @@ def test_a_run_without_results_is_refused(model, tmp_path):
     unfinished = shutil.copytree(run, tmp_path / "run")
     (unfinished / "metrics.json").unlink()
     with pytest.raises(UserError, match="finish the run"):
-        write_export(predictor, tmp_path / "m", unfinished)
-    (unfinished / "metrics.json").write_text('{"test_set": "reviews"}')
-    with pytest.raises(UserError, match=r"metrics\.json has no parameters"):
         write_export(predictor, tmp_path / "m", unfinished)
     assert not (tmp_path / "m").exists()
 

@@ -1,6 +1,5 @@
 """imdbattn.faithfulness: scores of words, erasure and known rationales have the right values."""
 
-import sys
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -14,7 +13,6 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
 from imdbattn.data.order_probe import PAIRS, pair
-from imdbattn.errors import UserError
 from imdbattn.faithfulness.attributions import ATTRIBUTIONS, applicable, from_vectors, predicted
 from imdbattn.faithfulness.erasure import (
     average_precision,
@@ -269,10 +267,3 @@ def test_few_reviews_do_not_show_that_a_unit_is_removable(reviews, lost, verdict
     assert (ablation["p"] > 0.9) == (mean == -0.01 or reviews == 1)
     assert gain["verdict"] == ("better" if reviews > 1 else "undecided")
     assert max(ablation["holm_p"], gain["holm_p"]) <= 1
-
-
-def test_without_captum_the_message_names_the_extra(settings, monkeypatch):
-    net = nets.net(settings, "mean")
-    monkeypatch.setitem(sys.modules, "captum.attr", None)
-    with pytest.raises(UserError, match=r"pip install 'imdbattn\[faithfulness\]', or omit it from scores"):
-        score("integrated_gradients", net, nets.batch(net, REVIEWS))

@@ -85,9 +85,9 @@ def test_its_numbers_are_means_of_the_tables(measured):
 
 def test_random_scores_differ_between_seeds(measured):
     residual = summary(measured[0])["rungs"][2]["scores"]
-    assert abs(residual["random"]["stability"]["seeds"]["mean"]) < 0.3
-    assert residual["gradient"]["stability"]["seeds"]["pairs"] == 1
-    assert residual["gradient"]["stability"]["epochs"]["mean"] < 0.999
+    assert abs(residual["random"]["seeds"]["mean"]) < 0.3
+    assert residual["gradient"]["seeds"]["pairs"] == 1
+    assert residual["gradient"]["epochs"]["mean"] < 0.999
 
 
 def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval(measured):
@@ -164,16 +164,6 @@ def test_a_different_end_of_training_repeats_only_what_depends_on_it(measured, s
     assert {file.parent.name.rpartition("-")[0] for file in made} == {"0-residual"}
 
 
-def test_a_damaged_measurement_is_named(measured, shell, tmp_path):
-    out = shutil.copytree(measured[0], tmp_path / "out")
-    file = next(out.rglob("gradient-*.parquet"))
-    file.write_bytes(b"damaged")
-    done = shell("faithfulness", f"runs={measured[0].parent}", f"out={out}", *SMALL)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"error: {file} cannot be read")
-    assert done.stderr.splitlines()[-1].endswith("delete it and run again")
-
-
 def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_path):
     vectors = tmp_path / "glove.txt"
     vectors.write_text((world / "glove.txt").read_text().replace("n't", "not"))
@@ -184,8 +174,8 @@ def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_
     assert found["known_rationales"]
     (rung,) = found["rungs"]
     for score in rung["scores"].values():
-        assert 0 < score["rationale"]["auprc"]["mean"] <= 1
-        assert set(score["rationale"]["precision"]) == {"1", "2"}
+        assert 0 < score["auprc"]["mean"] <= 1
+        assert set(score["precision"]) == {"1", "2"}
     assert {claim["quantity"] for claim in found["claims"]} == {
         "comprehensiveness",
         "sufficiency",
@@ -200,11 +190,6 @@ def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_
         ((), "runs=<folder> is needed: .*"),
         (("runs=nowhere",), "runs=nowhere is not a folder: .*"),
         (("scores=[rollout]",), "scores=.* must be a list with random, .*"),
-        (("scores=[random,lime]",), "scores.1=lime must be 'rollout', .*"),
-        (("shares=[0.5,1]",), "shares.1=1 must be less than 1"),
-        (("adversary.epsilon=0",), "adversary.epsilon=0 must be greater than 0"),
-        (("reviews=0",), "reviews=0 must be greater than or equal to 1"),
-        (("scores=rollout",), "scores=rollout must be a valid list"),
     ],
 )
 def test_wrong_input_gives_one_line_and_nothing_is_written(runs, shell, tmp_path, words, message):

@@ -41,7 +41,7 @@ def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", 
         bins = [{"confidence": c, "accuracy": c - 0.03, "count": 100.5} for c in (0.52, 0.7, 0.97)]
         rungs.append(
             {"label": name, "model": name.split()[0], "after": names[i - 1] if i else None, "overrides": []}
-            | {"trained_on": None, "apart_from_range": name, "lengths": [], "folds": None}
+            | {"trained_on": None, "lengths": [], "folds": None}
             | {"seeds": list(seeds), "folders": [f"runs/{name}"], "interval": [center - 0.009, center + 0.0101]}
             | {"validation": mean_of(center), "test": mean_of(center) if split == "test" else None}
             | {"bleu": {"validation": None, "test": None}, "macro_f1": mean_of(center - 0.01)}

@@ -209,39 +209,22 @@ def test_a_stopped_search_says_how_to_resume_it(search, tmp_path, number):
 
 
 WRONG = [
-    (["n_trials=0"], "n_trials=0 must be greater than or equal to 1"),
     (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
     (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),
     (["model.layers=1,2"], "model.layers=1,2 has several values: give several in the space only"),
     (["optim.lr=-1"], "optim.lr=-1 must be greater than or equal to 0"),
     (["test=true"], "test=true: the search decides this setting"),
-    (["++test=false"], "++test=false: the search decides this setting"),
     (["debug=fast"], "debug runs have no results to search by"),
     (["-m"], "a search starts its trials itself: omit -m"),
-    (["pruner=mean"], "pruner=mean must be 'median', 'hyperband' or 'none'"),
     (["+search=residul"], "search=residul is not a choice: search=residual is the nearest"),
     (["space={optim.lrr:[1,2]}"], "there is no setting optim.lrr; the nearest is optim.lr"),
     (["space={optim.lr:{low:0.1,high:0.01}}"], "space.optim.lr={'low': 0.1, 'high': 0.01} must be"),
-    (["space={optim.lr:{low:0,high:0.01,log:true}}"], "space.optim.lr={"),
-    (
-        ["space={optim.lr:{low:0.1}}"],
-        "space.optim.lr={'low': 0.1} must be a list of several plain values, or a range",
-    ),
-    (["space={optim.lr:{low:0.1,high:0.2,lgo:true}}"], "space.optim.lr={"),
-    (["space={optim.lr:[}"], "space={optim.lr:[} cannot be read as a setting"),
-    (["space=3"], "space=3 must be a setting and its values, as in space.model.layers=[1,2,3]"),
-    (["space.optim.lr=1e-3,1e-2"], "space.optim.lr=1e-3,1e-2 must be a setting and its values, as in space."),
     (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
     (["space={optim.lr:0.1}"], "space.optim.lr=0.1 must be a list of several plain values, or a range such as"),
-    (["space={data.label_names:[[a,b],[c,d]]}"], "space.data.label_names=[['a', 'b'], ['c', 'd']] must be"),
     (["space={model.layers:[3]}"], "space.model.layers=[3] must be a list of several plain values"),
-    (["space={optim.lr:{low:0.1,high:0.1}}"], "space.optim.lr={'low': 0.1, 'high': 0.1} must be"),
-    (["space={model.layers:[1,two]}"], "model.layers=two must be a valid integer"),
-    (["space={optim.lr:{low:-1.0,high:0.1}}"], "optim.lr=-1.0 must be greater than or equal to 0"),
     (["space={seed:[1,2]}"], "seed: the search decides this setting"),
     ([], "the space is empty: add +search=residual"),
     (["resume=nowhere"], "resume=nowhere is not a folder of a search, it has no search.yaml"),
-    (["resume=."], "resume=. is not a folder of a search, it has no search.yaml"),
 ]
 
 
@@ -259,18 +242,11 @@ def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words,
 
 
 @pytest.mark.slow
-def test_a_damaged_journal_and_other_settings_are_refused(search, tmp_path):
+def test_a_lost_journal_and_other_settings_are_refused(search, tmp_path):
     folder = tmp_path / "search"
     assert search("n_trials=2", "pruner=none").returncode == 0
     journal = folder / "journal.log"
     lines = journal.read_bytes().splitlines(keepends=True)
-    for content in ([*lines[:3], b"xx\n", *lines[3:]], [b"{}\n"], [b"[1]\n"]):
-        journal.write_bytes(b"".join(content))
-        done = search(f"resume={folder}", "n_trials=3")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith(f"error: {journal} is damaged (")
-        assert len(done.stderr.splitlines()) == 1
-        assert journal.read_bytes() == b"".join(content)
     journal.unlink()
     done = search(f"resume={folder}", "n_trials=3")
     assert done.stderr == f"error: {journal} is missing or empty: restore it, or start a new search\n"
@@ -329,15 +305,6 @@ def test_an_untrusted_search_folder_runs_no_code(search, tmp_path):
     assert done.returncode == 2
     assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
     assert search(f"resume={folder}", "n_trials=2", "trust=mypkg").returncode == 0
-
-
-def test_a_message_asks_to_install_optuna(shell, tmp_path):
-    (tmp_path / "optuna").mkdir()
-    (tmp_path / "optuna" / "__init__.py").write_text("raise ModuleNotFoundError(name='optuna')")
-    paths = f"{tmp_path}{os.pathsep}{ROOT}"
-    done = shell("search", "+search=residual", cwd=tmp_path, env={"PYTHONPATH": paths}, real=True)
-    assert done.returncode == 2
-    assert done.stderr == "error: the search needs Optuna 4.7 or newer: pip install 'imdbattn[search]'\n"
 
 
 def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path):

@@ -162,7 +162,6 @@ def describe(one: Variant, seeds: Sequence[Predictions], masks: Masks) -> dict[s
         "after": one.after,
         "overrides": one.overrides,
         "trained_on": trained_on,
-        "apart_from_range": one.label_without(RANGE),
         "seeds": [run["seed"] for run in metrics],
         "folders": folders_of(one.runs),
         "validation": over_seeds("val_accuracy"),

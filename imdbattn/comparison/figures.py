@@ -65,10 +65,10 @@ def lengths(comparison: dict[str, Any]) -> Figure:
     """
     rungs = comparison["rungs"]
     ranges = list(dict.fromkeys(tuple(rung["trained_on"] or ()) for rung in rungs))
-    names = dict.fromkeys(rung["apart_from_range"] for rung in rungs)  # titles state the range
+    names = [re.sub(r" (data\.)?lengths=\[[^]]*\]", "", rung["label"]) for rung in rungs]  # titles state the range
     styles = {
         name: {"color": COLORS[place % len(COLORS)], "ls": DASHES[place % len(DASHES)], "lw": 1.8}
-        for place, name in enumerate(names)
+        for place, name in enumerate(dict.fromkeys(names))
     }
     figure = new_figure(WIDTH, 1.1 + (1.7 if len(ranges) > 1 else 2.6) * len(ranges))
     panels = figure.subplots(len(ranges), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -77,14 +77,14 @@ def lengths(comparison: dict[str, Any]) -> Figure:
         if trained:
             axes.axvspan(trained[0] - 0.5, trained[1] + 0.5, color=GREY, alpha=0.18, lw=0)
             axes.set_title(f"trained on lengths {trained[0]} to {trained[1]} (shaded)", fontsize=9)
-        for rung in rungs:
+        for rung, name in zip(rungs, names, strict=True):
             if tuple(rung["trained_on"] or ()) == trained:
-                line, points = styles[rung["apart_from_range"]], rung["lengths"]
+                line, points = styles[name], rung["lengths"]
                 at, seeds = [point["mean"] for point in points], [percents(point["accuracies"]) for point in points]
                 low, high = list(map(min, seeds)), list(map(max, seeds))
                 axes.fill_between(at, low, high, color=line["color"], alpha=0.2, lw=0)
                 axes.plot(at, [sum(s) / len(s) for s in seeds], **line, marker="." if len(at) < 16 else None)
-    if len(names) > 1:
+    if len(styles) > 1:
         for name, line in styles.items():
             panels[0].plot([], [], **line, label=wrapped(name))
     points = rungs[0]["lengths"]
@@ -93,7 +93,7 @@ def lengths(comparison: dict[str, Any]) -> Figure:
     panels[-1].set_xlabel(f"length of the source {comparison['items'][:-1]} ({comparison['unit']})", fontsize=9)
     figure.supylabel("exact outputs (%)", fontsize=9)
     title = f"Accuracy by length, {comparison['split']} {comparison['items']}"
-    return finish(figure, title, legend=2 if len(names) > 1 else 0)
+    return finish(figure, title, legend=2 if len(styles) > 1 else 0)
 
 
 def time_and_accuracy(comparison: dict[str, Any]) -> Figure:

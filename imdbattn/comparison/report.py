@@ -1,6 +1,7 @@
 """A comparison (the dict that compare.compare makes) as a pages.Report, and its numbers as text."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -49,18 +50,20 @@ def sections(comparison: dict[str, Any]) -> list[Section]:
     """Those with data; the page shows the later ones folded."""
     rungs, items, labels = comparison["rungs"], comparison["items"], comparison["labels"]
 
-    def picture(name: str, draw: Any, caption: str = "", *arguments: str) -> list[Picture]:
-        return [Picture(name, partial(draw, comparison, *arguments), caption)]
+    def picture(name: str, draw: Any, caption: str = "") -> list[Picture]:
+        return [Picture(name, partial(draw, comparison), caption)]
 
-    later = "values are measured during the epoch, with changing weights, so they may be worse than validation values."
-    later = f"{BAND} Training {later}"
-    symbols = f"{BAND} Training accuracy counts single symbols, predicted with teacher forcing; validation accuracy "
-    symbols += f"counts whole {items}, without it, and is lower."
+    during = "are measured during the epoch, with changing weights, so they may be worse than validation values."
+    loss = accuracy = f"{BAND} Training values {during}"
+    if not labels:
+        accuracy = (
+            f"{BAND} Training accuracy counts single symbols, predicted with teacher forcing; validation accuracy "
+        )
+        accuracy += f"counts whole {items}, without it, and is lower."
     curves = [
-        one
-        for quantity, caption in (("accuracy", later if labels else symbols), ("loss", later))
+        Picture(f"curves_{quantity}", partial(curves_of_seeds, comparison, quantity), caption)
+        for quantity, caption in (("accuracy", accuracy), ("loss", loss))
         if any(f"val/{quantity}" in rung["curves"] for rung in rungs)
-        for one in picture(f"curves_{quantity}", curves_of_seeds, caption, quantity)
     ]
     table = rung_table(comparison)
     shown = [place for place, name in enumerate(table[0]) if name not in PAGE_ONLY]
@@ -267,14 +270,18 @@ def headline(comparison: dict[str, Any]) -> str:
     )
 
 
+def by_verdict(claims: Sequence[Mapping[str, Any]], verdicts: Iterable[str]) -> list[str]:
+    """The number of claims with each verdict, as `2 better`; without zeros."""
+    numbers = Counter(claim["verdict"] for claim in claims)
+    return [f"{numbers[verdict]:,} {verdict}" for verdict in verdicts if numbers[verdict]]
+
+
 def verdicts(comparison: dict[str, Any]) -> str:
     """The number of comparisons by verdict; "" without comparisons."""
     pairs = comparison["pairs"]
     if not pairs:
         return ""
-    numbers = {verdict: sum(pair["verdict"] == verdict for pair in pairs) for verdict in VERDICTS}
-    parts = ", ".join(f"{number:,} {verdict}" for verdict, number in numbers.items() if number)
-    text = f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {parts}."
+    text = f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(by_verdict(pairs, VERDICTS))}."
     if trained := sum(pair["about"] == TRAINED for pair in pairs):
         text += (
             f" Comparisons with one seed each ({trained:,} of {len(pairs):,}) are about two trained models, not about "

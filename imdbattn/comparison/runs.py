@@ -10,18 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import expanded, regular_file
+from imdbattn.files import expanded
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, Curves, is_debug, read_curves
 from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, PRETRAINING, RUNGS, hexdigest, variant
 from imdbattn.settings.safety import read_json, read_settings
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 REVIEWS = "reviews"  # the items of a classifier
@@ -113,48 +110,33 @@ class Run:
         return scored and self.fingerprint(split) is not None and (self.folder / SPLIT_FILES[split][0]).exists()
 
     def predictions(self, split: str) -> Predictions:
-        """Reads the file at each call. Raises any exception of a broken file, and UserError for NaN."""
-        import pyarrow as pa
-
-        integer, number, classes = pa.int64(), pa.float64(), len(self.labels)
-        types = {"row": integer, "length": integer}
-        if classes:
-            types |= {"label": integer, "predicted": integer, "probabilities": pa.list_(number, classes)}
-        else:
-            types |= {"label": pa.string(), "right": pa.bool_(), "probability": number, "label_probability": number}
-        table = read_table(self.folder / SPLIT_FILES[split][0], types)
-        rows_N, lengths_N, labels_N = (table[name].to_numpy() for name in ("row", "length", "label"))
-        if not classes:
-            confidence_N, true_N = (table[name].to_numpy() for name in ("probability", "label_probability"))
-            found = Predictions(rows_N, labels_N, table["right"].to_numpy(), confidence_N, true_N, lengths_N)
-        else:
+        """Reads the file at each call. Raises UserError for NaN."""
+        table = read_table(self.folder / SPLIT_FILES[split][0])
+        rows_N, labels_N, lengths_N = (table[name].to_numpy() for name in ("row", "label", "length"))
+        if self.is_classifier:
             predicted_N = table["predicted"].to_numpy()
-            probabilities_NC = np.asarray(table["probabilities"].combine_chunks().flatten()).reshape(-1, classes)
+            flat_probabilities = np.asarray(table["probabilities"].combine_chunks().flatten(), dtype=float)
+            probabilities_NC = flat_probabilities.reshape(len(rows_N), -1)
             confidence_N, true_N = probabilities_NC.max(1), probabilities_NC[np.arange(len(labels_N)), labels_N]
             right_N = predicted_N == labels_N
-            found = Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N, predicted_N)
-        if not np.isfinite([found.confidence_N, found.true_N]).all():
+        else:
+            predicted_N, right_N = None, table["right"].to_numpy()
+            confidence_N, true_N = (np.asarray(table[name], float) for name in ("probability", "label_probability"))
+        if not np.isfinite([confidence_N, true_N]).all():
             raise UserError("its probabilities are not finite: did training diverge?")
-        return found
+        return Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N, predicted_N)
 
     def texts(self, split: str) -> list[str] | None:
-        """The source texts in the order of the predictions; None where they are missing or cannot be read."""
-        import pyarrow as pa
-
-        try:
-            return read_table(self.folder / SPLIT_FILES[split][1], {"text": pa.string()})["text"].to_pylist()
-        except Exception:  # any exception of a broken file
-            return None
+        """The source texts in the order of the predictions; None where the file was deleted."""
+        file = self.folder / SPLIT_FILES[split][1]
+        return read_table(file)["text"].to_pylist() if file.exists() else None
 
 
-def read_table(file: Path, types: dict[str, "pa.DataType"]) -> "pa.Table":
-    """These columns of a Parquet file. Raises an exception if they are missing, have nulls or cannot be converted."""
-    import pyarrow as pa
+def read_table(file: Path) -> Any:
     import pyarrow.parquet as pq
 
-    with regular_file(file).open("rb") as opened:  # pyarrow requires a path to be UTF-8
-        table = pq.read_table(opened).select(list(types))
-    return table.cast(pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()]))
+    with file.open("rb") as opened:  # pyarrow requires a path to be UTF-8
+        return pq.read_table(opened)
 
 
 def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
@@ -205,7 +187,7 @@ def run_folders(root: Path) -> Iterator[Path]:
 def read_run(folder: Path) -> Run:
     """Reads everything but predictions and texts.
 
-    Raises UserError for a run that is not a result, and any exception of a broken file.
+    Raises UserError for a run that is not a result.
     """
     settings = read_settings(folder / "config.yaml")
     if settings.get("task") in PRETRAINING:
@@ -217,9 +199,7 @@ def read_run(folder: Path) -> Run:
     metrics = read_json(folder / "metrics.json")
     file, log = folder / "environment.json", folder / "metrics.csv"
     environment = read_json(file) if file.exists() else {}
-    run = Run(folder, settings, metrics, environment, read_curves(regular_file(log)) if log.exists() else {})
-    metrics["val_accuracy"] + metrics["seed"] + len(run.labels) + len(metrics["test_set"])  # each of its type
-    return run
+    return Run(folder, settings, metrics, environment, read_curves(log) if log.exists() else {})
 
 
 def skip(folder: Path, error: Exception) -> Skipped:
@@ -249,11 +229,6 @@ class Variant:
     @property
     def after(self) -> str | None:
         return self.runs[0].settings["model"].get("after")
-
-    def label_without(self, key: str) -> str:
-        """The label without the override of one setting."""
-        word = next((word for word in self.overrides if word.startswith(f"{key}=")), None)
-        return self.label.replace(f" {in_short(word)}", "") if word else self.label
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from imdbattn.data.ragged import Batch, ragged
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 from imdbattn.nn.scores import padding_mask
 
 CHECKED = ((1, 1), (2, 7), (5, 1), (3, 64), (1, 33))  # reviews and positions of the batches that are compared
@@ -49,8 +49,7 @@ def example(predictor: Any, reviews: int, positions: int, seed: int = 0) -> tupl
 def to_program(predictor: Any) -> ExportedProgram:
     """The net as a graph with inputs tokens_BT, lengths_B, and before_BTW for a model with phrases: int64, any B and T.
 
-    T is at most data.max_tokens. Raises UserError for a net that cannot be exported, or whose graph computes other
-    logits.
+    T is at most data.max_tokens. Raises UserError for a net whose graph computes other logits.
     """
     if not hasattr(predictor, "batch_options"):
         raise UserError("an encoder-decoder has no graph, it generates step by step: set graph=false and onnx=false")
@@ -58,12 +57,8 @@ def to_program(predictor: Any) -> ExportedProgram:
     reviews, positions = Dim("reviews", min=1), Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
     inputs = example(predictor, 3, 5)
     shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions})
-    try:
-        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            program = torch.export.export(graph, inputs, dynamic_shapes=shapes[: len(inputs)], strict=True)
-    except Exception as error:
-        reason = in_line(error, 300)
-        raise UserError(f"model={predictor.cfg.model.name} cannot be exported as a graph: {reason}") from error
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        program = torch.export.export(graph, inputs, dynamic_shapes=shapes[: len(inputs)], strict=True)
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it names folders of this machine
     check(predictor, program.module(), "torch.export")
@@ -72,12 +67,9 @@ def to_program(predictor: Any) -> ExportedProgram:
 
 def to_onnx(predictor: Any, path: Path) -> None:
     """Writes the graph of `to_program` as ONNX, checked by onnxruntime. Raises UserError."""
+    import onnxruntime  # of the extra `onnx`
+
     program = to_program(predictor)
-    try:
-        import onnxruntime
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise UserError("onnx=true needs an extra: pip install 'imdbattn[onnx]'") from error
     names = ["tokens_BT", "lengths_B", "before_BTW"][: 3 if predictor.batch_options["before"] else 2]
     for library in ("onnx_ir", "onnxscript", "torch.onnx"):  # they log about a hundred lines
         logging.getLogger(library).setLevel(logging.ERROR)

@@ -16,8 +16,7 @@ from torch import Tensor
 from imdbattn.data.corpus import read_texts
 from imdbattn.data.glove import Glove
 from imdbattn.data.tokens import FIRST_WORD
-from imdbattn.errors import UserError, in_line
-from imdbattn.files import regular_file
+from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.reviews import distinct_words, load_classifier, trained_words
@@ -32,8 +31,6 @@ def smaller(
     predictor: ReviewPredictor, run_folder: Path, metrics: Mapping[str, Any], vectors: str, precision: str
 ) -> tuple[ReviewPredictor, dict[str, Any]]:
     """The predictor with the vectors to export, and facts about them. For the arguments see `write_export`."""
-    if not hasattr(predictor.module.net, "embedding"):
-        raise UserError(f"model={predictor.cfg.model.name} has no `embedding`, whose vectors would be exported")
     words_K = training_words(predictor, metrics) if vectors == "training" else None
     chosen = predictor if words_K is None else with_vectors(predictor, words_K)
     split, texts = held_out(run_folder)
@@ -63,7 +60,7 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
         return trained_K
     try:
         corpus: Any = task_of(predictor.cfg).prepare(predictor.cfg)
-    except UserError as error:
+    except (UserError, OSError) as error:
         log.warning("All words are kept, because the training reviews are not available: %s", error)
         return None
     keys = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()} | {"source_key": corpus.source_key}
@@ -74,13 +71,10 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
 
 
 def held_out(run_folder: Path) -> tuple[str | None, list[str]]:
-    """The test reviews that a run folder stores, else those of validation, else none. Raises UserError if damaged."""
+    """The test reviews that a run folder stores, else those of validation, else none."""
     for split, (_, name) in SPLIT_FILES.items():
         if (file := run_folder / name).exists():
-            try:
-                return split, read_texts(regular_file(file))
-            except (OSError, ValueError, KeyError) as error:  # pyarrow's are subclasses
-                raise UserError(f"{file} cannot be read ({in_line(error)}): restore or delete it") from error
+            return split, read_texts(file)
     return None, []
 
 

@@ -8,13 +8,11 @@ Shape suffixes: B reviews, T positions, E width of the vectors, D width, K keys,
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from imdbattn.data.ragged import Batch
-from imdbattn.errors import UserError
 from imdbattn.explain.watch import rollout
 from imdbattn.faithfulness.erasure import keep, log_odds, take, words_of
 from imdbattn.nn.ladder import Classifier, MeanPooling
@@ -79,9 +77,9 @@ def integrated_gradients(net: Classifier, batch: Batch, generator: torch.Generat
 
     The integral is approximated by a Gauss-Legendre sum of `steps` gradients. It converges slowly through a LayerNorm,
     whose output changes rapidly near the zero vectors where the path starts.
-    Raises UserError if captum is not installed.
     """
-    captum = import_captum()
+    from captum.attr import IntegratedGradients  # of the extra `faithfulness`
+
     label_B = predicted(net, batch)
     columns = {name: column for name, column in batch._asdict().items() if isinstance(column, Tensor)}
 
@@ -90,23 +88,13 @@ def integrated_gradients(net: Classifier, batch: Batch, generator: torch.Generat
         return from_vectors(net, x_RTE, repeated, label_R)
 
     x_BTE = net.embedding(batch.tokens_BT).detach()
-    scores_BTE = captum.IntegratedGradients(output).attribute(
+    scores_BTE = IntegratedGradients(output).attribute(
         x_BTE,
         additional_forward_args=(label_B, *columns.values()),
         n_steps=steps,
         internal_batch_size=len(x_BTE),  # one step at a time, without copies of the reviews for all steps
     )
     return scores_BTE.detach().sum(2)
-
-
-def import_captum() -> Any:
-    try:
-        import captum.attr
-    except ImportError as error:
-        raise UserError(
-            "integrated_gradients needs captum: pip install 'imdbattn[faithfulness]', or omit it from scores"
-        ) from error
-    return captum.attr
 
 
 def leave_one_out(net: Classifier, batch: Batch, generator: torch.Generator, steps: int) -> Tensor:

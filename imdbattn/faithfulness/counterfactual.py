@@ -1,7 +1,7 @@
 """Other attention weights with the same output: Jain and Wallace, "Attention is not Explanation", NAACL 2019.
 
-A network is a Classifier in evaluation mode. Weights are those that its attentions compute for the unchanged review.
-An empty review is read as one <pad>.
+A network is a Classifier with Attention in evaluation mode. Weights are those that its attentions compute for the
+unchanged review. An empty review is read as one <pad>.
 
 Shape suffixes: B reviews, C classes, P permutations, T positions; H heads, Q queries, K keys: the T positions, after
 <cls> with ClsPooling.
@@ -60,12 +60,9 @@ def replaced(net: nn.Module, attend: Callable[[int, Tensor], Tensor]) -> Iterato
 
 
 @torch.no_grad()
-def observe(net: nn.Module, batch: Batch) -> Original | None:
-    """None for a network without Attention."""
+def observe(net: nn.Module, batch: Batch) -> Original:
     with watch(attentions(net)) as weights:
         probabilities_BC = probabilities(net, batch)
-    if not weights:
-        return None
     keys, lengths_B = weights[0].shape[-1], batch.lengths_B.clamp(min=1)
     before = keys - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
     keys_BK = padding_mask(lengths_B + before, keys)
@@ -90,20 +87,16 @@ def generators(batch: Batch, generator: torch.Generator) -> list[torch.Generator
 
 
 @torch.no_grad()
-def permute(
-    net: Classifier, batch: Batch, permutations: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor] | None:
+def permute(net: Classifier, batch: Batch, permutations: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Changes of the outputs when the weights are permuted among the words of a review (section 4.2.1).
 
     A permutation is the same for all queries, heads and layers; <cls> and padding keep their weights. The generator's
     seed, with the row of each review, determines the permutations.
 
     Returns (B,) the median total variation distance between the outputs, and (B,) the largest share of a word in the
-    pooled vector (explain.watch.rollout); None for a network without Attention.
+    pooled vector (explain.watch.rollout).
     """
     original = observe(net, batch)
-    if original is None:
-        return None
     places_PBK = permuted_places(original.words_BK, permutations, generators(batch, generator))
     distances = []
     for places_BK in places_PBK:
@@ -147,7 +140,7 @@ def divergence(original: Original, changed: Sequence[Tensor]) -> Tensor:
 
 def adversary(
     net: nn.Module, batch: Batch, epsilon: float, steps: int, restarts: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor] | None:
+) -> tuple[Tensor, Tensor]:
     """Searches weights as different as possible whose output is at most `epsilon` from the model's (section 4.2.2).
 
     All attentions change at once. The search takes `steps` steps of Adam over a logit for each weight, from each of
@@ -156,11 +149,9 @@ def adversary(
     the row of each review, determines the starts.
 
     Returns (B,) the Jensen-Shannon divergence (see `divergence`), at least 0, and (B,) the total variation distance
-    between the outputs, at most epsilon; None for a network without Attention.
+    between the outputs, at most epsilon.
     """
     original = observe(net, batch)
-    if original is None:
-        return None
     best_2B = original.probabilities_BC.new_zeros(2, len(batch.rows_B))
     numbers = generators(batch, generator)
     for _ in range(restarts):

@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from tqdm import tqdm
 
 from imdbattn.comparison.runs import Run, find_runs, grouped, skip
-from imdbattn.errors import UserError, in_line
-from imdbattn.faithfulness.attributions import attention_weights, import_captum
+from imdbattn.errors import UserError
+from imdbattn.faithfulness.attributions import attention_weights
 from imdbattn.faithfulness.measure import Part, measure, parts_of
 from imdbattn.faithfulness.subject import Subject
-from imdbattn.faithfulness.summary import summarize
+from imdbattn.faithfulness.summary import Tables, summarize
 from imdbattn.files import make_folder
 from imdbattn.runs.trainer import keep_memory, quiet, use_onednn
 from imdbattn.settings.schema import Faithfulness
@@ -31,13 +30,13 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     use_onednn()
     keep_memory()
     if "integrated_gradients" in cfg.scores:
-        import_captum()
+        import captum.attr  # noqa: F401  # it is missed before anything is measured
     runs, skipped = find_runs(folders)
     jobs = []
     for run in runs:
         try:
             jobs.append(prepare(run, out, cfg))
-        except UserError as error:
+        except (UserError, OSError) as error:  # such as data that are not on this machine
             skipped.append(skip(run.folder, error))
     if not jobs:
         raise UserError(f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
@@ -58,8 +57,6 @@ def prepare(run: Run, out: Path, cfg: Faithfulness) -> Job:
     """Raises UserError if the run cannot be measured."""
     if not run.is_classifier:
         raise UserError("an encoder-decoder, which has no label to explain")
-    if run.metrics.get("cross_validation"):
-        raise UserError("a fold of a cross-validation: its test reviews differ from those of the other folds")
     subject = Subject(run, out, cfg)
     attention_weights(subject.net, next(subject.items(1, 1))[1])  # raises UserError if a part does not record them
     return subject, parts_of(subject, cfg)
@@ -76,15 +73,7 @@ def measure_all(jobs: Sequence[Job]) -> None:
                 measure(subject, part, bar.update)
 
 
-def tables(subject: Subject, parts: Sequence[Part]) -> dict[str, pa.Table]:
+def tables(subject: Subject, parts: Sequence[Part]) -> Tables:
     """The measurements by name of the part, without those that have no rows."""
-    measured = {}
-    for part in parts:
-        file = subject.folder / part.file
-        try:
-            table = pq.read_table(file)
-        except (OSError, pa.ArrowException) as error:
-            raise UserError(f"{file} cannot be read ({in_line(error)}): delete it and run again") from error
-        if len(table):
-            measured[part.name] = table
-    return measured
+    measured = {part.name: pq.read_table(subject.folder / part.file) for part in parts}
+    return {name: table for name, table in measured.items() if len(table)}

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
@@ -25,7 +24,7 @@ from imdbattn.comparison.figures import (
     small_multiples,
     wrapped,
 )
-from imdbattn.pages import style
+from imdbattn.pages import new_figure, style
 
 SCORES = {  # name -> how it is shown, in text and in figures
     "rollout": ("attention rollout", BLUE, "o"),
@@ -54,21 +53,16 @@ def drawings(summary: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
     for name, (quantity, title, label) in ROW_CHARTS.items():
         if rungs := with_values(summary, quantity):
             drawn[name] = partial(dots, rungs, quantity, f"{title}, with {level(summary)} intervals", label)
-    if rungs := [rung for rung in summary["rungs"] if (rung["permutation"] or {}).get("by_weight")]:
+    if rungs := [rung for rung in summary["rungs"] if rung["permutation"]]:
         drawn["permutation"] = partial(permutation, rungs)
     if rungs := [rung for rung in summary["rungs"] if rung["ablation"]]:
         drawn["ablation"] = partial(ablation, rungs, summary)
     return drawn
 
 
-def measured(rung: Mapping[str, Any], name: str, quantity: str) -> dict[str, Any] | None:
-    """A quantity of a word score: comprehensiveness, sufficiency, auprc, or its stability over seeds or epochs."""
-    if name not in rung["scores"]:
-        return None
-    score = rung["scores"][name]
-    if quantity == "auprc":
-        return (score["rationale"] or {}).get("auprc")
-    return score["stability"][quantity] if quantity in ("seeds", "epochs") else score[quantity]
+def measured(rung: Mapping[str, Any], name: str, quantity: str) -> Any:
+    """A quantity of a word score, such as comprehensiveness; None if it was not measured."""
+    return rung["scores"].get(name, {}).get(quantity)
 
 
 def with_values(summary: dict[str, Any], quantity: str) -> list[dict[str, Any]]:
@@ -81,11 +75,10 @@ def erasure(rungs: Sequence[dict[str, Any]], shares: Sequence[float]) -> Figure:
     figure, panels = small_multiples([rung["label"] for rung in rungs])
     for axes, rung in zip(panels, rungs, strict=True):
         for name, score in rung["scores"].items():
-            if score["comprehensiveness"]:
-                _, color, marker = SCORES[name]
-                values = np.array(score["comprehensiveness"]["by_share"], dtype=float)  # None becomes NaN, a gap
-                line = "--" if name == "random" else "-"
-                axes.plot(percents(shares), values, line, color=color, marker=marker, ms=3, lw=1.3)
+            _, color, marker = SCORES[name]
+            line = "--" if name == "random" else "-"
+            values = score["comprehensiveness"]["by_share"]
+            axes.plot(percents(shares), values, line, color=color, marker=marker, ms=3, lw=1.3)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(FixedLocator(percents(shares)))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -133,7 +126,7 @@ def permutation(rungs: Sequence[dict[str, Any]]) -> Figure:
     for axes, rung in zip(panels, rungs, strict=True):
         bins = rung["permutation"]["by_weight"]
         middle = [(one["low"] + one["high"]) / 2 for one in bins]
-        low, median, high = np.array([one["quartiles"] for one in bins], dtype=float).T
+        low, median, high = zip(*(one["quartiles"] for one in bins), strict=True)
         axes.fill_between(middle, low, high, color=BLUE, alpha=0.25, lw=0)
         axes.plot(middle, median, color=BLUE, marker="o", ms=3, lw=1.3)
         axes.set_xlim(left=0)
@@ -149,7 +142,7 @@ def ablation(rungs: Sequence[dict[str, Any]], summary: dict[str, Any]) -> Figure
     verdicts = {(claim["rung"], claim["unit"]): claim["verdict"] for claim in summary["claims"]}
     margin = summary["method"]["margin"]
     counts = [len(rung["ablation"]) for rung in rungs]
-    figure = Figure(figsize=(WIDTH, 1.1 + 0.3 * len(rungs) + 0.22 * sum(counts)), layout="constrained")
+    figure = new_figure(WIDTH, 1.1 + 0.3 * len(rungs) + 0.22 * sum(counts))
     panels = figure.subplots(len(rungs), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
     shown = {}
     for axes, rung in zip(panels, rungs, strict=True):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from imdbattn.data.ragged import Batch
 from imdbattn.faithfulness.ablation import ablate, mean_outputs, units
@@ -43,7 +43,7 @@ class Part:
     name: str
     options: dict[str, Any]
     reviews: int
-    measure: Callable[[Classifier, Batch, torch.Generator, Any], Columns]
+    measure: Callable[[Classifier, Batch, Generator, Any], Columns]
     prepare: Callable[[Classifier, Iterator[Batch]], Any] = lambda net, batches: None
     positions: int = POSITIONS
 
@@ -61,7 +61,7 @@ def parts_of(subject: Subject, cfg: Faithfulness) -> list[Part]:
     parts = []
     for name in scores:
         options = common | {"shares": cfg.shares, "steps": cfg.steps if name == "integrated_gradients" else None}
-        measure = partial(explanations, name, cfg.steps, cfg.shares, subject.negation)
+        measure = partial(explanations, name, cfg, subject.negation)
         parts.append(Part(name, options, reviews, measure))
     if any(isinstance(module, Attention) for module in net.modules()):
         measure = partial(named, ("distance", "weight"), partial(permute, permutations=cfg.permutations))
@@ -93,7 +93,7 @@ def measure(subject: Subject, part: Part, progress: Callable[[int], Any]) -> Non
 
 def columns_of(subject: Subject, part: Part, net: Classifier, progress: Callable[[int], Any]) -> Columns:
     """The table of a part: a row for each review, in the order of `subject.selected_N`."""
-    rng = torch.Generator().manual_seed(zlib.crc32(f"{part.name} {part.options['seed']} {subject.key}".encode()))
+    rng = Generator().manual_seed(zlib.crc32(f"{part.name} {part.options['seed']} {subject.key}".encode()))
     prepared = part.prepare(net, (batch for _, batch in subject.items(part.reviews, part.positions)))
     values: dict[int, Columns] = {}
     for places, batch in subject.items(part.reviews, part.positions):
@@ -110,21 +110,14 @@ def columns_of(subject: Subject, part: Part, net: Classifier, progress: Callable
 
 
 def explanations(
-    name: str,
-    steps: int,
-    shares: Sequence[float],
-    negation: int | None,
-    net: Classifier,
-    batch: Batch,
-    rng: torch.Generator,
-    prepared: None,
+    name: str, cfg: Faithfulness, negation: int | None, net: Classifier, batch: Batch, rng: Generator, prepared: None
 ) -> Columns:
     """Scores of the words, the seconds that they took, and their evaluation by erasure and known rationales."""
     start = time.perf_counter()
-    scores_BT = ATTRIBUTIONS[name](net, batch, rng, steps)
+    scores_BT = ATTRIBUTIONS[name](net, batch, rng, cfg.steps)
     seconds = (time.perf_counter() - start) / len(scores_BT)
     ranks_BT = ranks(scores_BT, batch, rng)
-    comprehensiveness_BS, sufficiency_BS = erase(net, batch, ranks_BT, shares)
+    comprehensiveness_BS, sufficiency_BS = erase(net, batch, ranks_BT, cfg.shares)
     lengths = batch.lengths_B.tolist()
     columns: Columns = {
         "right": (predicted(net, batch) == batch.labels_B).tolist(),
@@ -141,14 +134,14 @@ def explanations(
 
 
 def named(
-    names: Sequence[str], test: Callable[..., Any], net: nn.Module, batch: Batch, rng: torch.Generator, prepared: None
+    names: Sequence[str], test: Callable[..., Any], net: nn.Module, batch: Batch, rng: Generator, prepared: None
 ) -> Columns:
     """The numbers of each review that `test` returns, by their names."""
     return {name: numbers_B.tolist() for name, numbers_B in zip(names, test(net, batch, generator=rng), strict=True)}
 
 
 @torch.no_grad()
-def ablations(net: Classifier, batch: Batch, rng: torch.Generator, means: list[Tensor]) -> Columns:
+def ablations(net: Classifier, batch: Batch, rng: Generator, means: list[Tensor]) -> Columns:
     """Whether each review is classified correctly, by the whole model and without each unit."""
     outputs = {"model": net(batch)} | {unit: ablate(net, batch, unit, means) for unit in units(net)}
     return {name: (logits_BC.argmax(1) == batch.labels_B).tolist() for name, logits_BC in outputs.items()}

@@ -120,7 +120,7 @@ def score_rows(summary: dict[str, Any], cells: Callable[[dict[str, Any], str], R
 
 
 def erasure_cells(rung: dict[str, Any], name: str) -> Row:
-    precision = (rung["scores"].get(name, {}).get("rationale") or {}).get("precision") or {}
+    precision = measured(rung, name, "precision") or {}
     row = {shown: with_interval(measured(rung, name, quantity)) for quantity, shown in QUANTITIES.items()}
     return row | {f"precision at {count}": number(precision.get(str(count))) for count in SHOWN}
 
@@ -135,12 +135,12 @@ def means_only(rung: dict[str, Any], name: str) -> Row:
 
 
 def cost_rows(summary: dict[str, Any]) -> list[Row]:
-    rows = []
-    for rung in summary["rungs"]:
-        speeds = {name: score["reviews_per_s"] for name, score in rung["scores"].items()}
-        if any(speeds.values()):
-            rows.append({"rung": rung["label"]} | {SCORES[name][0]: shared.count(speeds.get(name)) for name in SCORES})
-    return rows
+    return [
+        {"rung": rung["label"]}
+        | {shown: shared.count(measured(rung, name, "reviews_per_s")) for name, (shown, *_) in SCORES.items()}
+        for rung in summary["rungs"]
+        if rung["scores"]
+    ]
 
 
 def claim_rows(summary: dict[str, Any]) -> list[Row]:
@@ -216,7 +216,7 @@ def headline(summary: dict[str, Any]) -> str:
     return f"{QUESTION} {answer}: {words} matter {tally(claims, amounts)}{more}"
 
 
-def of_attention(summary: dict[str, Any], value: Callable[[dict[str, Any], str], Any]) -> list[tuple[str, Any, str]]:
+def of_attention(summary: dict[str, Any], value: Callable[[dict[str, Any], str], Any]) -> Found:
     """(label, value(rung, score), score) of each rung's first score from attention that has a value."""
     firsts = []
     for rung in summary["rungs"]:
@@ -249,15 +249,9 @@ def tally(claims: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> str:
     return ", ".join([f"{parts[0]} of {len(claims)} rungs", *parts[1:]])
 
 
-def by_verdict(claims: Sequence[Mapping[str, Any]], verdicts: Iterable[str] = VERDICTS) -> list[str]:
-    """The number of claims with each verdict, as `2 better`; without zeros."""
-    numbers = Counter(claim["verdict"] for claim in claims)
-    return [f"{numbers[verdict]:,} {verdict}" for verdict in verdicts if numbers[verdict]]
-
-
 def verdicts(summary: dict[str, Any]) -> str:
     """The number of claims by verdict; "" without claims."""
-    total, parts = len(summary["claims"]), ", ".join(by_verdict(summary["claims"]))
+    total, parts = len(summary["claims"]), ", ".join(shared.by_verdict(summary["claims"], VERDICTS))
     return f"Of {total:,} claim{'s' * (total > 1)} about scores, layers and heads: {parts}." if total else ""
 
 
@@ -319,7 +313,7 @@ def best_scores(summary: dict[str, Any]) -> str:
     """Which score has the highest comprehensiveness, in rungs with a score that is neither attention nor random."""
     best = Counter[str]()
     for rung in summary["rungs"]:
-        means = {name: values["mean"] for name, one in rung["scores"].items() if (values := one["comprehensiveness"])}
+        means = {name: one["comprehensiveness"]["mean"] for name, one in rung["scores"].items()}
         if set(means) - {*ATTENTION, "random"}:
             best[SCORES[max(means, key=means.__getitem__)][0]] += 1
     if best.total() == 1:
@@ -347,16 +341,16 @@ def removable(summary: dict[str, Any]) -> str:
         if named:
             more = [f"{len(named) - NAMED} more"] * (len(named) > NAMED)
             text += f": {listed([*named[:NAMED], *more])}"
-        parts += ["; ".join([text, *by_verdict(claims, ("needed", "undecided"))])] if claims else []
+        parts += ["; ".join([text, *shared.by_verdict(claims, ("needed", "undecided"))])] if claims else []
     return ". At the same loss, ".join(parts)
 
 
-def name_of(values: Sequence[tuple[str, dict[str, Any], str]]) -> str:
+def name_of(values: Found) -> str:
     names = {name for *_, name in values}
     return SCORES[names.pop()][0] if len(names) == 1 else "attention"
 
 
-def spread(values: Sequence[tuple[str, dict[str, Any], str]]) -> str:
+def spread(values: Found) -> str:
     """`0.120 (0.100 to 0.140) in residual`; with several rungs, those of the lowest and of the highest mean."""
     ordered = sorted(values, key=lambda one: one[1]["mean"])
     low, high = (f"{with_interval(one)} in {label}" for label, one, _ in (ordered[0], ordered[-1]))

@@ -133,13 +133,11 @@ class Rung:
             name: self.estimates[name, score] | {"by_share": self.column(score, name).mean((0, 1)).tolist()}
             for name in ("comprehensiveness", "sufficiency")
         }
-        precision = auprc and {str(k): float(self.column(score, f"precision_{k}").mean()) for k in SHOWN}
         return erasure | {
-            "rationale": auprc and {"auprc": auprc, "precision": precision},
-            "stability": {
-                "seeds": self.correlation([*combinations(best, 2)]),
-                "epochs": self.correlation(best_and_last),
-            },
+            "auprc": auprc,
+            "precision": auprc and {str(k): float(self.column(score, f"precision_{k}").mean()) for k in SHOWN},
+            "seeds": self.correlation([*combinations(best, 2)]),
+            "epochs": self.correlation(best_and_last),
             "reviews_per_s": 1 / max(float(self.column(score, "seconds").mean()), 1e-9),
         }
 

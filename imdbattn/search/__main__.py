@@ -46,12 +46,8 @@ def search(cfg: DictConfig, others: list[str]) -> None:
         if {file.name for file in folder.iterdir()} - {"search.log", ".hydra"}:
             raise UserError(f"{os.path.relpath(folder)} is not empty: choose another hydra.run.dir, or give resume=")
     settings = validated("Search", values)
-    try:
-        from imdbattn.search import trials
-    except ImportError as error:
-        if not (error.name or "").startswith("optuna"):
-            raise
-        raise UserError("the search needs Optuna 4.7 or newer: pip install 'imdbattn[search]'") from error
+    from imdbattn.search import trials
+
     trials.run_search(settings, folder, FILE)
 
 
@@ -75,8 +71,6 @@ def varied(space: dict[str, Any], others: list[str]) -> dict[str, Any]:
         raise explain(error, "search", others) from error
     for override in overrides:
         name, value = override.key_or_group.partition("space.")[2], override.value()
-        if override.is_sweep_override() or not (name or isinstance(value, dict)):
-            raise UserError(f"{override.input_line} must be a setting and its values, as in space.model.layers=[1,2,3]")
         space = space | ({name: value} if name else dict(value))  # type: ignore[arg-type]
     typed = {word.lstrip("+").partition("=")[0] for word in others}
     return {name: values for name, values in space.items() if name not in typed}

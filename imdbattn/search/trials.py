@@ -60,7 +60,10 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
 
 
 def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Study:
-    """The study in the journal, which is created if it is absent. Raises UserError if it is damaged."""
+    """The study in the journal, which is created if it is absent.
+
+    Raises UserError if it is lost, and an exception of Optuna if it is damaged.
+    """
     journal.with_name("journal.log.lock").unlink(missing_ok=True)  # of a killed process
     content = journal.read_bytes() if journal.exists() else b""
     if not content and any(journal.parent.glob("trial-*")):  # of other settings, which would be resumed
@@ -73,14 +76,10 @@ def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Stu
         pruner = MedianPruner(cfg.startup_trials, first)
     elif cfg.pruner == "hyperband":
         pruner = HyperbandPruner(first, max(first, max_epochs) if max_epochs else "auto")
-    try:
-        storage = JournalStorage(JournalFileBackend(str(journal)))
-        return optuna.create_study(
-            storage=storage, pruner=pruner, study_name="search", direction="maximize", load_if_exists=True
-        )
-    except Exception as error:  # any exception: the journal may hold anything
-        reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{journal} is damaged ({reason}): restore it, or start a new search") from error
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    return optuna.create_study(
+        storage=storage, pruner=pruner, study_name="search", direction="maximize", load_if_exists=True
+    )
 
 
 def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: DictConfig, folder: Path) -> None:
@@ -115,8 +114,6 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: DictCon
             with suppress(BaseException):
                 run.throw(stop)  # stops its process
         raise
-    if not trials(TrialState.COMPLETE):
-        raise UserError("no trial finished: raise n_trials, or start another search with pruner=none")
 
 
 def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:

@@ -22,17 +22,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import acquired
-from imdbattn.run_folder import SPLIT_FILES, finished, is_debug, results_file
+from imdbattn.run_folder import finished, is_debug, results_file
 from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
 from imdbattn.settings.machine import gpus, threads_of
-from imdbattn.settings.safety import check_archive, read_json, read_settings
+from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import validate
 
 log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
 ERRORS = "stderr.log"  # what the job wrote there
-START_FILES = ("config.yaml", "environment.json")  # files of a run that has started
 STOPPED = "stopped with its sweep"  # why a job failed
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it after 30
@@ -88,38 +87,26 @@ def varied_overrides() -> list[str]:
 
 
 def missing(folder: Path, settings: DictConfig) -> str:
-    """The first part of a finished run with these settings that `folder` does not have; an empty string for none."""
+    """What `folder` lacks of a finished run with these settings, for messages; an empty string for nothing."""
     if not finished(folder):
         return "metrics.json"
-    splits = ("validation", "test") if settings.test else ("validation",)
-    tables = [name for split in splits for name in SPLIT_FILES[split]]
-    return unusable(folder, settings, "metrics.json", *START_FILES, "checkpoints/best.ckpt", *tables)
+    if not finished(folder, settings.test):
+        return "test predictions"
+    return "" if on_current_data(folder, settings) else "results on the current data"
 
 
 def resumable(folder: Path, settings: DictConfig) -> bool:
-    """Whether `folder` contains a readable last checkpoint of a run on the current data that can be continued.
+    """Whether `folder` contains the last checkpoint of a run on the current data that can be continued.
 
     Such a run is unfinished, or was finished with test=false and is to be scored on test.
     """
-    without_test: Any = OmegaConf.merge(settings, {"test": False})
-    if finished(folder, settings.test) or (finished(folder) and missing(folder, without_test)):
-        return False
-    return not unusable(folder, settings, *START_FILES, "checkpoints/last.ckpt")
+    started = (folder / "checkpoints" / "last.ckpt").exists()
+    return started and not finished(folder, settings.test) and on_current_data(folder, settings)
 
 
-def unusable(folder: Path, settings: DictConfig, *names: str) -> str:
-    """What a folder lacks, for messages: "readable <name>" or "results on the current data"; else an empty string."""
-    import pyarrow.parquet as pq
-
-    read = {".json": read_json, ".yaml": read_settings, ".ckpt": check_archive, ".parquet": pq.ParquetFile}
-    files: dict[str, Any] = {}
-    try:
-        for name in names:
-            files[name] = read[Path(name).suffix](folder / name)
-        source, key = files["config.yaml"]["data"]["source"], files["environment.json"].get("source_key")
-    except Exception:  # any exception: the job runs again
-        return f"readable {name}"
-    return "" if same_data(settings, source, key) else "results on the current data"
+def on_current_data(folder: Path, settings: DictConfig) -> bool:
+    source = read_settings(folder / "config.yaml")["data"]["source"]
+    return same_data(settings, source, read_json(folder / "environment.json").get("source_key"))
 
 
 def same_data(settings: DictConfig, source: str, key: str | None) -> bool:
