@@ -87,7 +87,7 @@ def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
             values[name] = len(value)
         elif name in ("validation", "test"):
             values |= {name: (value or {}).get("mean"), f"{name}_sd": (value or {}).get("sd")}
-        elif name not in ("trained_on", "apart_from_range") and not isinstance(value, dict | list):
+        elif name != "trained_on" and not isinstance(value, dict | list):
             values[name] = value
     return values
 
