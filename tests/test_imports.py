@@ -35,7 +35,16 @@ MAY_IMPORT = {
     "search": {"sweep", "comparison", "data", *BASE},
 }
 COMMANDS = {"train", "evaluate", "predict", "compare", "dashboard", "__main__"}  # may import anything
-PATH = ("train", "runs.fit", "tasks.reviews", "tasks.learner", "data.corpus", "data.ragged", "data.sampling")
+PATH = (
+    "train",
+    "runs.fit",
+    "tasks.reviews",
+    "tasks.review_net",
+    "tasks.learner",
+    "data.corpus",
+    "data.ragged",
+    "data.sampling",
+)
 PATH += ("nn.ladder", "nn.scores")
 
 

@@ -19,9 +19,8 @@ from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import regular_file
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
+from imdbattn.tasks.review_net import trained_words
 from imdbattn.tasks.review_predictor import ReviewPredictor
-from imdbattn.tasks.reviews import distinct_words, load_classifier, trained_words
-from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ def smaller(
     predictor: ReviewPredictor, run_folder: Path, metrics: Mapping[str, Any], vectors: str, precision: str
 ) -> tuple[ReviewPredictor, dict[str, Any]]:
     """The predictor with the vectors to export, and facts about them. For the arguments see `write_export`."""
-    if not hasattr(predictor.module.net, "embedding"):
+    if not hasattr(predictor.net, "embedding"):
         raise UserError(f"model={predictor.cfg.model.name} has no `embedding`, whose vectors would be exported")
     words_K = training_words(predictor, metrics) if vectors == "training" else None
     chosen = predictor if words_K is None else with_vectors(predictor, words_K)
@@ -58,11 +57,13 @@ def smaller(
 
 def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Tensor | None:
     """Ids of the words of the training reviews, ascending; None if these are not available, or not the run's."""
-    trained_K = trained_words(predictor.module.net.state_dict(), "embedding")
+    trained_K = trained_words(predictor.net.state_dict(), "embedding")
     if trained_K is not None:
         return trained_K
+    from imdbattn.tasks.reviews import TASK, distinct_words  # imports Lightning
+
     try:
-        corpus: Any = task_of(predictor.cfg).prepare(predictor.cfg)
+        corpus = TASK.prepare(predictor.cfg)
     except UserError as error:
         log.warning("All words are kept, because the training reviews are not available: %s", error)
         return None
@@ -92,9 +93,9 @@ def with_vectors(
     predictor: ReviewPredictor, words_K: Tensor | None = None, dtype: torch.dtype = torch.float32
 ) -> ReviewPredictor:
     """The same weights with the vectors of these words only, rounded. words_K: their ids, ascending; None for all."""
-    net: Any = predictor.module.net
+    net: Any = predictor.net
     tensors, words, vectors_KD = net.state_dict(), predictor.glove.words, net.embedding.vectors_VD
-    facts = facts_of(predictor)
+    facts = dict(predictor.facts)
     if words_K is not None:
         rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
         words, vectors_KD = [words[row - FIRST_WORD] for row in words_K.tolist()], vectors_KD[rows_K]
@@ -118,19 +119,11 @@ def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
     return new_P
 
 
-def facts_of(predictor: Any) -> dict[str, Any]:
-    """The content of a checkpoint other than weights and settings, such as the labels."""
-    return {key: value for key, value in predictor.module.hparams.items() if key != "config"}
-
-
 def build(
     cfg: Any, file: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], vectors_VD: Tensor, words: list[str]
 ) -> ReviewPredictor:
-    """A predictor from the weights of its net. facts: those of `facts_of`. file: for messages."""
-    content = {"state_dict": {f"net.{name}": weight for name, weight in tensors.items()}, "hyper_parameters": facts}
+    """A predictor from the weights of its net. facts: see `Learner`. file: for messages."""
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)  # the actual mean and standard deviation are among the weights
     glove = Glove(file.parent, facts["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
     vars(glove)["words"] = words  # not from a file
-    module = load_classifier(cfg, file, glove, content)
-    vars(module)["glove"] = glove  # for reviews that it will be scored on (ReviewTask.prepare)
-    return ReviewPredictor(cfg, module, glove)
+    return ReviewPredictor.load(cfg, file, glove, (tensors, facts))
