@@ -65,12 +65,12 @@ def build_trainer(
     **arguments: Any,
 ) -> L.Trainer:
     """The Trainer that the `trainer` settings describe; `arguments` are further ones. Raises UserError."""
-    trainer_class = make(
-        {**as_dict(settings), "_partial_": True}, "trainer", L.Trainer, {"trainer.callbacks": L.Callback}
-    )
+    settings = as_dict(settings)
+    own_callbacks = make(settings.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
+    trainer_class = make({**settings, "_partial_": True}, "trainer", L.Trainer)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    callbacks = [*callbacks, *(trainer_class.keywords.get("callbacks") or ())]
+    callbacks = [*callbacks, *own_callbacks]
     if settings["enable_progress_bar"]:
         callbacks.append(Progress())
     plugins: list[Any] = [checkpoint_io or AtomicCheckpointIO()]

@@ -16,7 +16,6 @@ from imdbattn.settings.safety import check_archive
 
 log = logging.getLogger(__name__)
 
-NO_PARTS: Mapping[str, type] = {}
 Weights = Mapping[str, Tensor]  # of a net, by name
 Facts = Mapping[str, Any]
 REMEDY = "train again, or use the version that its environment.json names"
@@ -64,14 +63,13 @@ def check_vectors(name: str, trained_on: Any, current: Any) -> None:
         )
 
 
-def make(settings: Mapping[str, Any], what: str, kind: type, parts: Mapping[str, type] = NO_PARTS) -> Any:
+def make(settings: Any, what: str, kind: type) -> Any:
     """Calls `instantiate` if every `_target_` is a subclass of `kind`.
 
-    settings: of the user, or of a run folder that `refuse_untrusted` has accepted. parts: other classes than `kind` for
-    some groups in them.
+    settings: of the user, or of a run folder that `refuse_untrusted` has accepted.
     Raises UserError naming `what` for another target, and for errors of the class itself.
     """
-    check_targets(settings, what.partition("=")[0], kind, parts)  # model=residual is the group model
+    check_targets(settings, what.partition("=")[0], kind)  # model=residual is the group model
     try:
         return instantiate(settings)
     except Exception as error:
@@ -96,7 +94,7 @@ def instantiate(node: Any) -> Any:
     return partial(found, **values) if is_partial else found(**values)
 
 
-def check_targets(node: Any, key: str, kind: type, parts: Mapping[str, type] = NO_PARTS) -> None:
+def check_targets(node: Any, key: str, kind: type) -> None:
     """Raises UserError for a `_target_` that cannot be imported, or is not a subclass of `kind`."""
     if isinstance(node, Mapping):
         if (target := node.get("_target_")) is not None:
@@ -110,10 +108,10 @@ def check_targets(node: Any, key: str, kind: type, parts: Mapping[str, type] = N
             if not (isinstance(located, type) and issubclass(located, kind)):
                 raise UserError(f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}")
         for name, value in node.items():
-            check_targets(value, place := f"{key}.{name}", parts.get(place, kind), parts)
+            check_targets(value, f"{key}.{name}", kind)
     elif isinstance(node, list):
         for number, value in enumerate(node):
-            check_targets(value, f"{key}[{number}]", kind, parts)
+            check_targets(value, f"{key}[{number}]", kind)
     elif isinstance(node, str) and "${" in node:
         raise UserError(f"{key} contains an interpolation (${{...}}): write its value instead")
 

@@ -2,17 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
 from imdbattn.errors import UserError
+from imdbattn.tasks.build import locate
 
-PREDICTORS = {  # task -> module with the class PREDICTOR; a task that is absent cannot be applied to new texts
-    "reviews": "imdbattn.tasks.review_predictor",
-    "seq2seq": "imdbattn.tasks.seq2seq_predictor",
+PREDICTORS = {  # task -> its Predictor; a task that is absent cannot be applied to new texts
+    "reviews": "imdbattn.tasks.review_predictor.ReviewPredictor",
+    "seq2seq": "imdbattn.tasks.seq2seq_predictor.Seq2SeqPredictor",
 }
 
 
@@ -63,4 +63,4 @@ def load(cfg: Any, checkpoint: Path) -> Predictor:
     """The model of a checkpoint. cfg: the settings of its run. Raises UserError for a task without a Predictor."""
     if cfg.task not in PREDICTORS:
         raise UserError(f"{checkpoint.parents[1]} is a run of task={cfg.task}, which cannot be applied to new texts")
-    return import_module(PREDICTORS[cfg.task]).PREDICTOR.load(cfg, checkpoint)
+    return locate(PREDICTORS[cfg.task]).load(cfg, checkpoint)

@@ -94,8 +94,8 @@ class ReviewPredictor(Predictor):
 
     def probabilities(self, batch: Batch) -> Tensor:
         """(B, C)."""
-        batch = Batch(*(part.to(self.device) if isinstance(part, Tensor) else part for part in batch))
-        return self.net(batch).double().softmax(1)
+        parts: Any = (part.to(self.device) if isinstance(part, Tensor) else part for part in batch)
+        return self.net(Batch(*parts)).double().softmax(1)
 
     @torch.inference_mode()
     def classify(self, texts: Sequence[str]) -> Tensor:
@@ -166,9 +166,6 @@ class MeanPredictor(ReviewPredictor):
 
     def classify(self, texts: Sequence[str]) -> Tensor:
         return torch.stack([member.classify(texts) for member in self.members]).mean(0)
-
-
-PREDICTOR = ReviewPredictor
 
 
 def watched(net: Any, run: Callable[[], Any], model: str) -> tuple[Any, list[Tensor], list[bool]]:

@@ -37,23 +37,16 @@ class ReviewClassifier(Learner):
     """Trains and scores a net that is called with a batch and returns logits (B, C), such as nn.ladder.Classifier.
 
     folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases). targets_NC: probabilities of
-    their classes; None: the labels. glove: the vectors of a trained net, for other data that it is scored on. facts:
-    include the labels and the vectors' fingerprint. For the other arguments see Learner.
+    their classes; None: the labels. facts: include the labels and the vectors' fingerprint. For the other arguments see
+    Learner.
     """
 
     folds_N: Tensor | None
     targets_NC: Tensor | None
+    glove: Glove | None = None  # of a trained net, for the data that it is scored on
 
-    def __init__(
-        self,
-        *args: Any,
-        folds_N: Tensor | None = None,
-        targets_NC: Tensor | None = None,
-        glove: Glove | None = None,
-        **options: Any,
-    ):
+    def __init__(self, *args: Any, folds_N: Tensor | None = None, targets_NC: Tensor | None = None, **options: Any):
         super().__init__(*args, **options)
-        self.glove = glove
         for name, values in {"folds_N": folds_N, "targets_NC": targets_NC}.items():
             self.register_buffer(name, values, persistent=False)
             self._ddp_params_and_buffers_to_ignore.append(name)
@@ -64,7 +57,7 @@ class ReviewClassifier(Learner):
     ) -> "ReviewClassifier":
         """The classifier of a checkpoint in its run folder. options: `trust`, see `open_run`. Raises UserError."""
         cfg, checkpoint = open_run(os.fspath(checkpoint_path), options.get("trust"))
-        return TASK.load(cfg, checkpoint).to(map_location)
+        return TASK.learner(ReviewPredictor.load(cfg, checkpoint)).to(map_location)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
@@ -169,7 +162,9 @@ class ReviewTask(Task):
         return self.learner(ReviewPredictor.load(cfg, checkpoint, corpus.glove if corpus else None))
 
     def learner(self, predictor: ReviewPredictor) -> ReviewClassifier:
-        return ReviewClassifier(predictor.net, predictor.cfg, predictor.facts, glove=predictor.glove)
+        module = ReviewClassifier(predictor.net, predictor.cfg, predictor.facts)
+        module.glove = predictor.glove
+        return module
 
     def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
         link_texts(corpus.texts(split), path)

@@ -114,9 +114,6 @@ class Seq2SeqPredictor(Predictor):
             )
 
 
-PREDICTOR = Seq2SeqPredictor
-
-
 def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
     """Of source and target."""
     return Vocabulary(names_in(facts, "source_symbols")), Vocabulary(names_in(facts, "target_symbols"))
