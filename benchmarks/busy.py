@@ -33,7 +33,8 @@ def rates(threads: int) -> list[float]:
     torch.set_num_threads(threads)
     cfg, corpus = settings("model=residual_pe", "data.word_dropout=0"), small_corpus(REVIEWS)
     tokens = int(corpus.splits["train"].lengths.clamp(max=cfg.data.max_tokens).sum())
-    predictor = ReviewPredictor(cfg, task_of(cfg).new(cfg, corpus), corpus.glove)
+    module = task_of(cfg).new(cfg, corpus)
+    predictor = ReviewPredictor(cfg, module.net, module.hparams, corpus.glove)
     from benchmarks.common import seconds
 
     texts = ["A film that I did not expect to love, but I did. " * (1 + n % 20) for n in range(REVIEWS)]

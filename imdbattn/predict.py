@@ -32,15 +32,15 @@ def predict(cfg: DictConfig, text: str | None) -> None:
         texts = Lines(iter([str(settings.text)]), 1)
     with without_gc():
         from imdbattn.explain.show import digest, print_predictions, write_page
-        from imdbattn.runs import score
-        from imdbattn.tasks.task import refuse_empty
+        from imdbattn.runs.predict import load_predictor, predict_columns, predictions_of
+        from imdbattn.tasks.predictor import refuse_empty
 
-    predictor, folder = score.load_predictor(settings)
+    predictor, folder = load_predictor(settings)
     if texts.blank and predictor.needs_text:
         refuse_empty(texts.blank)
     if settings.out:
-        return write_results(score.predict_columns(predictor, texts.lines, settings), Path(settings.out), texts.total)
-    results = score.predict(predictor, texts.lines, settings)
+        return write_results(predict_columns(predictor, texts.lines, settings), Path(settings.out), texts.total)
+    results = predictions_of(predictor, texts.lines, settings)
     if not settings.explain:
         return print_lines(results, texts.total)
     predictions = list(results)

@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.runs.score import load_predictor, predict
+from imdbattn.runs.predict import load_predictor, predictions_of
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.schema import Predict, validate
 
@@ -14,7 +14,7 @@ from imdbattn.settings.schema import Predict, validate
 def label_texts(cfg: Predict, texts: Sequence[str]) -> tuple[list[Any], Path]:
     """The result of `imdbattn.predict` for each text, and the run folder."""
     predictor, folder = load_predictor(cfg)
-    return list(predict(predictor, texts, cfg)), folder
+    return list(predictions_of(predictor, texts, cfg)), folder
 
 
 def changed(cfg: DictConfig, values: Mapping[str, Any]) -> DictConfig:

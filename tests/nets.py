@@ -51,8 +51,12 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
 
 def learner(cfg: Any, net: torch.nn.Module, classes: int = 3, folds_N: torch.Tensor | None = None) -> ReviewClassifier:
     """The Lightning module around a net. cfg: the settings of a training run."""
-    facts = {"vectors": vectors().fingerprint, "labels": [str(number) for number in range(classes)]}
-    return ReviewClassifier(net, cfg, facts, folds_N=folds_N)
+    return ReviewClassifier(net, cfg, facts(classes), folds_N=folds_N)
+
+
+def facts(classes: int = 3) -> dict[str, Any]:
+    """What the checkpoint of such a net contains besides weights."""
+    return {"vectors": vectors().fingerprint, "labels": [str(number) for number in range(classes)]}
 
 
 def batch(model: torch.nn.Module, reviews: list[list[int]], order=None, padding: int = 0, **options) -> Batch:

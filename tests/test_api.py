@@ -28,7 +28,8 @@ from imdbattn import UserError
 from imdbattn.api.model import within_memory
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import load_predictor, score_run
+from imdbattn.runs.predict import load_predictor
+from imdbattn.runs.score import score_run
 from imdbattn.settings.cli import conf_dir
 from tests.world import BAD, FILLER, GOOD
 
@@ -144,8 +145,8 @@ def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path
     assert model.settings["model"]["name"] == "residual_pe"
     assert repr(model) == f"Model(residual_pe, labels=['neg', 'pos'], folder='{os.path.relpath(folder)}')"
     last = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-    loaded = imdbattn.load(folder / "checkpoints" / "last.ckpt").predictor.module.state_dict()
-    assert all(torch.equal(loaded[name], weight) for name, weight in last.items())
+    loaded = imdbattn.load(folder / "checkpoints" / "last.ckpt").net.state_dict()
+    assert all(torch.equal(loaded[name.removeprefix("net.")], weight) for name, weight in last.items())
 
 
 def test_a_folder_that_is_not_a_run_is_refused(trained, tmp_path):
@@ -188,8 +189,8 @@ def test_a_checkpoint_becomes_a_lightning_module(trained):
         folder / "checkpoints" / "best.ckpt", map_location="cpu"
     )
     assert type(classifier) is imdbattn.ReviewClassifier
-    loaded = imdbattn.load(folder).predictor.module.state_dict()
-    assert all(torch.equal(weight, loaded[name]) for name, weight in classifier.state_dict().items())
+    loaded = imdbattn.load(folder).net.state_dict()
+    assert all(torch.equal(weight, loaded[name]) for name, weight in classifier.net.state_dict().items())
 
 
 # --- predict ----------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_attention_scores_equal_those_of_explain(settings, trained):
         predictor = model.predictor
         batch = predictor.batches([text])[0, np.arange(1)]
         shares = [share for *_, share in predictor.explain(text).words]
-        assert score("rollout", predictor.module.net, batch)[0].tolist() == pytest.approx(shares, abs=1e-6)
+        assert score("rollout", predictor.net, batch)[0].tolist() == pytest.approx(shares, abs=1e-6)
 
 
 def test_without_layers_attention_is_that_of_the_pooling_alone(settings):

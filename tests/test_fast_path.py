@@ -11,7 +11,7 @@ from imdbattn.data.sampling import Batches
 from imdbattn.nn import fast
 from imdbattn.nn.fast import SAVED_SCORES, blocked_attention, use_blocks
 from imdbattn.nn.scores import padding_mask
-from imdbattn.runs import trainer as trainer_module
+from imdbattn.runs import cpu
 from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import build_trainer, compile_net
 from imdbattn.settings.keys import BEYOND, RUNGS
@@ -29,7 +29,7 @@ STEPS, CLASSES = 20, 2
 def onednn():
     """oneDNN's products where they are exact; torch's own again afterwards."""
     before = torch.backends.mkldnn.matmul.fp32_precision
-    yield trainer_module.use_onednn()
+    yield cpu.use_onednn()
     torch.backends.mkldnn.matmul.fp32_precision = before
 
 
@@ -101,18 +101,18 @@ def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(m
 def test_onednn_is_not_used_where_its_products_are_not_as_exact_as_float32(monkeypatch, onednn):
     matmul = torch.backends.mkldnn.matmul
     matmul.fp32_precision = "none"
-    monkeypatch.setattr(trainer_module, "product_error", lambda: 1e-3)  # the error of bfloat16
-    assert not trainer_module.use_onednn()
+    monkeypatch.setattr(cpu, "product_error", lambda: 1e-3)  # the error of bfloat16
+    assert not cpu.use_onednn()
     assert matmul.fp32_precision == "none"
-    assert trainer_module.float32_products() == "torch's default"
+    assert cpu.float32_products() == "torch's default"
     matmul.fp32_precision = "bf16"
-    assert trainer_module.float32_products() == "oneDNN"
+    assert cpu.float32_products() == "oneDNN"
 
 
 def test_the_check_distinguishes_bfloat16_from_float32(onednn):
-    assert trainer_module.product_error() < trainer_module.MAX_ERROR / 10
+    assert cpu.product_error() < cpu.MAX_ERROR / 10
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert trainer_module.product_error() > 10 * trainer_module.MAX_ERROR
+        assert cpu.product_error() > 10 * cpu.MAX_ERROR
 
 
 @pytest.mark.parametrize("rung", slow_except(["text_query", "residual_pe_cls", "tuned", "wide"], [*RUNGS, *BEYOND]))

@@ -35,8 +35,8 @@ MAY_IMPORT = {
     "search": {"sweep", "comparison", "data", *BASE},
 }
 COMMANDS = {"train", "evaluate", "predict", "compare", "dashboard", "__main__"}  # may import anything
-PATH = ("train", "runs.fit", "tasks.reviews", "tasks.learner", "data.corpus", "data.ragged", "data.sampling")
-PATH += ("nn.ladder", "nn.scores")
+PATH = ("train", "runs.fit", "tasks.reviews", "tasks.review_net", "tasks.learner", "data.corpus", "data.ragged")
+PATH += ("data.sampling", "nn.ladder", "nn.scores")
 
 
 def module_of(file: Path) -> str:

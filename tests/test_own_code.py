@@ -13,8 +13,9 @@ import torch
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
+from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.resume import resumed
-from imdbattn.runs.score import load_predictor, score_run
+from imdbattn.runs.score import score_run
 
 from .commands import label_texts
 from .marks import slow_except
@@ -460,7 +461,7 @@ def test_a_layer_that_shows_no_attention_cannot_be_explained(trained, settings, 
         def forward(self, x_BTD, words):
             return 2 * x_BTD
 
-    predictor.module.net.layers[0] = own = Replaced() if mistake == "other forward" else Showing()
+    predictor.net.layers[0] = own = Replaced() if mistake == "other forward" else Showing()
     problem = "has no attribute `skip`"
     if mistake != "no skip":
         own.skip, problem = False, "has no method `attention_weights` that returns (B, H, Q, K)"

@@ -31,7 +31,8 @@ from imdbattn.data.text_files import open_lines, read_columns
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, details
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import load_predictor, predict_columns, score_run
+from imdbattn.runs.predict import load_predictor, predict_columns
+from imdbattn.runs.score import score_run
 
 from .commands import label_texts
 from .world import BAD, GOOD

@@ -16,7 +16,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from torch import Tensor
 
-from imdbattn.data.corpus import load_vectors, prepare
+from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.phrases import (
@@ -27,9 +27,10 @@ from imdbattn.nn.beyond.phrases import (
     phrase_keys,
 )
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import open_settings, score_run
+from imdbattn.runs.predict import open_settings
+from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
-from imdbattn.tasks.reviews import TASK, ReviewClassifier, load_classifier
+from imdbattn.tasks.reviews import TASK, ReviewClassifier
 
 from .commands import label_texts
 from .nets import learner, net, phrases, reviews
@@ -302,7 +303,7 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings,
     assert score_run(cfg)["loss"] == metrics["test_loss"]
 
     theirs, checkpoint = open_settings(cfg)
-    loaded = load_classifier(theirs, checkpoint, load_vectors(theirs.data))
+    loaded = TASK.load(theirs, checkpoint)
     fresh = TASK.new(theirs, corpus := prepare(theirs.data))
     assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)

@@ -27,7 +27,7 @@ from imdbattn.explain.prediction import AttentionWeights, entropy
 from imdbattn.explain.show import DETAILED, page, write_attention
 from imdbattn.nn.ladder import Words, sinusoids
 from imdbattn.run_folder import open_run, read_curves
-from imdbattn.runs.score import load_predictor
+from imdbattn.runs.predict import load_predictor
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks import pictures, reviews
 from imdbattn.tasks.pictures import short_review
@@ -60,7 +60,7 @@ def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung,
     scale = as_dict(found.cfg.model)["positions"].get("scale")
     checkpoint = torch.load(trained(rung)[0] / "checkpoints" / "best.ckpt", weights_only=True)
     own_TD = scale * sinusoids(512, 10) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
-    tables = position_tables(found.module.net, 512)
+    tables = position_tables(found.net, 512)
     shown = maps(dot_products(tables))[:count]
     assert len(tables) == count
     np.testing.assert_allclose(shown[-1], own_TD @ own_TD.T, rtol=1e-5, atol=1e-6)
@@ -69,7 +69,7 @@ def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung,
 
 
 def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
-    net = reader("tuned").module.net
+    net = reader("tuned").net
     panels = by_distance(scores_by_distance(net, reach=4)).axes
     assert [axes.get_title() for axes in panels] == ["layer 1", "layer 2", "layer 3"]
     for axes, layer in zip(panels, net.layers, strict=True):
@@ -81,13 +81,13 @@ def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
             angle_RM = torch.tensor(apart_R)[:, None] * math.pi / 64 ** (torch.arange(8) / 7)
             added_R = angle_RM.cos() @ part.cos_HM[head] + angle_RM.sin() @ part.sin_HM[head]
             np.testing.assert_allclose(shown_R, added_R.detach(), atol=1e-4)
-    assert scores_by_distance(reader("base").module.net) == {}
+    assert scores_by_distance(reader("base").net) == {}
 
 
 @pytest.mark.parametrize(("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)])
 def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, heads):
     found = reader(rung, *(["model.layer.heads=2"] if heads == 2 else []))
-    net, batch = found.module.net, found.batches([TEXT])[0, np.arange(1)]
+    net, batch = found.net, found.batches([TEXT])[0, np.arange(1)]
     attended = found.explain(TEXT).attention
     with torch.no_grad():
         words = Words(torch.ones_like(batch.tokens_BT, dtype=torch.bool), batch.positions_BT)

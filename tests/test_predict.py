@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from imdbattn.data.text_files import open_lines, stream_lines
-from imdbattn.runs.score import load_predictor, predict
+from imdbattn.runs.predict import load_predictor, predictions_of
 from imdbattn.settings.cli import quote, take_argument
 from imdbattn.settings.keys import BEYOND, RUNGS
 from tests.world import BAD, FILLER, GOOD
@@ -78,7 +78,7 @@ def test_a_text_has_the_same_label_alone_and_among_others_and_results_are_in_ord
     predictor, _ = load_predictor(cfg)
     draw = random.Random(0)
     texts = [" ".join(draw.choices((*FILLER, *GOOD, *BAD), k=draw.choice([0, 3, 40, 600]))) for _ in range(200)]
-    together = list(predict(predictor, texts, cfg))
+    together = list(predictions_of(predictor, texts, cfg))
     alone = [predictor.label([text])[0] for text in texts]
     assert [(found.text, found.output) for found in together] == [(found.text, found.output) for found in alone]
     assert max(abs(a.probability - b.probability) for a, b in zip(together, alone, strict=True)) < 3e-7
@@ -88,7 +88,7 @@ def test_texts_are_batched_by_length_within_the_budget(trained, settings):
     predictor, _ = load_predictor(settings(f"run={trained('mean')[0]}", config="predict"))
     predictor.cfg = changed(predictor.cfg, {"data.eval_batch_tokens": 4096})
     shapes: list[tuple[int, int]] = []
-    predictor.module.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].tokens_BT.shape))
+    predictor.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].tokens_BT.shape))
     lengths = [17 * number % 500 for number in range(500)]
     predictor.label(["film " * length for length in lengths])
     assert all(rows * width <= 4096 for rows, width in shapes)
@@ -105,7 +105,7 @@ def test_few_texts_of_a_stream_are_read_ahead(trained, settings):
             read += 1
             yield f"film {read}"
 
-    for number, found in enumerate(islice(predict(load_predictor(cfg)[0], stream(), cfg), 40_000), 1):
+    for number, found in enumerate(islice(predictions_of(load_predictor(cfg)[0], stream(), cfg), 40_000), 1):
         assert found.text == f"film {number}"
         assert read <= min(2 * number - 1, number + 16383)
 

@@ -23,8 +23,9 @@ from imdbattn.data.vocabulary import PAD
 from imdbattn.errors import UserError
 from imdbattn.predict import predict
 from imdbattn.runs.fit import fit
+from imdbattn.runs.predict import with_changes
 from imdbattn.runs.resume import resumed
-from imdbattn.runs.score import score_run, with_changes
+from imdbattn.runs.score import score_run
 from imdbattn.tasks.seq2seq import TASK, Seq2SeqModule, Seq2SeqScores
 
 from .commands import label_texts
@@ -599,7 +600,7 @@ def test_an_empty_line_is_named_before_anything_is_printed(ran, said, printed, t
 
 def test_a_picture_shows_the_attention_of_the_model(ran, settings, tmp_path):
     from imdbattn.explain.show import write_attention
-    from imdbattn.runs.score import load_predictor
+    from imdbattn.runs.predict import load_predictor
 
     for overrides, names, words in (
         ([], {"attention.png", "attention.html"}, "ABF"),

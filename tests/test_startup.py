@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import imdbattn
 from imdbattn.settings.cli import without_gc
 
 from .processes import ROOT
@@ -100,6 +101,25 @@ def test_predict_and_evaluate_load_no_more_than_lightning_and_what_they_use(shel
         done = shell(command, f"run={folder}", argument, env=TIMED)
         assert done.returncode == 0
         assert not (HEAVY - {"pandas"}) & (set(loaded(done.stderr)) - lightning), command
+
+
+def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of, tmp_path):
+    """From a run folder, a checkpoint and an export of a classifier, and from a run folder of an encoder-decoder."""
+    folder, _ = trained("residual_pe")
+    imdbattn.load(folder).export(tmp_path / "exported")
+    code = """if True:
+        import sys
+        import imdbattn
+        for place in sys.argv[1:]:
+            print(imdbattn.load(place).predict("abc")[0].label)
+        print(*sys.modules)"""
+    places = [folder, folder / "checkpoints" / "last.ckpt", tmp_path / "exported", folder_of("seq2seq_attention")]
+    words = [sys.executable, "-c", code, *map(str, places)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    *labels, modules = done.stdout.splitlines()
+    assert len(labels) == len(places)
+    slow = HEAVY - {"torch"} | {"hydra", "torchmetrics", "sklearn", "huggingface_hub"}
+    assert not slow & set(modules.split())
 
 
 @pytest.mark.slow

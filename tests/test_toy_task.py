@@ -8,7 +8,8 @@ import pytest
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import load_predictor, score_run
+from imdbattn.runs.predict import load_predictor
+from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
 from imdbattn.tasks import task
 
@@ -25,7 +26,7 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.run_folder import link_texts
 from imdbattn.settings.schema import Group, ModelName, ReviewData, Training
-from imdbattn.tasks.build import load
+from imdbattn.tasks.build import load_net
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import Task
@@ -86,7 +87,9 @@ class ShareTask(Task):
         return ShareModule(net, cfg, {})
 
     def load(self, cfg, checkpoint, corpus=None):
-        return load(checkpoint, lambda weights, facts: self.new(cfg, corpus or prepare(cfg.data)))
+        module = self.new(cfg, corpus or prepare(cfg.data))
+        load_net(checkpoint, lambda weights, facts: module.net)
+        return module
 
     def save_texts(self, corpus, split, path):
         link_texts(corpus.texts(split), path)

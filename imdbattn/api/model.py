@@ -7,10 +7,10 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from huggingface_hub import ModelHubMixin, snapshot_download
 from torch import nn
 
 from imdbattn.api.display import Metrics
@@ -22,10 +22,8 @@ from imdbattn.explain.prediction import Prediction
 from imdbattn.export.folder import FILES, write_export
 from imdbattn.files import cache_root
 from imdbattn.run_folder import write_table
-from imdbattn.runs import score
-from imdbattn.runs.trainer import preserved_torch_settings
-from imdbattn.settings.cli import composed, plain_dict
-from imdbattn.settings.keys import as_dict, overlay
+from imdbattn.runs import predict
+from imdbattn.settings.keys import as_dict, defaults, overlay
 from imdbattn.settings.schema import Evaluate, Predict, validate_as
 
 StrPath = str | os.PathLike[str]
@@ -55,11 +53,11 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -
         raise UserError(f"load takes the path of a run folder, not {type(path).__name__}") from None
     packages = list(trust) if isinstance(trust, Iterable) and not isinstance(trust, str) else trust
     changes = {"run": run, "trust": packages, "data": data}
-    options = validate_as(Predict, overlay(plain_dict(composed("predict")), changes))
-    return Model(*score.load_predictor(options), options)
+    options = validate_as(Predict, overlay(defaults("predict"), changes))
+    return Model(*predict.load_predictor(options), options)
 
 
-class Model(ModelHubMixin, library_name="imdbattn"):
+class Model:
     """A trained model; `load` makes it.
 
     >>> model = imdbattn.load("runs/latest")
@@ -67,7 +65,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
     'pos'
 
     Args:
-        predictor: the result of runs.score.load_predictor.
+        predictor: the result of runs.predict.load_predictor.
         folder: the run's.
         options: with the `data` settings of this machine.
     """
@@ -83,12 +81,12 @@ class Model(ModelHubMixin, library_name="imdbattn"):
     @property
     def labels(self) -> list[str]:
         """Names of the classes; empty for an encoder-decoder."""
-        return list(self.predictor.module.hparams.get("labels", ()))
+        return list(self.predictor.facts.get("labels", ()))
 
     @property
     def net(self) -> nn.Module:
         """The network."""
-        return self.predictor.module.net
+        return self.predictor.net
 
     def __repr__(self) -> str:
         labels = f"labels={self.labels}, " if self.labels else ""
@@ -124,7 +122,7 @@ class Model(ModelHubMixin, library_name="imdbattn"):
     def _read(self, texts: list[str], **options: Any) -> tuple[Prediction, ...]:
         options = self.options.model_dump() | options
         with READS, within_memory(texts):
-            return tuple(score.predict(self.predictor, texts, validate_as(Predict, options)))
+            return tuple(predict.predictions_of(self.predictor, texts, validate_as(Predict, options)))
 
     def evaluate(
         self,
@@ -154,6 +152,11 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         >>> model.evaluate(["A great and lovely film.", "A bad and awful film."], ["pos", "neg"]).accuracy
         1.0
         """
+        from imdbattn.runs import score  # imports Lightning, which predictions do not need
+        from imdbattn.runs.trainer import preserved_torch_settings
+        from imdbattn.settings.cli import composed, plain_dict
+        from imdbattn.tasks.task import task_of
+
         if labels is not None:
             file, count = self._write_texts(data, labels, settings.get("label_names"))
             metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
@@ -170,11 +173,12 @@ class Model(ModelHubMixin, library_name="imdbattn"):
             "data": overlay(self.options.data.model_dump(), settings),
         }
         cfg = validate_as(Evaluate, overlay(plain_dict(composed("evaluate")), changes))
-        module = self.predictor.module
-        # A Trainer may move its module to another device or precision. Buffers, which are large, are not changed by it.
+        predictor = copy.copy(self.predictor)
+        # A Trainer may move its net to another device or precision. Buffers, which are large, are not changed by it.
         with READS:
-            module = copy.deepcopy(module, {id(buffer): buffer for buffer in module.buffers()})
-        changed = score.with_changes(self.predictor.cfg, cfg.data.model_dump())
+            predictor.net = copy.deepcopy(self.net, {id(buffer): buffer for buffer in self.net.buffers()})
+        module = task_of(predictor.cfg).learner(predictor)
+        changed = predict.with_changes(self.predictor.cfg, cfg.data.model_dump())
         with preserved_torch_settings():
             return Metrics(score.evaluate(cfg, changed, module, self.folder, write=False))
 
@@ -195,17 +199,28 @@ class Model(ModelHubMixin, library_name="imdbattn"):
         """
         return write_export(self.predictor, Path(out), self.folder, vectors, **options)
 
+    def push_to_hub(
+        self, repo_id: str, vectors: str = "training", token: Any = None, private: bool | None = None, **upload: Any
+    ) -> str:
+        """Uploads an export to the Hugging Face hub, and returns its address there.
+
+        upload: options of huggingface_hub.HfApi.upload_folder, such as commit_message and create_pr.
+        """
+        from huggingface_hub import HfApi
+
+        client = HfApi(token=token)
+        repo_id = client.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        with TemporaryDirectory() as folder:
+            self.export(out := Path(folder) / "model", vectors)
+            return str(client.upload_folder(repo_id=repo_id, folder_path=out, **upload))
+
     def save_pretrained(
         self, save_directory: StrPath, *, vectors: str = "training", push_to_hub: bool = False, **hub: Any
     ) -> str | None:
-        """`export` by the name that Hugging Face's libraries use.
-
-        hub: of huggingface_hub.ModelHubMixin.save_pretrained; `config` and `model_card_kwargs` have no effect.
-        """
+        """`export` by the name that Hugging Face's libraries use. hub: repo_id, and options of `push_to_hub`."""
         self.export(save_directory, vectors)
         repo_id = hub.pop("repo_id", None) or Path(save_directory).name
-        # The saved model, because push_to_hub saves again: its copy has the same vectors.
-        return load(save_directory, self.options.trust).push_to_hub(repo_id, **hub) if push_to_hub else None
+        return self.push_to_hub(repo_id, vectors, **hub) if push_to_hub else None
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any) -> "Model":
@@ -213,6 +228,8 @@ class Model(ModelHubMixin, library_name="imdbattn"):
 
         hub: options of huggingface_hub.snapshot_download, such as revision, token, cache_dir and local_files_only.
         """
+        from huggingface_hub import snapshot_download
+
         try:
             path = os.path.expanduser(pretrained_model_name_or_path)
             if not os.path.isdir(path):

@@ -22,9 +22,7 @@ def main(settings: Any) -> None:
 
         from imdbattn.explore.runs import Runs
         from imdbattn.explore.server import make_app
-        from imdbattn.runs.trainer import quiet
 
-    quiet()
     with socket.create_server((HOST, settings.port)) as opened:  # port 0 is any free one
         runs, token = Runs(listed(settings.runs), settings), secrets.token_urlsafe(16)
         address = f"http://{HOST}:{opened.getsockname()[1]}/{token}/"

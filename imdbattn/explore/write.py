@@ -32,8 +32,8 @@ def write(model: Model, text: str, beams: int, length_penalty: float) -> Transla
 @torch.no_grad()
 def answer(model: Model, text: str, beams: int, length_penalty: float) -> dict[str, Any]:
     written, predictor = write(model, text, beams, length_penalty), model.predictor
-    net, (source_vocabulary, vocabulary) = predictor.module.net, predictor.module.vocabularies()
-    source_1S = torch.tensor([source_vocabulary.encode(written.source)], device=predictor.module.device)
+    net, (source_vocabulary, vocabulary) = predictor.net, predictor.vocabularies
+    source_1S = torch.tensor([source_vocabulary.encode(written.source)], device=predictor.device)
     lengths_1 = torch.tensor([source_1S.shape[1]], device=source_1S.device)
     search = search_beams(net, source_1S, lengths_1, beams, length_penalty)
     # With one beam, `write` decodes greedily, and the beam is that output.

@@ -14,7 +14,7 @@ def main(settings: Any) -> None:
         raise UserError("out=<folder to write> is needed, such as out=my_model")
     with without_gc():
         from imdbattn.export.folder import write_export
-        from imdbattn.runs.score import load_predictor
+        from imdbattn.runs.predict import load_predictor
 
     predictor, folder = load_predictor(settings)
     options = settings.model_dump(include={"vectors", "precision", "graph", "onnx"})

@@ -23,14 +23,13 @@ from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError
-from imdbattn.export.vectors import VECTORS, build, facts_of, smaller
+from imdbattn.export.vectors import VECTORS, build, smaller
 from imdbattn.files import expanded, make_folder, sha256_of, write_atomically, writing_into
 from imdbattn.pages import plain, render
 from imdbattn.run_folder import RESULTS, write_json
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import plain_settings, read_json
 from imdbattn.settings.schema import check_run
-from imdbattn.tasks.seq2seq import TASK as SEQ2SEQ
 from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
 
 KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
@@ -78,7 +77,7 @@ def write_export(
             )
     elif predictor.cfg.task == "reviews":
         predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
-    net = predictor.module.net
+    net = predictor.net
     tensors = {name: weight.detach().cpu().contiguous() for name, weight in net.state_dict().items()}
     if facts:
         dtype = torch.float16 if facts.get("precision") == "float16" else torch.float32
@@ -98,7 +97,7 @@ def write_export(
         path = str(predictor.cfg.data.get("path") or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
-        write_config(folder, {"settings": settings, "facts": facts_of(predictor), "export": facts})
+        write_config(folder, {"settings": settings, "facts": dict(predictor.facts), "export": facts})
         write_atomically(folder / CARD, card(predictor, metrics, facts))
     return facts
 
@@ -180,7 +179,7 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
     scores = {split: key for split, key in (("validation", "val_"), ("test", "test_")) if f"{key}accuracy" in metrics}
     about = (task, cfg.data.source, metrics["test_set"], "accuracy")
     results = [EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split) for split, key in scores.items()]
-    name, labels = cfg.model.name, [plain(label) for label in predictor.module.hparams.get("labels", ())]
+    name, labels = cfg.model.name, [plain(label) for label in predictor.facts.get("labels", ())]
     header = ModelCardData(
         library_name=KIND, pipeline_tag=task, tags=[KIND, name], model_name=name, eval_results=results
     ).to_yaml()
@@ -211,8 +210,7 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
             raise UserError(f"{folder / name} has changed since it was written: {REMEDY}")
     tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
     if cfg.task == "seq2seq":
-        content = {"state_dict": {f"net.{name}": tensors[name] for name in tensors}, "hyper_parameters": facts}
-        return Seq2SeqPredictor(cfg, SEQ2SEQ.load(cfg, folder / WEIGHTS, content=content))
+        return Seq2SeqPredictor.load(cfg, folder / WEIGHTS, (tensors, facts))
     vectors_VD = tensors.pop(VECTORS).float()
     ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
     words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)

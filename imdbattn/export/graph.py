@@ -53,7 +53,7 @@ def to_program(predictor: Any) -> ExportedProgram:
     """
     if not hasattr(predictor, "batch_options"):
         raise UserError("an encoder-decoder has no graph, it generates step by step: set graph=false and onnx=false")
-    graph = Graph(predictor.module.net).cpu().eval()
+    graph = Graph(predictor.net).cpu().eval()
     reviews, positions = Dim("reviews", min=1), Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
     inputs = example(predictor, 3, 5)
     shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions})
@@ -101,7 +101,7 @@ def check(predictor: Any, graph: Callable[..., Tensor], what: str) -> None:
     for seed, (reviews, positions) in enumerate(CHECKED):
         inputs = example(predictor, reviews, min(positions, longest), seed)
         with torch.no_grad():
-            expected_BC, logits_BC = Graph(predictor.module.net)(*inputs), graph(*inputs)
+            expected_BC, logits_BC = Graph(predictor.net)(*inputs), graph(*inputs)
         if not torch.allclose(logits_BC, expected_BC, atol=TOLERANCE, rtol=TOLERANCE):
             error = (logits_BC - expected_BC).abs().max().item()
             raise UserError(

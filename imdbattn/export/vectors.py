@@ -18,9 +18,8 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
+from imdbattn.tasks.review_net import trained_words
 from imdbattn.tasks.review_predictor import ReviewPredictor
-from imdbattn.tasks.reviews import distinct_words, load_classifier, trained_words
-from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +54,13 @@ def smaller(
 
 def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Tensor | None:
     """Ids of the words of the training reviews, ascending; None if these are not available, or not the run's."""
-    trained_K = trained_words(predictor.module.net.state_dict(), "embedding")
+    trained_K = trained_words(predictor.net.state_dict(), "embedding")
     if trained_K is not None:
         return trained_K
+    from imdbattn.tasks.reviews import TASK, distinct_words  # imports Lightning
+
     try:
-        corpus: Any = task_of(predictor.cfg).prepare(predictor.cfg)
+        corpus = TASK.prepare(predictor.cfg)
     except (UserError, OSError) as error:
         log.warning("All words are kept, because the training reviews are not available: %s", error)
         return None
@@ -86,9 +87,9 @@ def with_vectors(
     predictor: ReviewPredictor, words_K: Tensor | None = None, dtype: torch.dtype = torch.float32
 ) -> ReviewPredictor:
     """The same weights with the vectors of these words only, rounded. words_K: their ids, ascending; None for all."""
-    net: Any = predictor.module.net
+    net: Any = predictor.net
     tensors, words, vectors_KD = net.state_dict(), predictor.glove.words, net.embedding.vectors_VD
-    facts = facts_of(predictor)
+    facts = dict(predictor.facts)
     if words_K is not None:
         rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
         words, vectors_KD = [words[row - FIRST_WORD] for row in words_K.tolist()], vectors_KD[rows_K]
@@ -112,19 +113,11 @@ def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
     return new_P
 
 
-def facts_of(predictor: Any) -> dict[str, Any]:
-    """The content of a checkpoint other than weights and settings, such as the labels."""
-    return {key: value for key, value in predictor.module.hparams.items() if key != "config"}
-
-
 def build(
     cfg: Any, file: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], vectors_VD: Tensor, words: list[str]
 ) -> ReviewPredictor:
-    """A predictor from the weights of its net. facts: those of `facts_of`. file: for messages."""
-    content = {"state_dict": {f"net.{name}": weight for name, weight in tensors.items()}, "hyper_parameters": facts}
+    """A predictor from the weights of its net. facts: see `Learner`. file: for messages."""
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)  # the actual mean and standard deviation are among the weights
     glove = Glove(file.parent, facts["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
     vars(glove)["words"] = words  # not from a file
-    module = load_classifier(cfg, file, glove, content)
-    vars(module)["glove"] = glove  # for reviews that it will be scored on (ReviewTask.prepare)
-    return ReviewPredictor(cfg, module, glove)
+    return ReviewPredictor.load(cfg, file, glove, (tensors, facts))

@@ -15,7 +15,7 @@ from imdbattn.faithfulness.measure import Part, measure, parts_of
 from imdbattn.faithfulness.subject import Subject
 from imdbattn.faithfulness.summary import Tables, summarize
 from imdbattn.files import make_folder
-from imdbattn.runs.trainer import keep_memory, quiet, use_onednn
+from imdbattn.runs.cpu import keep_memory, use_onednn
 from imdbattn.settings.schema import Faithfulness
 
 Job = tuple[Subject, list[Part]]  # a run, and what is measured on it
@@ -26,7 +26,6 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
 
     Raises UserError if there is none, or if `out` cannot be written.
     """
-    quiet()
     use_onednn()
     keep_memory()
     if "integrated_gradients" in cfg.scores:

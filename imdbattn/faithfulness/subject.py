@@ -18,11 +18,11 @@ from imdbattn.errors import UserError
 from imdbattn.files import sha256_of
 from imdbattn.nn.ladder import Classifier
 from imdbattn.run_folder import open_run
-from imdbattn.runs.score import check_fingerprint, with_changes
+from imdbattn.runs.predict import with_changes
+from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.schema import Faithfulness
 from imdbattn.tasks.build import read_checkpoint
-from imdbattn.tasks.review_predictor import batch_options
-from imdbattn.tasks.reviews import load_classifier
+from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
 
 
 class Subject:
@@ -47,7 +47,7 @@ class Subject:
         self.selected_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))[: cfg.reviews]
 
     def network(self, checkpoint: Path) -> Classifier:
-        net = load_classifier(self.settings, checkpoint, self.corpus.glove).net
+        net = ReviewPredictor.load(self.settings, checkpoint, self.corpus.glove).net
         if not isinstance(net, Classifier):
             raise UserError(f"its model is a {type(net).__name__}, not an imdbattn.nn.Classifier")
         return net.requires_grad_(False)

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.files import acquired, write_atomically
 from imdbattn.run_folder import CONTINUED, RESULTS, SPLIT_FILES, is_debug, run_of, temporary_files, write_json
-from imdbattn.runs.trainer import float32_products
+from imdbattn.runs.cpu import float32_products
 from imdbattn.settings.keys import PACKAGE
 
 LOCK_SECONDS = 20.0  # how long a run waits for another one that uses its folder, which may be stopping

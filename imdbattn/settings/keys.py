@@ -17,6 +17,12 @@ def conf_dir() -> Path:
     return next(folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if (folder / "train.yaml").exists())
 
 
+def defaults(command: str) -> dict[str, Any]:
+    """The settings in the file of a command in conf/, without Hydra's."""
+    settings: Any = OmegaConf.to_container(OmegaConf.load(conf_dir() / f"{command}.yaml"))
+    return {key: value for key, value in settings.items() if key not in ("defaults", "hydra")}
+
+
 # The ladder, as in conf/experiment/ladder.yaml
 RUNGS: tuple[str, ...] = ("mean", "learned_query", "text_query", "base", "base_pe")
 RUNGS += ("residual", "residual_pe", "residual_learned", "residual_cls", "residual_pe_cls")

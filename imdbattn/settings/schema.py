@@ -72,7 +72,7 @@ ModelName = Annotated[  # part of a folder's name
 ]
 
 
-# --- parts: classes that hydra.utils.instantiate calls, possibly the user's own ---------------------------------------
+# --- parts: classes named by `_target_`, possibly the user's own ------------------------------------------------------
 
 
 class Part(Group):

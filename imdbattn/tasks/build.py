@@ -1,27 +1,23 @@
-"""Builds objects from settings, and reads checkpoints, which contain tensors and plain values, never code.
-
-The only module that calls Hydra's `instantiate`.
-"""
+"""Builds objects from settings, and reads checkpoints, which contain tensors and plain values, never code."""
 
 import importlib
-import inspect
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from hydra.utils import instantiate
-from torch import nn
+from torch import Tensor, nn
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import check_archive, targets
+from imdbattn.settings.safety import check_archive
 
 log = logging.getLogger(__name__)
 
-PARTS = {"trainer.callbacks": L.Callback}  # lists of objects of another class than the rest of their group
+Weights = Mapping[str, Tensor]  # of a net, by name
+Facts = Mapping[str, Any]
 REMEDY = "train again, or use the version that its environment.json names"
 
 
@@ -67,22 +63,35 @@ def check_vectors(name: str, trained_on: Any, current: Any) -> None:
         )
 
 
-def make(settings: Mapping[str, Any], what: str, kind: type) -> Any:
+def make(settings: Any, what: str, kind: type) -> Any:
     """Calls `instantiate` if every `_target_` is a subclass of `kind`.
 
     settings: of the user, or of a run folder that `refuse_untrusted` has accepted.
     Raises UserError naming `what` for another target, and for errors of the class itself.
     """
     check_targets(settings, what.partition("=")[0], kind)  # model=residual is the group model
-    allowed: dict[str, Any] = {}
-    if "_execution_whitelist_" in inspect.signature(instantiate).parameters:  # since Hydra 1.4
-        allowed["_execution_whitelist_"] = [*names_of(target for _, target in targets(settings))]
     try:
-        return instantiate(settings, _convert_="all", **allowed)
+        return instantiate(settings)
     except Exception as error:
         log.debug("%s", what, exc_info=True)
         remedy = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
         raise UserError(f"{what}: {reason(error)}{remedy}") from error
+
+
+def instantiate(node: Any) -> Any:
+    """Settings with each group that has a `_target_` replaced by an object of that class.
+
+    The other settings of the group are its arguments; with `_partial_: true` it is a functools.partial instead.
+    """
+    if isinstance(node, list):
+        return [instantiate(value) for value in node]
+    if not isinstance(node, Mapping):
+        return node
+    values = {name: instantiate(value) for name, value in node.items()}
+    if (target := values.pop("_target_", None)) is None:
+        return values
+    is_partial, found = values.pop("_partial_", False), locate(target)
+    return partial(found, **values) if is_partial else found(**values)
 
 
 def check_targets(node: Any, key: str, kind: type) -> None:
@@ -99,23 +108,16 @@ def check_targets(node: Any, key: str, kind: type) -> None:
             if not (isinstance(located, type) and issubclass(located, kind)):
                 raise UserError(f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}")
         for name, value in node.items():
-            check_targets(value, place := f"{key}.{name}", PARTS.get(place, kind))
+            check_targets(value, f"{key}.{name}", kind)
     elif isinstance(node, list):
         for number, value in enumerate(node):
             check_targets(value, f"{key}[{number}]", kind)
-    elif isinstance(node, str) and "${" in node:  # `instantiate` would resolve it
+    elif isinstance(node, str) and "${" in node:
         raise UserError(f"{key} contains an interpolation (${{...}}): write its value instead")
 
 
-def names_of(paths: Iterable[str]) -> Iterator[str]:
-    """The dotted paths of classes, and the names by which the classes were defined."""
-    for path in paths:
-        found = locate(path)
-        yield from (path, f"{found.__module__}.{found.__qualname__}")
-
-
 def locate(path: str) -> Any:
-    """The object with a dotted path. hydra.utils.get_object would also print an error."""
+    """The object with a dotted path."""
     first, *names = path.split(".")
     found: Any = importlib.import_module(first)
     for number, name in enumerate(names, 1):
@@ -144,27 +146,30 @@ def make_net(model: Any, others: Collection[str], *arguments: Any, **options: An
         raise UserError(f"model={model.name}: {reason(error)}") from error
 
 
-def load(
-    checkpoint: Path,
-    make_module: Callable[[dict[str, Any], dict[str, Any]], Any],
-    content: Mapping[str, Any] | None = None,
-) -> Any:
-    """A module in evaluation mode with the weights of a checkpoint. make_module: called with its weights and facts.
+def load_net(
+    file: Path, make_net: Callable[[Weights, Facts], nn.Module], content: tuple[Weights, Facts] | None = None
+) -> tuple[Any, Facts]:
+    """A net in evaluation mode with the weights of a checkpoint, and its facts (see `Learner`).
 
-    content: of the checkpoint, if it has been read already.
+    make_net: called with both. content: both, if they have been read from `file` already.
 
     Raises UserError for a file that is damaged, of another model or version, or contains weights that are not finite.
     """
-    content = dict(read_checkpoint(checkpoint, REMEDY) if content is None else content)
     try:
-        module = make_module(content["state_dict"], content["hyper_parameters"])
-        module.on_load_checkpoint(content)
-        load_weights(module, content["state_dict"])
+        weights, facts = content or weights_and_facts(read_checkpoint(file, REMEDY))
+        net = make_net(weights, facts)
+        load_weights(net, weights)
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{checkpoint} cannot be loaded: {reason(error)[:300]}; {REMEDY}") from error
-    return module.eval()
+        raise UserError(f"{file} cannot be loaded: {reason(error)[:300]}; {REMEDY}") from error
+    return net.eval(), facts
+
+
+def weights_and_facts(checkpoint: Mapping[str, Any]) -> tuple[Weights, Facts]:
+    """The weights in the content of a checkpoint, by their names in the net, and its facts (see `Learner`)."""
+    weights = {name.removeprefix("net."): weight for name, weight in checkpoint["state_dict"].items()}
+    return weights, {name: value for name, value in checkpoint["hyper_parameters"].items() if name != "config"}
 
 
 def names_in(facts: Mapping[str, Any], key: str) -> list[str]:

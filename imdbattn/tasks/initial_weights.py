@@ -10,7 +10,7 @@ from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, check_held_out, finished, open_run
 from imdbattn.settings.keys import as_dict, as_text, digest, without
 from imdbattn.settings.safety import read_json
-from imdbattn.tasks.build import check_vectors, load_weights, read_checkpoint, reason
+from imdbattn.tasks.build import check_vectors, load_weights, read_checkpoint, reason, weights_and_facts
 from imdbattn.tasks.learner import Learner
 
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
@@ -31,7 +31,7 @@ def start_of(
     if not cfg.init:
         return {}, {}, None
     if resumed:
-        return without_prefix(resumed["state_dict"]), resumed["hyper_parameters"], None
+        return *weights_and_facts(resumed), None
     task = "masked_words" if cfg.task == "reviews" else cfg.task
     run, remedy = cfg.init, f"train one, task={task} hydra.run.dir=runs/{task}, or set init=null"
     if not finished(Path(run)):
@@ -76,11 +76,6 @@ def load_start(module: Learner, weights: Mapping[str, Tensor], facts: Mapping[st
         load_weights(net, {name: weights[name] for name in weights if name not in constants}, strict=False)
     except ValueError as error:
         raise UserError(f"{run} cannot be used ({reason(error)[:300]}): train it again") from error
-
-
-def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of a checkpoint by their names in its net."""
-    return {name.removeprefix("net."): weight for name, weight in weights.items()}
 
 
 def check_encoder(run: str, pretrained: Mapping[str, Any], model: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.extra import with_extra
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch
@@ -22,9 +22,11 @@ from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks import pictures
+from imdbattn.tasks.build import Facts, Weights, check_vectors, load_net
 from imdbattn.tasks.initial_weights import load_start, start_of
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.reviews import ReviewTask, build_net, trained_words, words_of
+from imdbattn.tasks.review_net import build_net, trained_words
+from imdbattn.tasks.reviews import ReviewTask, words_of
 
 
 @dataclass(frozen=True)
@@ -89,13 +91,12 @@ class MaskedWordModule(Learner):
         return scores
 
 
-def build_module(
-    cfg: Any, glove: Glove, trained_R: Tensor | None, guessed_G: Tensor, counts_G: Tensor
-) -> MaskedWordModule:
+def build_masked(
+    model: Any, glove: Glove, trained_R: Tensor | None, guessed_G: Tensor, counts_G: Tensor
+) -> MaskedWords:
     """The encoder of the `model` settings, without phrases, which need labels, and a head that predicts words."""
-    model = OmegaConf.create({**as_dict(cfg.model), "phrases": None, "channels": {}})
-    net = MaskedWords(build_net(model, glove, 2, trained_R), guessed_G, counts_G, len(glove.vectors))  # type: ignore[arg-type]
-    return MaskedWordModule(net, cfg, {"vectors": glove.fingerprint})
+    model = OmegaConf.create({**as_dict(model), "phrases": None, "channels": {}})
+    return MaskedWords(build_net(model, glove, 2, trained_R), guessed_G, counts_G, len(glove.vectors))  # type: ignore[arg-type]
 
 
 class MaskedWordTask(ReviewTask):
@@ -111,20 +112,25 @@ class MaskedWordTask(ReviewTask):
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
         weights, facts, whole = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, weights, "encoder.embedding")
-        module = build_module(cfg, corpus.glove, trained_R, guessed_G, counts_G)
+        net = build_masked(cfg.model, corpus.glove, trained_R, guessed_G, counts_G)
+        module = MaskedWordModule(net, cfg, {"vectors": corpus.glove.fingerprint})
         load_start(module, weights, facts, whole)
         return module
 
-    def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:
-        guessed_G, trained_R = weights["net.guessed_G"], trained_words(weights, "net.encoder.embedding")
-        return build_module(cfg, glove, trained_R, guessed_G, torch.ones_like(guessed_G))
+    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
+        glove = corpus.glove if corpus else load_vectors(cfg.data)
+
+        def net_of(weights: Weights, facts: Facts) -> MaskedWords:
+            check_vectors("the checkpoint", facts["vectors"], glove.fingerprint)
+            guessed_G, trained_R = weights["guessed_G"], trained_words(weights, "encoder.embedding")
+            return build_masked(cfg.model, glove, trained_R, guessed_G, torch.ones_like(guessed_G))
+
+        net, facts = load_net(checkpoint, net_of)
+        return MaskedWordModule(net, cfg, facts)
 
     def draw(self, module: Any, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
         with pictures.only_warnings():
             pictures.draw_curves(folder, "training", "validation")
-
-    def predictor(self, cfg: Any, checkpoint: Path) -> None:
-        return None
 
 
 TASK = MaskedWordTask()

@@ -5,12 +5,15 @@ Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from imdbattn.data.corpus import load_vectors
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, read_places
 from imdbattn.data.sampling import Batches, EvalBatches
@@ -20,8 +23,9 @@ from imdbattn.explain.prediction import AttentionWeights, Classification
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
-from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.task import Predictor
+from imdbattn.tasks.build import Facts, Weights, load_net
+from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.review_net import net_of
 
 
 def batch_options(cfg: Any) -> dict[str, Any]:
@@ -36,12 +40,24 @@ def batch_options(cfg: Any) -> dict[str, Any]:
 
 
 class ReviewPredictor(Predictor):
-    """Labels texts with a trained module."""
+    """Labels texts with a trained net."""
 
-    def __init__(self, cfg: Any, module: Learner, glove: Glove):
-        self.cfg, self.module, self.glove, self.batch_options = cfg, module.eval(), glove, batch_options(cfg)
-        self.tokenizer = Tokenizer(cfg.data.tokenizer, glove.words)
+    def __init__(self, cfg: Any, net: Any, facts: Facts, glove: Glove):
+        super().__init__(cfg, net, facts)
+        self.glove, self.batch_options = glove, batch_options(cfg)
         self.texts = self.empty = 0
+
+    @classmethod
+    def load(
+        cls, cfg: Any, file: Path, glove: Glove | None = None, content: tuple[Weights, Facts] | None = None
+    ) -> Self:
+        """The model of a checkpoint. glove: its vectors, if available. content: see `load_net`. Raises UserError."""
+        glove = glove or load_vectors(cfg.data)
+        return cls(cfg, *load_net(file, partial(net_of, cfg, glove), content), glove)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.cfg.data.tokenizer, self.glove.words)
 
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Classification]:
         self.texts += len(texts)
@@ -54,7 +70,7 @@ class ReviewPredictor(Predictor):
         """Label, its probability, and the probability of each class."""
         results = list(self.predict(texts, options, first))
         columns: dict[str, list[Any]] = {name: [getattr(r, name) for r in results] for name in ("label", "probability")}
-        names = self.module.hparams["labels"]
+        names = self.facts["labels"]
         return columns | {f"probability_{name}": [one.probabilities[name] for one in results] for name in names}
 
     def warnings(self) -> list[str]:
@@ -78,13 +94,14 @@ class ReviewPredictor(Predictor):
 
     def probabilities(self, batch: Batch) -> Tensor:
         """(B, C)."""
-        return self.module(self.module.transfer_batch_to_device(batch, self.module.device, 0)).double().softmax(1)
+        parts: Any = (part.to(self.device) if isinstance(part, Tensor) else part for part in batch)
+        return self.net(Batch(*parts)).double().softmax(1)
 
     @torch.inference_mode()
     def classify(self, texts: Sequence[str]) -> Tensor:
         """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
         batches = self.batches(texts, self.cfg.data.pad_to)
-        probabilities_NC = torch.empty(len(batches), len(self.module.hparams["labels"]), dtype=torch.float64)
+        probabilities_NC = torch.empty(len(batches), len(self.facts["labels"]), dtype=torch.float64)
         for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
             probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()
         return probabilities_NC
@@ -112,8 +129,7 @@ class ReviewPredictor(Predictor):
         shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
     ) -> Classification:
         """`explain` for a batch of one review. places: start and end of its words in `text`. shares: see `rollout`."""
-        net = self.module.net
-        model = f"model={self.cfg.model.name}"
+        net, model = self.net, f"model={self.cfg.model.name}"
         (probability_C,), weights, skips = watched(net, lambda: self.probabilities(batch), model)
         (share_T,) = shares(weights, skips)
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
@@ -129,7 +145,7 @@ class ReviewPredictor(Predictor):
         return self.result(text, probability_C.tolist(), words=words, attention=attention)
 
     def result(self, text: str, probabilities: list[float], **explanation: Any) -> Classification:
-        labels, probability = self.module.hparams["labels"], max(probabilities)
+        labels, probability = self.facts["labels"], max(probabilities)
         return Classification(
             text=text,
             output=labels[probabilities.index(probability)],
@@ -144,7 +160,8 @@ class MeanPredictor(ReviewPredictor):
     """Labels texts with the mean probabilities of several classifiers, which must have the same classes."""
 
     def __init__(self, members: Sequence[ReviewPredictor]):
-        super().__init__(members[0].cfg, members[0].module, members[0].glove)
+        first = members[0]
+        super().__init__(first.cfg, first.net, first.facts, first.glove)
         self.members = members
 
     def classify(self, texts: Sequence[str]) -> Tensor:

@@ -6,39 +6,31 @@ Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words w
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from omegaconf import OmegaConf
-from torch import Tensor, nn
+from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.extra import with_extra
 from imdbattn.data.glove import Glove
-from imdbattn.data.ragged import Batch, Ragged, as_tensor
+from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.explain.figures import draw_positions
 from imdbattn.explain.show import write_attention
-from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
-from imdbattn.nn.ladder import Pooling
-from imdbattn.nn.vectors import Embedding
 from imdbattn.run_folder import link_texts, open_run
-from imdbattn.settings.keys import as_dict
 from imdbattn.tasks import pictures
-from imdbattn.tasks.build import load, make, make_net, names_in
-from imdbattn.tasks.initial_weights import load_start, start_of, without_prefix
+from imdbattn.tasks.initial_weights import load_start, start_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
+from imdbattn.tasks.review_net import build_net, trained_words
 from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
 from imdbattn.tasks.review_scores import Scores
-from imdbattn.tasks.task import Predictor, Task
-
-ADDITIONS = ("channels", "convolution")  # settings of `model` for nn.beyond.context.Context
+from imdbattn.tasks.task import Task
 
 
 class ReviewClassifier(Learner):
@@ -51,6 +43,7 @@ class ReviewClassifier(Learner):
 
     folds_N: Tensor | None
     targets_NC: Tensor | None
+    glove: Glove | None = None  # of a trained net, for the data that it is scored on
 
     def __init__(self, *args: Any, folds_N: Tensor | None = None, targets_NC: Tensor | None = None, **options: Any):
         super().__init__(*args, **options)
@@ -64,7 +57,7 @@ class ReviewClassifier(Learner):
     ) -> "ReviewClassifier":
         """The classifier of a checkpoint in its run folder. options: `trust`, see `open_run`. Raises UserError."""
         cfg, checkpoint = open_run(os.fspath(checkpoint_path), options.get("trust"))
-        return load_classifier(cfg, checkpoint, load_vectors(cfg.data)).to(map_location)
+        return TASK.learner(ReviewPredictor.load(cfg, checkpoint)).to(map_location)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
@@ -94,26 +87,7 @@ class ReviewClassifier(Learner):
         return Scores(*outputs)
 
 
-# --- the net ---------------------------------------------------------------------------------------------------------
-
-
-def build_net(
-    model: Any, glove: Glove, classes: int, trained_R: Tensor | None, phrases: Phrases | None = None
-) -> nn.Module:
-    """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
-    additions = {key: value for key, value in as_dict(model).items() if key in ADDITIONS and value}
-    shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
-    if model.embedding.standardize:
-        shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
-    embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout)
-    context = {}
-    if additions or phrases:
-        made = make(additions, f"model={model.name}", nn.Module)
-        context["context"] = partial(Context, phrases=phrases, **made)
-    net = make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
-    if not hasattr(getattr(net, "pooling", Pooling), "prepend"):  # a user's own model may have no pooling
-        raise UserError(f"model.pooling._target_={model.pooling._target_} is not a subclass of imdbattn.nn.Pooling")
-    return net
+# --- a new net -----------------------------------------------------------------------------------------------------
 
 
 def words_of(corpus: ReviewCorpus, model: Any, weights: Mapping[str, Tensor], embedding: str) -> Tensor | None:
@@ -129,12 +103,6 @@ def distinct_words(reviews: Ragged) -> Tensor:
     return ids[ids >= FIRST_WORD].long()
 
 
-def trained_words(weights: Mapping[str, Tensor], embedding: str) -> Tensor | None:
-    """The ids of the trained words, from weights; None if there are none. embedding: the name of the Embedding."""
-    slot_V = weights.get(f"{embedding}.slot_V")
-    return None if slot_V is None else slot_V.nonzero()[:, 0]
-
-
 def phrases_of(settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor, rows: int) -> Phrases:
     """The phrases of the training reviews. settings: model.phrases. Raises UserError if their ids are too large."""
     longest, least, folds = settings.longest, settings.min_reviews, settings.folds
@@ -147,7 +115,7 @@ def phrases_of(settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor,
 
 
 class ReviewTask(Task):
-    def prepare(self, cfg: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
+    def prepare(self, cfg: Any, trained: Any = None, uncut: bool = False) -> ReviewCorpus:
         if trained is None:
             corpus = prepare(cfg.data, uncut)
             return with_extra(corpus, cfg.data) if cfg.data.extra else corpus
@@ -157,7 +125,7 @@ class ReviewTask(Task):
             raise UserError(f"data.label_names must have a name for each of the classes {', '.join(labels)}")
         if uncut:
             data = OmegaConf.merge(data, {"label_names": names})
-        corpus = prepare(data, uncut, getattr(trained, "glove", None))  # an exported model contains its vectors
+        corpus = prepare(data, uncut, trained.glove)
         if uncut and corpus.label_names == names:
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
         if corpus.label_names != labels:
@@ -191,18 +159,12 @@ class ReviewTask(Task):
         return module
 
     def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
-        glove = corpus.glove if corpus else load_vectors(cfg.data)
-        return load(checkpoint, partial(self.rebuild, cfg, glove))
+        return self.learner(ReviewPredictor.load(cfg, checkpoint, corpus.glove if corpus else None))
 
-    def rebuild(self, cfg: Any, glove: Glove, weights: dict[str, Any], facts: dict[str, Any]) -> Learner:
-        """The module whose checkpoint has these weights and facts; `load` then loads the weights into it."""
-        phrases, own, rows = None, without_prefix(weights), len(glove.vectors)
-        if cfg.model.phrases:
-            keys_P, log_counts_PC = (weights[f"net.context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
-            phrases = Phrases(keys_P, log_counts_PC.float(), rows, cfg.model.phrases.longest)
-        labels = names_in(facts, "labels")
-        net = build_net(cfg.model, glove, len(labels), trained_words(own, "embedding"), phrases)
-        return ReviewClassifier(net, cfg, {"vectors": glove.fingerprint, "labels": labels})
+    def learner(self, predictor: ReviewPredictor) -> ReviewClassifier:
+        module = ReviewClassifier(predictor.net, predictor.cfg, predictor.facts)
+        module.glove = predictor.glove
+        return module
 
     def save_texts(self, corpus: ReviewCorpus, split: str, path: Path) -> None:
         link_texts(corpus.texts(split), path)
@@ -212,16 +174,9 @@ class ReviewTask(Task):
             pictures.draw_curves(folder, "training, words dropped", "validation")
             draw_positions(module.net, cfg.data.max_tokens or 512, folder / "pictures")
             text = pictures.short_review(corpus, "test" if cfg.test else "validation")
-            write_attention(ReviewPredictor(cfg, module, corpus.glove).explain(text), folder / "pictures")
-
-    def predictor(self, cfg: Any, checkpoint: Path) -> Predictor | None:
-        glove = load_vectors(cfg.data)
-        return ReviewPredictor(cfg, load_classifier(cfg, checkpoint, glove), glove)
-
-
-def load_classifier(cfg: Any, checkpoint: Path, glove: Glove, content: Any = None) -> ReviewClassifier:
-    """The module of a checkpoint, which needs the vectors, but no reviews. content: as for `load`. Raises UserError."""
-    return load(checkpoint, partial(TASK.rebuild, cfg, glove), content)
+            write_attention(
+                ReviewPredictor(cfg, module.net, module.hparams, corpus.glove).explain(text), folder / "pictures"
+            )
 
 
 TASK = ReviewTask()

@@ -13,19 +13,16 @@ from torch import Tensor
 
 from imdbattn.data import pairs
 from imdbattn.data.pairs import PairBatch, PairCorpus
-from imdbattn.data.vocabulary import PAD, Vocabulary
-from imdbattn.errors import UserError
+from imdbattn.data.vocabulary import PAD
 from imdbattn.explain.show import write_attention
 from imdbattn.nn.encoder_decoder import EncoderDecoder
-from imdbattn.nn.scores import Score
 from imdbattn.nn.search import greedy
 from imdbattn.run_folder import write_table
 from imdbattn.tasks import pictures
-from imdbattn.tasks.build import load, make_net, names_in
 from imdbattn.tasks.initial_weights import load_start, start_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
+from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor, build_net, vocabularies
 from imdbattn.tasks.task import Task
 
 
@@ -116,55 +113,35 @@ class Seq2SeqModule(Learner):
         rows_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         split = data.corpus.splits[data.test_split if self.trainer.testing else "validation"]
-        texts = [" ".join(self.vocabularies()[1].decode(ids)) for ids in tokens_NT.tolist()]
+        _, target = vocabularies(self.hparams)
+        texts = [" ".join(target.decode(ids)) for ids in tokens_NT.tolist()]
         references = [split.references[row] for row in rows_N.tolist()]
         columns = (rows_N, lengths_N, symbols_N, losses_N, log_probability_N)
         return Seq2SeqScores(*columns, texts, references, data.corpus.items == "sentences")
-
-    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        """Of source and target."""
-        return Vocabulary(self.hparams["source_symbols"]), Vocabulary(self.hparams["target_symbols"])
 
 
 # --- the task --------------------------------------------------------------------------------------------------------
 
 
-def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
-    """The encoder-decoder that the `model` settings describe. Raises UserError for a score without `compare`."""
-    net: Any = make_net(model, (), len(source), len(target))
-    if (score := net.decoder.score) is not None:
-        compares = isinstance(score, Score) and type(score).compare is not Score.compare
-        if not compares or type(score).forward is not Score.forward:  # which the decoder does not call
-            raise UserError(
-                f"model.score._target_={model.score._target_} does not compare a query with keys: choose Dot, "
-                "ScaledDot, Bilinear or Additive of imdbattn.nn, or derive it from imdbattn.nn.Score and define "
-                "`compare`, not `forward`"
-            )
-    return net
-
-
-def build_module(cfg: Any, source: Vocabulary, target: Vocabulary) -> Seq2SeqModule:
-    facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
-    return Seq2SeqModule(build_net(cfg.model, source, target), cfg, facts)
-
-
 class Seq2SeqTask(Task):
     def prepare(self, cfg: Any, trained: Any = None, uncut: bool = False) -> PairCorpus:
-        return pairs.prepare(cfg.data, trained.vocabularies() if trained else None, uncut)
+        return pairs.prepare(cfg.data, vocabularies(trained.hparams) if trained else None, uncut)
 
     def loaders(self, cfg: Any, corpus: PairCorpus, test_split: str = "test") -> BatchData:
         return BatchData(cfg, corpus, cfg.data.batch_tokens, test_split)
 
     def new(self, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Seq2SeqModule:
-        module = build_module(cfg, corpus.source_vocabulary, corpus.target_vocabulary)
+        source, target = corpus.source_vocabulary, corpus.target_vocabulary
+        facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
+        module = Seq2SeqModule(build_net(cfg.model, source, target), cfg, facts)
         load_start(module, *start_of(cfg, corpus, resumed))
         return module
 
-    def load(self, cfg: Any, checkpoint: Path, corpus: PairCorpus | None = None, content: Any = None) -> Seq2SeqModule:
-        def module(weights: dict[str, Any], facts: dict[str, Any]) -> Seq2SeqModule:
-            return build_module(cfg, *(Vocabulary(names_in(facts, f"{side}_symbols")) for side in ("source", "target")))
+    def load(self, cfg: Any, checkpoint: Path, corpus: PairCorpus | None = None) -> Seq2SeqModule:
+        return self.learner(Seq2SeqPredictor.load(cfg, checkpoint))
 
-        return load(checkpoint, module, content)
+    def learner(self, predictor: Seq2SeqPredictor) -> Seq2SeqModule:
+        return Seq2SeqModule(predictor.net, predictor.cfg, predictor.facts)
 
     def save_texts(self, corpus: PairCorpus, split: str, path: Path) -> None:
         write_table(path, {"row": corpus.splits[split].rows, "text": corpus.splits[split].texts})
@@ -178,13 +155,10 @@ class Seq2SeqTask(Task):
             places = right_N.nonzero()[:, 0]
             place = places[scores.lengths_N[places].argsort(stable=True)[len(places) // 2]]
             row = int(scores.rows_N[place])  # not all rows are scored if trainer.limit_test_batches is set
-            predictor = Seq2SeqPredictor(cfg, module)
+            predictor = Seq2SeqPredictor(cfg, module.net, module.hparams)
             (result,) = predictor.write([split.texts[row]])
             reference = predictor.joiner.join(split.references[row][0].split(" "))
             write_attention(replace(result, reference=reference), folder / "pictures")
-
-    def predictor(self, cfg: Any, checkpoint: Path) -> Seq2SeqPredictor:
-        return Seq2SeqPredictor(cfg, self.load(cfg, checkpoint))
 
 
 TASK = Seq2SeqTask()

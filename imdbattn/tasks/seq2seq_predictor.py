@@ -4,7 +4,8 @@ Shape suffixes: B sources of a batch, S source positions, T target positions, N 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -12,25 +13,34 @@ from torch.nn.utils.rnn import pad_sequence
 
 from imdbattn.data.pairs import split_text
 from imdbattn.data.sampling import EvalBatches
-from imdbattn.data.vocabulary import PAD, UNK
+from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.explain.prediction import Translation
+from imdbattn.nn.encoder_decoder import EncoderDecoder
+from imdbattn.nn.scores import Score
 from imdbattn.nn.search import beam_search, greedy
 from imdbattn.settings.safety import visible
-from imdbattn.tasks.task import Predictor, refuse_empty
+from imdbattn.tasks.build import Facts, Weights, load_net, make_net, names_in
+from imdbattn.tasks.predictor import Predictor, refuse_empty
 
 LONGEST = 5000  # symbols of a source; time and weights grow with the square
 
 
 class Seq2SeqPredictor(Predictor):
-    """Generates output sequences for new sources with a trained module (tasks/seq2seq.Seq2SeqModule)."""
+    """Generates output sequences for new sources with a trained net."""
 
     needs_text = True
 
-    def __init__(self, cfg: Any, module: Any):
-        self.cfg, self.module = cfg, module.eval()
+    def __init__(self, cfg: Any, net: EncoderDecoder, facts: Facts):
+        super().__init__(cfg, net, facts)
+        self.vocabularies = vocabularies(facts)
         self.joiner = "" if cfg.data.source == "reverse" else " "
         self.unknown: list[str] = []
+
+    @classmethod
+    def load(cls, cfg: Any, file: Path, content: tuple[Weights, Facts] | None = None) -> Self:
+        """The model of a checkpoint. content: see `load_net`. Raises UserError."""
+        return cls(cfg, *load_net(file, lambda _, facts: build_net(cfg.model, *vocabularies(facts)), content))
 
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Translation]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
@@ -75,8 +85,8 @@ class Seq2SeqPredictor(Predictor):
         self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
     ) -> Iterator[Translation]:
         """The outputs for sources of symbols, in one batch."""
-        source_vocabulary, target_vocabulary = self.module.vocabularies()
-        net, device = self.module.net, self.module.device
+        source_vocabulary, target_vocabulary = self.vocabularies
+        net, device = self.net, self.device
         ids = [source_vocabulary.encode(symbols) for symbols in sources]
         source_BS = pad_sequence([torch.tensor(line) for line in ids], batch_first=True, padding_value=PAD).to(device)
         lengths_B = torch.tensor([len(line) for line in ids], device=device)
@@ -102,3 +112,22 @@ class Seq2SeqPredictor(Predictor):
                 weights_TS=weights_TS,
                 unknown=[symbol for symbol, number in zip(symbols, ids[row], strict=True) if number == UNK],
             )
+
+
+def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
+    """Of source and target."""
+    return Vocabulary(names_in(facts, "source_symbols")), Vocabulary(names_in(facts, "target_symbols"))
+
+
+def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
+    """The encoder-decoder that the `model` settings describe. Raises UserError for a score without `compare`."""
+    net: Any = make_net(model, (), len(source), len(target))
+    if (score := net.decoder.score) is not None:
+        compares = isinstance(score, Score) and type(score).compare is not Score.compare
+        if not compares or type(score).forward is not Score.forward:  # which the decoder does not call
+            raise UserError(
+                f"model.score._target_={model.score._target_} does not compare a query with keys: choose Dot, "
+                "ScaledDot, Bilinear or Additive of imdbattn.nn, or derive it from imdbattn.nn.Score and define "
+                "`compare`, not `forward`"
+            )
+    return net

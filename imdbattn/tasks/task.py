@@ -1,13 +1,11 @@
 """The interface of a task. To add one, write a file like reviews.py and add a line to TASKS."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.errors import UserError
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 
@@ -16,34 +14,6 @@ TASKS = {
     "seq2seq": "imdbattn.tasks.seq2seq",
     "masked_words": "imdbattn.tasks.masked_words",
 }
-
-
-class Predictor(ABC):
-    """A trained model that is applied to new texts."""
-
-    needs_text = False  # whether an empty text is an error
-
-    @abstractmethod
-    def explain(self, text: str) -> Any:
-        """The result for one text with the weights of every attention."""
-
-    @abstractmethod
-    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Any]:
-        """A result (explain.prediction) for each text. options: Predict settings. first: number of the first text."""
-
-    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
-        """The same as columns of a table."""
-        results = list(self.predict(texts, options, first))
-        return {"output": [one.output for one in results], "probability": [one.probability for one in results]}
-
-    def warnings(self) -> list[str]:
-        """Warnings about the texts since the last call."""
-        return []
-
-
-def refuse_empty(line: int) -> None:
-    """Raises UserError: a sequence cannot be generated from an empty source."""
-    raise UserError(f"line {line} of the input is empty: omit it")
 
 
 class Task(ABC):
@@ -69,16 +39,16 @@ class Task(ABC):
     def load(self, cfg: Any, checkpoint: Path, corpus: Any = None) -> Learner:
         """The model of a checkpoint in evaluation mode. corpus: of the run, if available. Raises UserError."""
 
+    def learner(self, predictor: Any) -> Learner:
+        """The module that scores the net of a Predictor, for a task that has a Predictor."""
+        raise NotImplementedError
+
     @abstractmethod
     def save_texts(self, corpus: Any, split: str, path: Path) -> None:
         """Writes the texts of a split as Parquet with `row` and `text`."""
 
     def draw(self, module: Any, corpus: Any, cfg: Any, folder: Path) -> None:  # noqa: B027
         """Draws pictures of a finished run into its folder; none unless overridden."""
-
-    def predictor(self, cfg: Any, checkpoint: Path) -> Predictor | None:
-        """The model of a checkpoint for new texts; None for a task that makes no predictions."""
-        return None
 
 
 def task_of(cfg: Any) -> Task:

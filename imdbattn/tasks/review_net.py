@@ -1,0 +1,58 @@
+"""The net of a classifier of reviews, from settings or from a checkpoint.
+
+Shape suffixes: D vector width, R words whose vectors are trained, P phrases, C classes.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.data.glove import Glove
+from imdbattn.data.ragged import as_tensor
+from imdbattn.errors import UserError
+from imdbattn.nn.beyond.context import Context
+from imdbattn.nn.beyond.phrases import Phrases
+from imdbattn.nn.ladder import Pooling
+from imdbattn.nn.vectors import Embedding
+from imdbattn.settings.keys import as_dict
+from imdbattn.tasks.build import Facts, Weights, check_vectors, make, make_net, names_in
+
+ADDITIONS = ("channels", "convolution")  # settings of `model` for nn.beyond.context.Context
+
+
+def build_net(
+    model: Any, glove: Glove, classes: int, trained_R: Tensor | None, phrases: Phrases | None = None
+) -> nn.Module:
+    """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
+    additions = {key: value for key, value in as_dict(model).items() if key in ADDITIONS and value}
+    shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
+    if model.embedding.standardize:
+        shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
+    embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout)
+    context = {}
+    if additions or phrases:
+        made = make(additions, f"model={model.name}", nn.Module)
+        context["context"] = partial(Context, phrases=phrases, **made)
+    net = make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
+    if not hasattr(getattr(net, "pooling", Pooling), "prepend"):  # a user's own model may have no pooling
+        raise UserError(f"model.pooling._target_={model.pooling._target_} is not a subclass of imdbattn.nn.Pooling")
+    return net
+
+
+def net_of(cfg: Any, glove: Glove, weights: Weights, facts: Facts) -> nn.Module:
+    """The classifier of a checkpoint with these weights and facts; `load_net` then loads the weights into it."""
+    check_vectors("the checkpoint", facts["vectors"], glove.fingerprint)
+    phrases = None
+    if cfg.model.phrases:
+        keys_P, log_counts_PC = (weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
+        phrases = Phrases(keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest)
+    classes = len(names_in(facts, "labels"))
+    return build_net(cfg.model, glove, classes, trained_words(weights, "embedding"), phrases)
+
+
+def trained_words(weights: Weights, embedding: str) -> Tensor | None:
+    """The ids of the trained words, from weights; None if there are none. embedding: the name of the Embedding."""
+    slot_V = weights.get(f"{embedding}.slot_V")
+    return None if slot_V is None else slot_V.nonzero()[:, 0]
