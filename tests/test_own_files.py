@@ -150,6 +150,8 @@ LAYOUT = {f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for l
             None,
         ),
         ({**LAYOUT, "notes/2020/1.txt": "x"}, "notes"),
+        ({**LAYOUT, "Train/unsup/2020/1.txt": "x"}, None),
+        ({**LAYOUT, "Train/neg/2020/05/1.txt": "x"}, r"Train/neg/2020/05/1\.txt is deeper than .*: move it up"),
         ({"train.csv": TABLE, "TRAIN.csv": TABLE}, r"has TRAIN\.csv, train\.csv for the split train: keep one"),
         ({**LAYOUT, "train/neg/1.txt": "x"}, "has Train, train for the split train: keep one"),
         ({"train.csv": TABLE, "Test-00000-of-00002.csv": TABLE}, r"has Test-\S+ for the split test: .* all parts"),
