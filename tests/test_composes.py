@@ -5,20 +5,16 @@ import json
 import re
 
 import pytest
-import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.vocabulary import Vocabulary
-from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Context
-from imdbattn.runs.trainer import build_trainer
-from imdbattn.settings.cli import conf_dir, has_plugin, plain_dict
+from imdbattn.settings.cli import conf_dir, has_plugin
 from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest, flat
 from imdbattn.settings.schema import TASKS, Group, validate, validate_as
 from imdbattn.tasks import seq2seq
-from imdbattn.tasks.build import make
 from imdbattn.tasks.reviews import build_net
 
 from .nets import net, phrases, vectors
@@ -40,20 +36,6 @@ ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 @pytest.mark.parametrize("choice", CHOICES, ids=" ".join)
 def test_every_choice_composes(settings, choice):
     assert settings(*choice).model.name
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "model=wide trainer=cpu seed=2 ~optim.weight_decay +optim.eps=1e-6 data.glove={source:wheel,dim:50,path:null}",
-        "+experiment=seq2seq_lengths model=seq2seq data.train=60",
-        "data=order_probe debug=overfit hydra/launcher=local",
-    ],
-)
-def test_the_fixture_composes_as_hydra_does(composed, words):
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        expected = plain_dict(compose("train", words.split()))
-    assert composed(*words.split()) == expected
 
 
 def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):
@@ -173,11 +155,6 @@ def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, 
     assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", "MeanPooling"]
 
 
-def test_every_rung_beyond_the_ladder_is_tested():
-    (marked,) = test_every_rung_beyond_the_ladder_builds_the_model_it_names.pytestmark
-    assert {row[0] for row in marked.args[1]} == set(BEYOND)
-
-
 @pytest.mark.parametrize("writer", ENCODER_DECODERS)
 def test_every_encoder_decoder_builds_the_model_it_names(settings, writer):
     model = seq2seq.build_net(settings("task=seq2seq", f"model={writer}").model, LETTERS, LETTERS)
@@ -255,14 +232,6 @@ def test_training_uses_the_values_that_readme_states(settings, words):
     assert {key: cfg[key] for key in STATED[words]} == STATED[words]
 
 
-def test_optimizers_and_trainers_build(settings):
-    cfg = settings("trainer=cpu")
-    optimizer = make(as_dict(cfg.optim), "optim", torch.optim.Optimizer)([torch.nn.Parameter(torch.zeros(1))])
-    assert isinstance(optimizer, torch.optim.AdamW)
-    trainer = build_trainer(cfg.trainer)
-    assert (trainer.max_epochs, trainer.gradient_clip_val) == (cfg.trainer.max_epochs, 1.0)
-
-
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_every_key_is_explained(file):
     """A comment on the key's own line, or a heading over the file or block that explains it."""
@@ -316,10 +285,3 @@ def test_validated_settings_equal_the_composed_ones(composed):
     validated = validate(given)
     assert json.dumps(as_dict(validated)) == json.dumps(given)  # with the order of its keys, and 1 is not 1.0
     assert (validated.data.max_tokens, validated.model.phrases.longest) == (512, 3)
-
-
-def test_unknown_keys_are_refused_except_for_parts(composed):
-    given = composed()
-    given["data"]["of_another_version"] = 1
-    with pytest.raises(UserError, match=r"^there is no setting data\.of_another_version$"):
-        validate(given)

@@ -75,6 +75,7 @@ def test_the_scale_of_the_vectors_is_that_of_the_settings(finished, settings, tm
     assert (weights["net.embedding.scale_D"] == 1).all()
 
 
+@pytest.mark.slow
 def test_a_comparison_separates_runs_by_what_they_started_from(finished, settings, tmp_path):
     """Also by what those had started from: only the folder differs in nothing."""
     words, start, _ = finished("frozen vectors")

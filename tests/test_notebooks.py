@@ -58,32 +58,6 @@ def test_outputs_are_complete_and_legible(path):
     assert [path.stem for path in NOTEBOOKS] == ["attention", "ladder", "your_data"]
 
 
-@pytest.mark.parametrize(
-    ("problem", "output"),
-    [
-        ("absolute path", nbformat.v4.new_output("stream", text="folder /home/ada/runs/mean")),
-        ("absolute path", nbformat.v4.new_output("display_data", {"text/html": "<td>/tmp/tmpx1/runs</td>"})),
-        ("progress bar", nbformat.v4.new_output("stream", text="epoch 1 |###   |\r")),
-        ("warning", nbformat.v4.new_output("stream", text="FutureWarning: ...")),
-        ("address", nbformat.v4.new_output("display_data", {"text/plain": "<Axes at 0x7f00>"})),
-        ("stderr", nbformat.v4.new_output("stream", text="x", name="stderr")),
-        ("error", nbformat.v4.new_output("error", ename="ValueError", evalue="", traceback=[])),
-        ("width", nbformat.v4.new_output("display_data", {"image/png": PNG})),
-        ("size", nbformat.v4.new_output("stream", text="x" * MOST_BYTES)),
-        ("metadata", None),
-        ("order of execution", None),
-    ],
-)
-def test_each_problem_is_found(problem, output):
-    cell = nbformat.v4.new_code_cell("1", execution_count=1, outputs=[output] if output else [])
-    if problem == "metadata":
-        cell.metadata["execution"] = {"iopub.execute_input": "2026-11-22T12:00:00Z"}
-    if problem == "order of execution":
-        cell.execution_count = None
-    notebook = nbformat.v4.new_notebook(cells=[cell], metadata=METADATA)
-    assert problems(notebook) == [problem]
-
-
 def test_output_that_changes_with_each_execution_is_removed():
     output = nbformat.v4.new_output("display_data", {"text/html": "<p>/tmp/a/tmpb_1/runs/x</p>", "text/plain": "x"})
     clean(output, "/tmp/a")

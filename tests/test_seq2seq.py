@@ -252,7 +252,7 @@ def by_the_book(model, source_1S: torch.Tensor, beams: int, length_penalty: floa
     return best[:2]
 
 
-@examples(max_examples=25, deadline=None)
+@examples(max_examples=20, deadline=None)
 @given(
     st.sampled_from(["none", "additive"]), st.integers(2, 5), st.sampled_from([0.0, 0.7, 1.0]), st.integers(0, 10_000)
 )

@@ -1,6 +1,5 @@
 """A start loads what it uses and nothing else; benchmarks/commands.py measures its duration."""
 
-import gc
 import json
 import os
 import subprocess
@@ -8,8 +7,7 @@ import sys
 
 import pytest
 
-from imdbattn.settings.cli import without_gc
-
+from .marks import slow_except
 from .processes import ROOT
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "scipy", "statsmodels", "optuna"}
@@ -30,7 +28,10 @@ def lightning() -> set[str]:
 
 @pytest.mark.parametrize(
     "command",
-    ["train", "evaluate", "predict", "compare", "export", "dashboard", "search", "faithfulness", "explore"],
+    slow_except(
+        ["train"],
+        ["train", "evaluate", "predict", "compare", "export", "dashboard", "search", "faithfulness", "explore"],
+    ),
 )
 def test_help_loads_nothing_slow(shell, command):
     done = shell(command, "--help", env=TIMED)
@@ -73,16 +74,6 @@ def test_commands_load_no_more_than_lightning_and_what_they_use(small, trained, 
 
 
 @pytest.mark.slow
-def test_training_loads_no_more_than_lightning_and_what_it_uses(shell, small, trained, lightning):
-    trained("mean")  # fills the cache, for which `datasets` is used
-    done = shell("train", *small, "model=mean", "trainer.max_epochs=1", env=TIMED)
-    assert done.returncode == 0
-    found = set(loaded(done.stderr))
-    assert {"torch", "lightning"} <= found
-    assert not (HEAVY - {"pandas"}) & (found - lightning)  # pyarrow loads pandas where it finds it
-
-
-@pytest.mark.slow
 def test_wandb_is_loaded_before_torch(shell, small):
     """pydantic looks through all modules for each class that wandb makes: with torch's it takes three times as long."""
     done = shell("train", *small, "logger=wandb", "model=mean", "trainer.max_epochs=1", env=TIMED)
@@ -91,30 +82,6 @@ def test_wandb_is_loaded_before_torch(shell, small):
     late = [name for name in found[found.index("torch") :] if name.startswith("wandb.apis.public")]
     assert "wandb.sdk.launch" in found  # what wandb.init wants it for
     assert not late
-
-
-@pytest.mark.slow
-def test_predict_and_evaluate_load_no_more_than_lightning_and_what_they_use(shell, trained, lightning):
-    folder, _ = trained("mean")
-    for command, argument in (("predict", "text=a fine film"), ("evaluate", "split=test")):
-        done = shell(command, f"run={folder}", argument, env=TIMED)
-        assert done.returncode == 0
-        assert not (HEAVY - {"pandas"}) & (set(loaded(done.stderr)) - lightning), command
-
-
-@pytest.mark.slow
-def test_compare_loads_no_torch(shell, trained, tmp_path):
-    runs = ",".join(str(trained(rung)[0]) for rung in ("mean", "residual_pe"))
-    done = shell("compare", f"runs=[{runs}]", f"out={tmp_path}", env=TIMED)
-    assert done.returncode == 0
-    assert not {"torch", "lightning", "wandb", "datasets"} & set(loaded(done.stderr))
-
-
-def test_garbage_collection_is_enabled_again_after_the_imports():
-    with without_gc():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize(

@@ -232,18 +232,6 @@ def test_each_review_is_in_the_length_slice_whose_name_matches_its_length(length
         assert mask.tolist() == [low <= length <= high for length in lengths], name
 
 
-def test_length_slices_have_similar_sizes():
-    slices = statistics.length_slices(np.random.default_rng(0).permutation(1000) + 1, "words")
-    assert list(slices) == [
-        "up to 200 words",
-        "201 to 400 words",
-        "401 to 600 words",
-        "601 to 800 words",
-        "over 800 words",
-    ]
-    assert [mask.sum() for mask in slices.values()] == [200] * 5
-
-
 @pytest.mark.parametrize(
     ("text", "words", "found"),
     [
