@@ -178,60 +178,6 @@ def test_the_task_sets_the_defaults_of_an_encoder_decoder(settings, data):
     assert (settings().task, settings().choose_by) == ("reviews", "accuracy")
 
 
-LADDER = {"model.layers": 3, "optim.lr": 0.003, "trainer.max_epochs": 8, "data.word_dropout": 0.5}
-LADDER |= {"trainer.gradient_clip_val": 1.0, "optim._target_": "torch.optim.AdamW", "model.embedding.trainable": False}
-SCALED = LADDER | {"model.positions.scale": 0.2}
-TUNED = {"model.embedding.trainable": True, "optim._target_": "imdbattn.tasks.optim.LazyAdamW"}
-TUNED |= {"optim.lr": 0.002, "embedding_lr": 0.01}
-MIXED = TUNED | {"model.embedding.mixout": 0.5, "trainer.max_epochs": 3}
-CONVOLVED = MIXED | {"model.layers": 1, "data.word_dropout": 0.3}
-WRITTEN = {"model.width": 64, "model.hidden": 128, "optim.lr": 0.003, "trainer.gradient_clip_val": 1.0}
-REVERSED = {
-    "data.letters": 26,
-    "data.lengths": [1, 20],
-    "data.train": 100_000,
-    "data.validation": 1000,
-    "data.test": 2000,
-}
-STATED = {  # words of a command line -> what README says it trains with
-    "": SCALED | {"data.glove.dim": 50, "data.tokenizer": "ptb", "model.embedding.standardize": True},
-    "data=reviews": {"data.validation_share": 0.1, "data.test_share": 0.2},  # of 25,000: 2,500 and 5,000
-    "model=mean": {"optim.lr": 0.02, "trainer.max_epochs": 30, "data.word_dropout": 0.0},
-    "model=learned_query": {"optim.lr": 0.03, "data.word_dropout": 0.5},
-    "model=text_query": {"optim.lr": 0.003, "data.word_dropout": 0.5},
-    "model=base": LADDER,
-    "model=residual": LADDER,
-    "model=residual_learned": LADDER,
-    "model=uniform": LADDER | {"model.layer.score._target_": "imdbattn.nn.beyond.uniform.Uniform"},
-    "model=residual_cls": LADDER,
-    "model=base_pe": SCALED,
-    "model=residual_pe_cls": SCALED,
-    "model=tuned_mean": TUNED | {"data.word_dropout": 0.5, "model.embedding.mixout": 0.0, "trainer.max_epochs": 5},
-    "model=log_counts_mean": TUNED | {"data.word_dropout": 0.5, "model.phrases.longest": 3, "model.phrases.folds": 10},
-    "model=tuned": MIXED
-    | {"data.word_dropout": 0.1, "model.layers": 3, "model.layer.heads": 5}
-    | {"model.layer.distances.waves": 8, "model.layer.distances.strength": 1.5},
-    "model=convolved": CONVOLVED | {"model.layer.heads": 1, "model.convolution.kernel": 3},
-    "model=log_counts": CONVOLVED | {"model.phrases.longest": 3, "model.phrases.folds": 10},
-    "model=wide": CONVOLVED | {"model.width": 100, "model.layer.heads": 4, "model.convolution.kernel": 5},
-    "model=pretrained": CONVOLVED | {"model.width": 100, "init": "runs/masked_words"},
-    "model=distilled": CONVOLVED | {"data.extra": "runs/labelled.parquet"},
-    "data=order_probe": {"data.probe.train": 8000, "data.probe.test": 2000},
-    "+experiment=order_probe": {"model.positions.scale": 1.0, "trainer.max_epochs": 30, "optim.lr": 0.003},
-    "task=seq2seq": WRITTEN | REVERSED | {"data.batch_tokens": 2048, "trainer.max_epochs": 3, "patience": 5},
-    "task=seq2seq model=seq2seq_bahdanau": WRITTEN | {"model.layers": 2},
-    "+experiment=seq2seq_lengths": {"data.test_lengths": [1, 40], "data.test": 4000},
-    "+experiment=seq2seq_translation": {"model.hidden": 256, "model.dropout": 0.3, "trainer.max_epochs": 12}
-    | {"data.batch_tokens": 512, "data.lower": True},
-}
-
-
-@pytest.mark.parametrize("words", STATED)
-def test_training_uses_the_values_that_readme_states(settings, words):
-    cfg = flat(as_dict(settings(*words.split())))
-    assert {key: cfg[key] for key in STATED[words]} == STATED[words]
-
-
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_every_key_is_explained(file):
     """A comment on the key's own line, or a heading over the file or block that explains it."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from imdbattn.explain.figures import sequence_attention
 from imdbattn.explain.prediction import Translation
 from imdbattn.explain.show import print_predictions, write_page
 from imdbattn.settings.safety import PAGE_POLICY
@@ -51,16 +50,6 @@ def test_source_output_probability_reference_and_unknown_symbols_are_printed(ter
         "unknown: dog (not in the vocabulary: read as <unk>)",
     ]
     assert replace(TRANSLATED, output="").heading == "(nothing), under 0.1 %"
-
-
-def test_the_figure_shows_the_weights_in_square_cells_with_their_symbols():
-    figure = sequence_attention(TRANSLATED)
-    axes = figure.axes[0]
-    np.testing.assert_allclose(axes.images[0].get_array(), 100 * TRANSLATED.weights_TS)
-    assert [label.get_text() for label in axes.get_xticklabels()] == TRANSLATED.source
-    assert [label.get_text() for label in axes.get_yticklabels()] == [*TRANSLATED.written, "<eos>"]
-    assert axes.get_aspect() == 1
-    assert axes.xaxis.get_ticks_position() == "top"
 
 
 def test_hostile_symbols_are_text_in_the_figure_and_on_the_page(tmp_path):

@@ -21,7 +21,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -209,44 +208,6 @@ def test_any_text_is_read(page, labels, text):
         found = page.read(labels[rung], text)
         assert sum(found.probabilities.values()) == pytest.approx(1)
         assert found.text == text
-
-
-# --- test reviews and the order probe ---------------------------------------------------------------------------------
-
-
-def test_the_next_review_matches_the_filters(page, labels):
-    run, other = page.run(labels["mean"]), page.run(labels["base"])
-    tables = {}
-    for name in (run, other):
-        tables[name] = pq.read_table(page.runs.by_id[name].folder / "predictions.parquet").to_pydict()
-    own = tables[run]
-    texts = page.runs.by_id[run].texts("test")
-    values = np.array(own["predicted"]), np.array(own["label"]), np.array(tables[other]["predicted"])
-    confidence = page.runs.by_id[run].predictions("test").confidence_N
-    cases = {
-        "wrong": values[0] != values[1],
-        "confident": confidence >= 0.9,
-        "disagree": values[0] != values[2],
-        "contains": np.array([re.search(r"\bstory\b", text) is not None for text in texts]),
-    }
-    chosen: list[tuple[str, ...]] = [(), *((name,) for name in cases), ("contains", "disagree")]
-    for names in chosen:
-        matching = np.all([cases[name] for name in names] or [np.ones(len(texts), bool)], axis=0)
-        filters = {name: "Story " if name == "contains" else True for name in names}
-        expected = [own["row"][place] for place in np.flatnonzero(matching)]
-        if not expected:
-            assert "none of the" in page.ask("next", 400, run=run, runs=[other], filters=filters)
-            continue
-        found, after = [], None
-        for _ in range(len(expected) + 1):
-            one = page.ask("next", run=run, runs=[other], filters=filters, after=after)
-            assert (one["text"], one["matching"]) == (texts[own["row"].index(one["row"])], len(expected))
-            found.append(after := one["row"])
-        assert found == [*expected, expected[0]]  # after the last one comes the first
-        back = page.ask("next", run=run, runs=[other], filters=filters, after=expected[0], step=-1)
-        assert (back["row"], back["place"]) == (expected[-1], len(expected))
-    assert any(cases["disagree"])
-    assert any(cases["wrong"])
 
 
 # --- positions and encoder-decoder ------------------------------------------------------------------------------------

@@ -126,22 +126,6 @@ def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
     assert stored["embedding.vectors_VD"].dtype == torch.float32
 
 
-@pytest.mark.slow
-def test_all_words_are_kept_if_the_training_reviews_are_missing_or_have_changed(model, tmp_path, caplog):
-    predictor, run = model("residual_pe")
-    reviews = shutil.copyfile(predictor.cfg.data.path, tmp_path / "reviews.csv")
-    reviews.write_text(reviews.read_text().replace("great", "fine"))
-    for path, reason in ((tmp_path / "none.csv", "not available"), (reviews, "have changed")):
-        predictor.cfg.data.path = str(path)
-        facts = write_export(predictor, tmp_path / "m", run)
-        assert (facts["words"], facts["vectors"]) == (100, "all")
-        assert reason in caplog.text
-        assert "the training reviews were not available" in (tmp_path / "m" / "README.md").read_text()
-    trained_vectors, run = model("tuned")
-    trained_vectors.cfg.data.path = str(tmp_path / "none.csv")
-    assert write_export(trained_vectors, tmp_path / "m", run)["vectors"] == "training", "its checkpoint has their ids"
-
-
 def test_the_card_has_the_test_set_and_the_results_of_the_run(model, trained, tmp_path):
     from huggingface_hub import ModelCard
 
@@ -438,17 +422,6 @@ def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(api_model,
     assert facts == json.loads(Path("m/config.json").read_text())["export"]
     monkeypatch.setenv("HOME", str(tmp_path))
     assert imdbattn.Model.from_pretrained("~/m").labels == again.labels
-    (tmp_path / "m" / "config.json").write_text("{")
-    for name, options, reason in (
-        ("m", {}, r"m/config.json cannot be read .*: export the model again"),
-        ("no/such model", {}, "no/such model cannot be loaded"),
-        ("o/n", {}, "o/n"),
-        ("o/n", {"revison": "main"}, "unexpected keyword argument 'revison'"),
-        ("", {}, "cannot be loaded"),
-        (3, {}, "3 cannot be loaded .*not int"),
-    ):
-        with pytest.raises(UserError, match=reason):
-            imdbattn.Model.from_pretrained(name, **options)
 
 
 @pytest.mark.slow

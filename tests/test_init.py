@@ -37,7 +37,11 @@ def finished(settings, small, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "translation" else ()) for kind in KINDS]
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in ("trained vectors, phrases", "reverse") else pytest.mark.slow)
+        for kind in KINDS
+    ],
 )
 def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp_path, kind):
     words, start, expected = finished(kind)

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.comparison.runs import find_runs, variants
+from imdbattn.comparison.runs import find_runs
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.run_folder import read_curves
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.masked_words import evaluation_mask
@@ -152,17 +151,6 @@ def test_a_pretraining_is_not_a_classifier(pretrained, settings):
             call(settings(f"run={folder}", config=config))
 
 
-def test_label_smoothing_applies_only_to_the_training_loss(settings, small, tmp_path):
-    same = ("trainer.max_epochs=1", "optim.lr=0", "embedding_lr=0")
-    losses = []
-    for share in (0.0, 0.3):
-        folder = tmp_path / str(share)
-        metrics = fit(settings(*small, "task=masked_words", *same, f"label_smoothing={share}"), folder)
-        losses.append((metrics["val_loss"], read_curves(folder / "metrics.csv")["train/loss"][1]))
-    assert losses[0][0] == losses[1][0]
-    assert losses[0][1] != losses[1][1]
-
-
 @pytest.mark.slow
 def test_a_stopped_classifier_resumes_without_its_pretraining(settings, small, pretrained, tmp_path):
     """Its weights are its own by then."""
@@ -176,18 +164,6 @@ def test_a_stopped_classifier_resumes_without_its_pretraining(settings, small, p
     assert {key: again[key] for key in ("val_loss", "test_loss", "start")} == {
         key: whole[key] for key in ("val_loss", "test_loss", "start")
     }
-
-
-@pytest.mark.slow
-def test_seeds_of_one_pretraining_are_one_row_whatever_its_folder(settings, small, pretrained, tmp_path):
-    for seed in (1, 2):
-        start = shutil.copytree(pretrained[0], tmp_path / f"start{seed}")
-        cfg = settings(*small, "model=pretrained", f"init={start}", f"seed={seed}", "trainer.max_epochs=1")
-        fit(cfg, tmp_path / "runs" / str(seed))
-    fresh = settings(*small, "model=pretrained", "init=null", "trainer.max_epochs=1")
-    fit(fresh, tmp_path / "runs" / "fresh")
-    found, _ = find_runs([tmp_path / "runs"])
-    assert sorted(len(one.runs) for one in variants(found)) == [1, 2]
 
 
 def test_pretraining_has_no_place_in_a_comparison(pretrained):

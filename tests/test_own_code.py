@@ -151,8 +151,7 @@ def block(language: str, text: str = TEMPLATE) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sweeps", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tmp_path, sweeps):
+def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tmp_path):
     lines = [line for kind in ("python", "yaml") for line in block(kind).splitlines() if line.strip()]
     assert len(lines) <= 34
     for name, kind in {"mypkg/__init__.py": "python", "conf/model/gated.yaml": "yaml"}.items():
@@ -160,8 +159,6 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
         (tmp_path / name).write_text(block(kind))
     commands = [shlex.split(line, comments=True) for line in block("sh").splitlines()]
     assert [place for place, words in enumerate(commands) if "-m" in words[3:]] == [2, 3]
-    if not sweeps:
-        del commands[2:4]
     outputs = []
     for _, _, module, *arguments in commands:
         command = module.removeprefix("imdbattn.")
@@ -179,9 +176,8 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
     accuracy = f"{100 * json.loads((tmp_path / 'runs/gated/metrics.json').read_text())['test_accuracy']:.2f} %"
     assert accuracy in alone
     assert "residual, seed 1" in other
-    if sweeps:
-        assert "1 job: 1 done" in swept[0]
-        assert "resumes from its last checkpoint" in swept[1]
+    assert "1 job: 1 done" in swept[0]
+    assert "resumes from its last checkpoint" in swept[1]
     assert "This run is already finished" in resumed_run
     assert accuracy in evaluated
     assert re.search(r"Not bad.*largest shares", predicted, re.DOTALL), predicted
@@ -288,15 +284,8 @@ class NoForward(nn.Module):
 
 OneInput = wrong(Pooling, lambda self, x_BTD: x_BTD[:, 0])
 WholeSequence = wrong(Pooling, lambda self, x_BTD, words: x_BTD)
-NoTensor = wrong(Pooling, lambda self, x_BTD, words: None)
-NoPrepend = wrong(NoForward, lambda self, x_BTD, words: x_BTD[:, 0])
-Narrow = wrong(ResidualLayer, lambda self, x_BTD, words: x_BTD[..., :3])
-FewWords = wrong(NoPositions, lambda self, x_BTD, words: x_BTD[:, :1])
 Transposed = wrong(Plain, lambda self, query, key: (query @ key.transpose(-2, -1))[..., :1])
-OneColumn = wrong(Counts, lambda self, phrases_BTO, phrases, fold_B: phrases_BTO.float())
 OnlyForward = type("OnlyForward", (Plain, Score), {})
-BothForward = wrong(Nearness, Plain.forward)
-NoBatch = wrong(Nearness, compare=lambda self, query, projected: (query @ projected.transpose(-2, -1))[0])
 
 
 class Typo(Pooling):

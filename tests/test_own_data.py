@@ -66,11 +66,6 @@ def test_a_table_read_as_a_stream_has_the_values_that_training_reads(tmp_path_fa
     assert read_columns(file, {"column": "a, b"}) == [texts]
 
 
-def test_a_table_starts_after_header_and_byte_order_mark_and_skips_blank_lines(tmp_path):
-    (tmp_path / "r.CSV").write_bytes('\ufefftext,label\r\n\r\n"good, ""so"" good",pos\r\n\r\nbad,neg\r\n'.encode())
-    assert list(open_lines(f"{tmp_path}/r.CSV").lines) == ['good, "so" good', "bad"]
-
-
 # --- results ---------------------------------------------------------------------------------------------------------
 
 

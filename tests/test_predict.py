@@ -13,7 +13,7 @@ from imdbattn.settings.cli import quote, take_argument
 from imdbattn.settings.keys import BEYOND, RUNGS
 from tests.world import BAD, FILLER, GOOD
 
-from .commands import changed, label_texts
+from .commands import label_texts
 from .conftest import KINDS
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
@@ -63,17 +63,6 @@ def test_a_text_has_the_same_label_alone_and_among_others_and_results_are_in_ord
     alone = [predictor.label([text])[0] for text in texts]
     assert [(found.text, found.output) for found in together] == [(found.text, found.output) for found in alone]
     assert max(abs(a.probability - b.probability) for a, b in zip(together, alone, strict=True)) < 3e-7
-
-
-def test_texts_are_batched_by_length_within_the_budget(trained, settings):
-    predictor, _ = load_predictor(settings(f"run={trained('mean')[0]}", config="predict"))
-    predictor.cfg = changed(predictor.cfg, {"data.eval_batch_tokens": 4096})
-    shapes: list[tuple[int, int]] = []
-    predictor.module.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].tokens_BT.shape))
-    lengths = [17 * number % 500 for number in range(500)]
-    predictor.label(["film " * length for length in lengths])
-    assert all(rows * width <= 4096 for rows, width in shapes)
-    assert sum(rows * width for rows, width in shapes) < 1.1 * sum(lengths)
 
 
 def test_any_path_and_any_text_can_be_given_on_the_command_line(monkeypatch):

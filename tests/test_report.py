@@ -197,15 +197,6 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     assert pairs[3][1:] == ["+0.1", "−0.4 to +0.7", "undecided", "p = 0.310", "322", "227"]
 
 
-def test_the_best_rung_is_chosen_by_validation_where_all_have_the_same():
-    comparison = made_up()
-    comparison["rungs"][0]["test"]["mean"] = 0.99
-    assert report.headline(comparison).startswith("residual, the best of 3 by validation")
-    comparison["one_validation"] = False
-    assert report.headline(comparison).startswith("mean, the best of 3 by test,")
-    assert report.headline(comparison).endswith("biased upwards, because the same set selected this rung")
-
-
 def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_removed(undrawn, tmp_path, monkeypatch):
     write_report(report_of(made_up(("mean", "base"))), tmp_path)
     (tmp_path / "figures" / "mine.png").touch()

@@ -178,16 +178,6 @@ def test_a_hub_that_does_not_respond_is_abandoned_within_five_seconds(undecided)
     assert time.perf_counter() - start < 5
 
 
-def test_a_hub_in_the_cache_is_used_without_the_network(undecided, tmp_path):
-    undecided.setenv("HF_HUB_OFFLINE", "1")
-    undecided.setattr(sources, "http_status", lambda *_: pytest.fail("the network was asked"))
-    file = tmp_path / "hf/datasets/stanfordnlp___imdb/plain_text/imdb-train.arrow"
-    file.parent.mkdir(parents=True)
-    assert not sources.hub_available(3), "a folder without data is no cache"
-    file.touch()
-    assert sources.hub_available(3)
-
-
 def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
     import datasets
 
