@@ -88,7 +88,8 @@ def one_run(folder: Path) -> dict:
     return json.loads((found.parent / "metrics.json").read_text())
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
 def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_process_in_one_run(ran, processes):
     losses, metrics, folder = ran(processes)
     alone, expected, _ = ran(1)
