@@ -101,17 +101,6 @@ def table(content: str | bytes, *more: str, name: str = "r.csv") -> Arguments:
     return make
 
 
-def broken(name: str, change: Callable[[bytes], bytes], *more: str) -> Arguments:
-    """A copy of a finished run, in which a file is changed."""
-
-    def make(place: Place) -> list[str]:
-        run = place.run()
-        (run / name).write_bytes(change((run / name).read_bytes()))
-        return [f"run={run}", *more]
-
-    return make
-
-
 class Harm:
     def __reduce__(self):
         return (print, ("code ran",))

@@ -193,11 +193,6 @@ def test_of_a_repeated_run_the_newest_counts_and_the_other_is_listed(tmp_path):
     assert skipped == [{"folder": str(old), "reason": f"it was run again in {new}"}]
 
 
-def pipe(file: Path) -> None:
-    file.unlink(missing_ok=True)
-    os.mkfifo(file)
-
-
 def not_finite(folder: Path) -> None:
     table = pq.read_table(folder / "predictions.parquet").drop_columns(["probabilities"])
     table = table.append_column("probabilities", pa.array([[np.nan, 0.5]] * REVIEWS))

@@ -1,6 +1,5 @@
 """A run folder that is damaged or untrusted gives one line: nothing is deleted, and it is never scored."""
 
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -56,16 +55,6 @@ def repacked(file: Path, change) -> None:
     content = torch.load(file, weights_only=True)
     change(content)
     torch.save(content, file)
-
-
-def pipe(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
-
-
-def directory(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
 
 
 NAN, INF = float("nan"), float("inf")

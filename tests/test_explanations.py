@@ -11,7 +11,6 @@ from imdbattn.settings.safety import PAGE_POLICY
 from tests.test_report import Page
 
 HOSTILE = "<script>alert('$x_{$')</script>"
-PNG = b"\x89PNG"
 
 
 def sequence(source: list[str], written: list[str], weights_TS: np.ndarray | None, **more) -> Translation:

@@ -18,7 +18,6 @@ from .explorer import TEXT, WRITER, Server, chromium, settle
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
 
 RUNGS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned")
-LONG = " ".join(f"the great film was not dull , and actor word{number % 76} ." for number in range(60))  # 660 words
 # The numbers that the page has: probabilities of the labels, shares of the words, and the values of each map.
 NUMBERS = """async () => {
   const { panels } = await import("./main.js");

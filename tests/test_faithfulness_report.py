@@ -7,8 +7,6 @@ import pytest
 
 from imdbattn.faithfulness import report
 from imdbattn.faithfulness.figures import SCORES
-from imdbattn.faithfulness.report import report_of
-from imdbattn.pages import write_report
 
 SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]
 MEANS = {  # comprehensiveness
@@ -98,15 +96,6 @@ def with_claims(differences):
         for score, value in scores.items()
     ]
     return summary
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """Results in which everything was measured, and the folder into which they were written."""
-    summary = made_up(known=True)
-    page = write_report(report_of(summary), tmp_path_factory.mktemp("faithfulness") / "new" / "folder")
-    assert page.name == "faithfulness.html"
-    return summary, page.parent
 
 
 @pytest.mark.parametrize(

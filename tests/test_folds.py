@@ -107,22 +107,6 @@ def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_
     assert len(same | {print_of(other) for other in others} | {print_of(whole(labels, texts), folds=4)}) == 5
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-WRONG = {
-    "data.folds=1 data.fold=1": r"data\.folds=1 must be greater than or equal to 2",
-    "data.folds=10": r"data\.folds=10 needs data\.fold: data\.fold=1 .*-m 'data\.fold=range\(1,11\)' or \+exp",
-    "data.fold=3": r"data\.fold=3 needs the number of folds",
-    "data.folds=10 data.fold=11": r"data\.fold=11 must be at most data\.folds=10",
-    "data.folds=10 data.fold=0": r"data\.fold=0 must be greater than or equal to 1",
-    "data.folds=2 data.fold=1 data.validation_share=0.5": r"data\.folds=2 leave nothing for training",
-    "data.folds=121 data.fold=1": r"data\.folds=121, but .*reviews\.csv has 120 reviews of neg: use fewer folds",
-    "data.folds=4 data.fold=1 data=order_probe data.path=null": r"Order probe .* has its own validation and test",
-    "data.folds=4 data.fold=1 data.path={given}": r"has its own test split, so data\.folds=4 .* data\.source=packaged",
-    "data.folds=4 data.fold=1 task=seq2seq": r"there is no setting data\.folds with these choices of task and data",
-}
-
-
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 

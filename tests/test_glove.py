@@ -200,13 +200,6 @@ def test_the_second_load_does_not_read_the_source(source, tmp_path, monkeypatch)
     assert (second.fingerprint, second.words) == (first.fingerprint, first.words)
 
 
-def test_a_changed_file_is_read_again(tmp_path):
-    path = write(tmp_path / "v.txt", b"a 1 2\n")
-    assert load_glove(dim=2, path=path, cache_dir=str(tmp_path)).words == ["a"]
-    write(tmp_path / "v.txt", b"a 1 2\nb 1 2\n")
-    assert load_glove(dim=2, path=path, cache_dir=str(tmp_path)).words == ["a", "b"]
-
-
 @pytest.mark.parametrize("name", ["vectors.npy", "meta.json", "words.txt"])
 def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp_path):
     path = write(tmp_path / "v.txt", TEXT)
@@ -333,13 +326,6 @@ def test_all_widths_come_from_one_download(hub, tmp_path):
     official(tmp_path, 50)
     official(tmp_path, 100)
     assert requests == [("stanfordnlp/glove", "glove.6B.zip")]
-
-
-def test_auto_downloads_what_the_wheel_does_not_contain(hub, tmp_path, monkeypatch):
-    hub()
-    assert load_glove(dim=100, cache_dir=str(tmp_path)).folder.name == "official-100d-v4"
-    monkeypatch.setattr(glove, "WHEEL", "no_such_wheel")
-    assert load_glove(cache_dir=str(tmp_path)).folder.name == "official-50d-v4"
 
 
 def test_another_archive_is_refused_and_downloaded_again(hub, tmp_path):

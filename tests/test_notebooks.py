@@ -19,7 +19,6 @@ UNWANTED = {
     "warning": r"Warning\b",
     "address": r"\bat 0x[0-9a-f]+",
 }
-PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (801).to_bytes(4) + (9).to_bytes(4)).decode()
 
 notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 

@@ -13,11 +13,9 @@ import pytest
 
 from imdbattn import pages
 from imdbattn.comparison import report
-from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.report import report_of
 from imdbattn.errors import UserError
 from imdbattn.pages import page, print_reports, terminal, write_report, write_reports
-from tests.test_compare import write_decoded
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
 HOSTILE = """<script>alert("1")</script> 'quoted' & <img src="https://example.org/x.png"> {{ 7 * 7 }} | `a`"""
@@ -231,9 +229,6 @@ def test_several_sets_have_folders_an_index_and_their_common_notes_once(undrawn,
     assert text.index("Intervals are") > text.index(" all sets ") > text.index("<large>")
 
 
-LADDER = ("mean", "learned_query", "base", "residual_learned", "residual_pe_cls", "residual_pe score=Dot width=64")
-
-
 @pytest.mark.parametrize(
     ("p", "text"),
     [
@@ -249,19 +244,3 @@ LADDER = ("mean", "learned_query", "base", "residual_learned", "residual_pe_cls"
 def test_a_printed_p_value_is_on_the_same_side_of_the_level_as_the_value(p, text):
     assert report.p_value(p) == text
     assert p < 0.001 or (float(text[4:]) < 0.05) == (p < 0.05)
-
-
-@pytest.fixture(scope="module")
-def decoded(tmp_path_factory):
-    """decoded(models, ranges, ...): the comparison of encoder-decoders with two seeds each, that many of each."""
-
-    def make(models=("seq2seq", "seq2seq_attention"), ranges=((1, 5), (1, 10)), **metrics):
-        folder = tmp_path_factory.mktemp("decoded")
-        for model in models:
-            for place, lengths in enumerate(ranges):
-                for seed in (1, 2):
-                    reach = lengths[1] * (1 + len(model) / 20)
-                    write_decoded(folder / f"{model}{place}{seed}", model, seed, reach, lengths, **metrics)
-        return compare_sets([folder], resamples=200, words={"not": ["not", "n't"]})[0]
-
-    return make

@@ -593,21 +593,6 @@ def test_two_processes_stop_together_and_resume_together(small, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_restarted_slurm_job_continues_its_run(shell, small, tmp_path):
-    words = [*small, "model=mean", "trainer.max_epochs=2", "patience=null"]
-    assert shell("train", *words, cwd=tmp_path, env={"SLURM_JOB_ID": "77"}).returncode == 0
-    (folder,) = (tmp_path / "runs").glob("slurm-77-mean-s1-*")
-    metrics, last = folder / "metrics.json", folder / "checkpoints" / "last.ckpt"
-    before, saved = json.loads(metrics.read_text()), last.stat().st_mtime_ns
-    metrics.unlink()  # as if the machine had failed while the run was scored
-    again = shell("train", *words, cwd=tmp_path, env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": "1"})
-    assert again.returncode == 0, again.stderr
-    assert [path for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [folder]
-    assert timeless(json.loads(metrics.read_text())) == timeless(before)
-    assert last.stat().st_mtime_ns == saved, "nothing is trained again"
-
-
-@pytest.mark.slow
 def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
     """With a `scontrol` that records its arguments."""
     (tmp_path / "bin").mkdir()

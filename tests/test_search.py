@@ -149,26 +149,6 @@ def test_failed_trials_are_named_and_avoided(search, tmp_path):
     assert done.stdout.count(": out of memory (see ") == states["failed"]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_search_says_how_to_resume_it(search, tmp_path, number):
-    folder = tmp_path / "my search"
-    command = [sys.executable, "-m", "tests.stand_in", *WORDS, f"hydra.run.dir={folder}", "n_trials=1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "IMDBATTN_TEST_PAUSE": "0.3"}
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with started(command, cwd=tmp_path, env=environment, **pipe) as run:
-        wait_for(lambda: (folder / "trained.log").exists())
-        os.killpg(run.pid, number) if number == signal.SIGINT else run.send_signal(number)
-        output, _ = run.communicate(timeout=60)
-        wait_for(lambda: not processes_about(folder), 20)
-    assert run.returncode == 128 + number, output
-    assert "Traceback" not in output
-    _, command = output.splitlines()[-1].split("stopped; resume it with:  python -m imdbattn.search ")
-    assert search(*shlex.split(command)).returncode == 0
-    assert trials_of(folder)[0]["state"] == "finished"
-
-
 WRONG = [
     (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
     (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),

@@ -163,18 +163,6 @@ def test_logits_and_gradients_equal_those_of_the_textbook(score, theirs, layers)
     torch.testing.assert_close(ours.decoder.net.weight_ih_l0.grad, other.decoder.weight_ih_l0.grad)
 
 
-@pytest.mark.parametrize("score", [name for name in SCORES if name != "none"])
-def test_the_keys_are_projected_once_for_all_steps(score):
-    model = net(score)
-    calls = []
-    project = model.decoder.score.project_key
-    model.decoder.score.project_key = lambda key: calls.append(len(key)) or project(key)
-    source_BS, lengths_B = batch(3, 5)
-    model(source_BS, lengths_B, torch.full((2, 9), 4))
-    greedy(model, source_BS, lengths_B)
-    assert calls == [2, 2]
-
-
 def test_decoding_stops_when_every_sequence_has_ended():
     model = net("dot")
     steps = []
