@@ -32,7 +32,7 @@ test: $(VENV)/test.stamp ## run the tests and the linters
 	$(RUN) -m mypy
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -m 'not slow and not torchtext' -n auto --dist worksteal
 
-test-slow: $(VENV)/test.stamp ## run the slow tests, including ten minutes of fuzzing
+test-slow: $(VENV)/test.stamp ## run the slow tests
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -m slow -n auto --dist worksteal
 
 test-torchtext: ## check in a separate environment (torch 2.3) that results equal those of torchtext

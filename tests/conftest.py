@@ -33,7 +33,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str
 ENVIRONMENT = dict(os.environ)
 
 # A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
-hypothesis.settings.register_profile("busy machine", deadline=None)
+hypothesis.settings.register_profile("busy machine", deadline=None, max_examples=30)
 hypothesis.settings.load_profile("busy machine")
 
 COMMANDS = {

@@ -21,12 +21,9 @@ import pytest
 import torch
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from mypy import api as mypy
 
 import imdbattn
 from imdbattn import UserError
-from imdbattn.api.model import within_memory
-from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.runs.fit import fit
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.score import score_run
@@ -58,6 +55,7 @@ def files_in(folder: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.name != ".lock"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_model_predicts_in_a_fork_of_a_process_that_has_predicted(trained):
     code = f"""if True:
@@ -101,29 +99,6 @@ def test_train_and_compare_are_functions_although_there_are_modules_of_the_same_
         imdbattn.lod  # noqa: B018
 
 
-@pytest.mark.slow
-def test_type_checkers_know_the_names_and_what_they_return(tmp_path):
-    (tmp_path / "user.py").write_text(
-        "import imdbattn\n"
-        "model = imdbattn.load('runs/latest')\n"
-        "reveal_type(model.predict(['a'])[0].probability)\n"
-        "reveal_type(model.net)\n"
-        "reveal_type(imdbattn.ReviewClassifier.load_from_checkpoint('best.ckpt'))\n"
-        "imdbattn.lod\n"
-        "model.predict(3)\n"
-    )
-    lines = mypy.run(["--strict", "--cache-dir", str(tmp_path / "cache"), str(tmp_path / "user.py")])[0].splitlines()
-    found = (
-        'is "float"',
-        "torch.nn.modules.module.Module",
-        "reviews.ReviewClassifier",
-        'no attribute "lod"',
-        "str | I",
-    )
-    assert all(text in line for text, line in zip(found, lines, strict=False)), lines
-    assert lines[-1].startswith("Found 2 errors")
-
-
 # --- load -------------------------------------------------------------------------------------------------------------
 
 
@@ -147,40 +122,6 @@ def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path
     last = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     loaded = imdbattn.load(folder / "checkpoints" / "last.ckpt").net.state_dict()
     assert all(torch.equal(loaded[name.removeprefix("net.")], weight) for name, weight in last.items())
-
-
-def test_a_folder_that_is_not_a_run_is_refused(trained, tmp_path):
-    run = shutil.copytree(trained("mean")[0], tmp_path / "run")
-    other = shutil.copytree(trained("residual_pe")[0], tmp_path / "other")
-    best = "checkpoints/best.ckpt"
-    shutil.copy(other / best, tmp_path / "alone.ckpt")
-    (run / "checkpoints" / "text.ckpt").write_text("no checkpoint")
-    (tmp_path / "empty").mkdir()
-    cases = {
-        tmp_path / "empty": "is not a finished run: it has no config.yaml",
-        tmp_path / "nowhere": "is not a folder",
-        "~nobody-of-that-name/run": "is not a folder",
-        tmp_path / "alone.ckpt": "outside of its run folder",
-        run / "config.yaml": "is not a folder",
-        run / "checkpoints" / "text.ckpt": "cannot be read",
-        3: "not int",
-        None: "not NoneType",
-    }
-    for path, message in cases.items():
-        with pytest.raises(UserError, match=message):
-            imdbattn.load(path)
-    shutil.copy(other / best, run / best)
-    with pytest.raises(UserError, match=r"cannot be loaded: .*train again, or use the version"):
-        imdbattn.load(run)
-    (run / best).unlink()
-    with pytest.raises(UserError, match=r"is not a finished run: it has no checkpoints/best.ckpt"):
-        imdbattn.load(run)
-    with pytest.raises(UserError, match=r"no setting data\.foo"):
-        imdbattn.load(other, foo=1)
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        imdbattn.load(other, glove={"path": "nowhere"})
-    with pytest.raises(UserError, match="trust=3"):
-        imdbattn.load(other, trust=3)
 
 
 def test_a_checkpoint_becomes_a_lightning_module(trained):
@@ -227,18 +168,6 @@ def test_predict_takes_text_in_any_container(model):
     assert "<table>" in empty._repr_html_()
 
 
-NO_TEXTS = [None, b"text", 5, {"a": "text"}, pd.DataFrame({"review": TEXTS}), Path("text"), np.array("text")]
-
-
-@pytest.mark.parametrize("texts", [*NO_TEXTS, [1, 2], ["text", None], [b"text"], ["text", float("nan")], [["text"]]])
-def test_predict_refuses_anything_but_text(model, texts):
-    with pytest.raises(UserError, match=r"^(give a text, or texts in a list|item . .counted from 0.) .* not ") as error:
-        model.predict(texts)
-    assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="explain takes one text, not"):
-        model.explain(texts)
-
-
 def test_threads_share_a_model(model, world):
     texts = [f"a {word} film" for word in (*GOOD, *BAD)] * 4
     with ThreadPoolExecutor(8) as pool:
@@ -261,18 +190,6 @@ def test_texts_without_words_are_labeled_with_a_warning_for_each_call(model, cap
         caplog.clear()
         assert set(model.predict(texts).labels) <= {"neg", "pos"}
         assert [record.getMessage()[:6] for record in caplog.records] == ([warning] if warning else [])
-
-
-@pytest.mark.slow
-def test_a_text_of_a_million_characters_is_read_or_refused(model, writer):
-    assert len(model.predict("film " * 200_000)) == len(model.predict("f" * 1_000_000)) == 1
-    assert len(model.explain("film " * 200_000).words) == 512
-    with pytest.raises(UserError, match="line 1 of the input has 1,000,000 symbols: cut it to 5,000"):
-        writer.predict("A" * 1_000_000)
-    with pytest.raises(UserError, match="a text of 3 characters is too long"), within_memory(["one"]):
-        torch.empty(2**62, dtype=torch.int8)
-    with pytest.raises(RuntimeError, match="a bug"), within_memory(["one"]):
-        raise RuntimeError("a bug")
 
 
 def test_an_encoder_decoder_generates_sequences(writer, settings):
@@ -327,13 +244,6 @@ def test_text_never_becomes_html(model, tmp_path):
     assert not [tag for tag in ("<html", "<body", ":root", "http") if tag in fragment]
 
 
-def test_long_results_are_shortened_when_printed(model):
-    predictions = model.predict(["good film"] * 1000)
-    assert repr(predictions).splitlines()[-1] == "and 980 more"
-    assert len(repr(predictions).splitlines()) == 21
-    assert predictions._repr_html_().count("<tr>") == 21
-
-
 # --- evaluate ---------------------------------------------------------------------------------------------------------
 
 
@@ -366,15 +276,6 @@ def test_evaluate_takes_texts_and_labels(model):
     assert model.evaluate("a great film", "pos").reviews == 1
 
 
-@pytest.mark.parametrize("text", ["good \ud800 film", "good \0 film\0", "a good \ud83d\ude00"])
-def test_evaluate_reads_all_characters_as_predict_does(trained, tmp_path, monkeypatch, text):
-    model = imdbattn.load(trained("mean")[0])
-    monkeypatch.setitem(model.predictor.tokenizer._ids, "?", FIRST_WORD)
-    monkeypatch.setattr("imdbattn.data.corpus.Tokenizer", lambda *_: model.predictor.tokenizer)
-    metrics = model.evaluate([text], ["pos"], cache_dir=str(tmp_path))
-    assert metrics.loss == pytest.approx(-np.log(model.predict(text)[0].probabilities["pos"]), rel=1e-5)
-
-
 def test_evaluate_knows_the_labels_of_folders_that_are_numbers(small, world, tmp_path):
     for row, (text, label) in enumerate(pd.read_csv(world / "reviews.csv").itertuples(index=False)):
         folder = tmp_path / ("test" if row % 5 else "train") / {"neg": "1.0", "pos": "2.0"}[label]
@@ -391,36 +292,6 @@ def test_evaluate_knows_the_labels_of_folders_that_are_numbers(small, world, tmp
         assert model.evaluate(texts, labels).accuracy == 1
     for text, label in zip(texts, predicted, strict=True):
         assert model.evaluate(text, label).accuracy == 1
-
-
-def test_evaluate_takes_other_names_for_the_classes(model, tmp_path):
-    texts = [" ".join((*FILLER, *words)) for words in (BAD, GOOD)]
-    named = {"label_names": ["negative", "positive"]}
-    assert model.evaluate(texts, ["negative", "positive"], **named).accuracy == 1
-    pd.DataFrame({"text": texts, "label": ["negative", "positive"]}).to_csv(tmp_path / "r.csv")
-    assert model.evaluate(tmp_path / "r.csv", **named).accuracy == 1
-    with pytest.raises(UserError, match="label_names must have a name for each of the classes neg, pos"):
-        model.evaluate(texts, ["negative", "positive"], label_names=["negative", "positive", "neutral"])
-
-
-def test_evaluate_refuses_wrong_data(model, world):
-    cases = [
-        ([f"{world}/reviews.csv"], {"text_column": "review"}, "has no column 'review'; it has 'text', 'label'"),
-        ([["a text"]], {}, "texts and their labels"),
-        ([["a", "b"], ["pos"]], {}, "2 texts and 1 labels"),
-        ([["a", "b"], "pos"], {}, "2 texts and 1 labels"),
-        ([["a", "b"], 1], {}, "labels must be a list .*, not 1"),
-        ([["a", "b"], ["pos", "mixed"]], {}, "^labels: row 1 .* has the label mixed; labels are neg, pos"),
-        ([["a", "b"], ["pos", None]], {}, "^labels: row 1 .* has the label None"),
-        ([["a", "b"], ["pos", np.nan]], {}, "^labels: row 1 .* has the label nan"),
-        ([[1], ["pos"]], {}, "item 0"),
-        ([[], []], {}, "0 texts"),
-        ([], {"foo": 1}, "no setting data.foo"),
-        ([], {"split": "all"}, "split=all must be"),
-    ]
-    for arguments, settings, message in cases:
-        with pytest.raises(UserError, match=message):
-            model.evaluate(*arguments, **settings)
 
 
 # --- train ------------------------------------------------------------------------------------------------------------
@@ -461,18 +332,6 @@ def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(sm
     assert "test_accuracy" in again._repr_html_()
 
 
-def test_epochs_are_printed_where_no_logging_is_configured(small, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(logging.root, "handlers", [])
-    imdbattn.train(
-        *small, "model=mean", "trainer.max_epochs=2", "trainer.enable_progress_bar=true", folder=tmp_path / "run"
-    )
-    assert [line[:9] for line in capsys.readouterr().out.splitlines() if "epoch " in line][:2] == [
-        "epoch 1/2",
-        "epoch 2/2",
-    ]
-    assert not logging.getLogger("imdbattn").handlers
-
-
 def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thread(small, tmp_path):
     runs: list = []
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
@@ -483,108 +342,6 @@ def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thr
         thread.join()
         assert GlobalHydra.instance().hydra is own
     assert runs[0].metrics.epochs == 1
-
-
-REFUSED = {
-    ("model=mean,residual",): "one model; call it in a loop, or start a sweep: python -m imdbattn.train -m model=mean,",
-    ("seed=range(1,3)",): "one model; call it in a loop",
-    ("+experiment=ladder",): r"start a sweep: python -m imdbattn.train \+experiment=ladder$",
-    ("-m", "model=mean"): "'-m' is not a setting",
-    ("residual",): "'residual' is not a setting",
-    (3,): "3 is not a setting",
-    (("model=mean", "seed=" + 99 * "1"),): "is not a setting: give each as its own argument 'name=value'$",
-    ("modle=mean",): "there is no setting modle",
-    ("model=maen",): "model=mean is the nearest",
-    ("seed=-1",): "seed=-1 must be",
-    ("trainer=ddp_cpu",): "one process",
-    ("trainer.num_nodes=2",): "one process",
-    ("optim.lr=x",): "optim.lr=x must be",
-    ("wandb_api_key=0123456789",): "looks like a credential",
-    ("resume=nowhere",): "is not a run to resume",
-}
-
-
-@pytest.mark.parametrize("overrides", REFUSED, ids=str)
-def test_wrong_settings_are_refused_and_leave_nothing(overrides, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=REFUSED[overrides]) as error:
-        imdbattn.train(*overrides)
-    assert "\n" not in str(error.value)
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_wrong_config_is_refused(small, tmp_path):
-    for overrides, config, message in (
-        ((), "x", "nested dicts"),
-        (("seed=2",), {}, "not both"),
-        ((), {}, "is missing"),
-    ):
-        with pytest.raises(UserError, match=message):
-            imdbattn.train(*overrides, config=config)
-    with pytest.raises(UserError, match="are different folders"):
-        imdbattn.train("resume=runs/latest", folder=tmp_path)
-
-
-@pytest.mark.slow
-def test_an_interrupt_saves_and_training_resumes_to_the_same_bits(small, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    overrides = (*small, "model=mean", "trainer.max_epochs=8", "patience=null")
-    whole = imdbattn.train(*overrides, folder="whole")
-    started = iter(range(1000))
-
-    def interrupt(self, trainer, module) -> None:
-        if next(started) == 3:
-            os.kill(os.getpid(), self.number)
-
-    caught: list[int] = []
-    monkeypatch.setattr("imdbattn.runs.callbacks.Throughput.on_train_epoch_end", interrupt, raising=False)
-    monkeypatch.setattr("imdbattn.runs.callbacks.Throughput.number", signal.SIGINT, raising=False)
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt, match=r"SIGINT: stopped in epoch 5, .*the state is saved"):
-        imdbattn.train(*overrides, folder="stopped")
-    assert signal.getsignal(signal.SIGINT) == before
-    previous = signal.signal(signal.SIGTERM, lambda number, frame: caught.append(number))
-    try:
-        started = iter(range(1000))
-        monkeypatch.setattr("imdbattn.runs.callbacks.Throughput.number", signal.SIGTERM)
-        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
-            imdbattn.train("resume=stopped")
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-    assert caught == [signal.SIGTERM]  # the program's own handler
-    resumed = imdbattn.train("resume=stopped")
-    one, other = (torch.load(run.folder / "checkpoints/best.ckpt", weights_only=True) for run in (whole, resumed))
-    assert all(torch.equal(weight, other["state_dict"][name]) for name, weight in one["state_dict"].items())
-
-
-def test_an_interrupt_before_training_leaves_no_folder(small, tmp_path, monkeypatch):
-    def interrupted(*_):
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr("imdbattn.tasks.reviews.prepare", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        imdbattn.train(*small, "model=mean", folder=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_custom_layer_is_trained_and_loaded_with_trust(small, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    layer = "from imdbattn.nn.ladder import ResidualLayer\n\nclass Halved(ResidualLayer):\n    pass\n"
-    (tmp_path / "apipkg.py").write_text(layer)
-    own = ("model=residual", "model.layers=1", "model.layer._target_=apipkg.Halved", "trainer.max_epochs=1")
-    run = imdbattn.train(*small, *own, folder=tmp_path / "run")
-    assert type(run.model.net.layers[0]).__name__ == "Halved"
-    checkpoint = run.folder / "checkpoints" / "best.ckpt"
-    for call in (lambda **trust: imdbattn.load(run.folder, **trust), lambda **trust: load_module(checkpoint, **trust)):
-        with pytest.raises(UserError, match="add trust=apipkg"):
-            call()
-        assert call(trust="apipkg")
-        assert call(trust=["apipkg"])
-    assert imdbattn.load(run.folder, trust=frozenset({"apipkg"}))
-
-
-def load_module(checkpoint, **trust):
-    return imdbattn.ReviewClassifier.load_from_checkpoint(checkpoint, **trust)
 
 
 # --- compare ----------------------------------------------------------------------------------------------------------
@@ -618,31 +375,6 @@ def test_a_comparison_equals_that_of_the_command(ladder, tmp_path, monkeypatch, 
     html = comparison._repr_html_()
     assert html.count("<table>") == 2
     assert "data:image/svg" in html
-
-
-def test_different_test_sets_are_compared_separately(ladder):
-    metrics = ladder / "mean" / "metrics.json"
-    metrics.write_text(json.dumps(json.loads(metrics.read_text()) | {"test_fingerprint": "0123456789abcdef"}))
-    comparison = imdbattn.compare(ladder, resamples=200)
-    assert len(comparison.sets) == comparison.rungs["set"].nunique() == 2
-    assert sorted(one.rungs["rung"].tolist() for one in comparison.sets) == [["mean"], ["residual_pe"]]
-    assert comparison._repr_html_().count("<img") == 2
-
-
-def test_given_words_replace_the_default_words(ladder):
-    for words in ({}, {"praise": ["great", "lovely"]}):
-        (content,) = imdbattn.compare(ladder, resamples=100, words=words).contents
-        assert content["method"]["words"] == words
-
-
-def test_a_comparison_of_nothing_is_refused(ladder, tmp_path):
-    (tmp_path / "empty").mkdir()
-    cases: list = [(tmp_path / "empty", {}, "no finished run"), ([], {}, "at least one folder"), (3, {}, "not 3")]
-    cases += [("~nobody-of-that-name", {}, "name is not a folder"), ("", {}, "at least one"), (["a", ""], {}, "one")]
-    cases += [(ladder, {"against": "x"}, "against=x"), (ladder, {"foo": 1}, "no setting foo")]
-    for runs, options, message in cases:
-        with pytest.raises(UserError, match=message):
-            imdbattn.compare(runs, **options)
 
 
 def test_the_command_takes_a_checkpoint_too(trained, settings):

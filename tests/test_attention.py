@@ -33,7 +33,7 @@ def test_worked_values_of_the_exercise(score):
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7), st.integers(1, 9), st.sampled_from([4, 8]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_scaled_dot_equals_the_kernel_of_torch(seed, batch, queries, keys, width):
     torch.manual_seed(seed)
     q, k, v = torch.randn(batch, queries, width), torch.randn(batch, keys, width), torch.randn(batch, keys, 3)
@@ -113,7 +113,7 @@ def test_a_query_without_keys_gives_zeros_and_finite_gradients(score):
 
 
 @given(st.integers(0, 10_000), st.integers(1, 9), st.integers(0, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_masked_softmax_is_the_softmax_over_unmasked_scores(seed, keys, length):
     torch.manual_seed(seed)
     length = min(length, keys)
@@ -130,25 +130,6 @@ def test_rollout_follows_the_weights_back_to_the_words():
     torch.testing.assert_close(rollout([read_first], []), torch.tensor([[1.0, 0, 0]]))
     torch.testing.assert_close(rollout([first_asks_last, read_first], [False]), torch.tensor([[0.0, 0, 1]]))
     torch.testing.assert_close(rollout([first_asks_last, read_first], [True]), torch.tensor([[0.5, 0, 0.5]]))
-
-
-def test_heads_must_divide_the_width():
-    with pytest.raises(ValueError, match=r"model\.layer\.heads=3 does not divide the width 8"):
-        SelfAttention(8, 3)
-
-
-def test_only_a_watched_network_lists_its_attention_and_an_error_ends_this():
-    torch.manual_seed(0)
-    f, words = SelfAttention(8, 2), Words(torch.ones(1, 3).bool(), torch.arange(3)[None])
-    with watch(f) as weights:
-        f(torch.randn(1, 3, 8), words)
-        f(torch.randn(1, 3, 8), words)
-    assert [each.shape for each in weights] == [(1, 2, 3, 3)] * 2
-    with pytest.raises(RuntimeError), watch(f) as weights:
-        f(torch.randn(1, 3, 7), words)
-    f(torch.randn(1, 3, 8), words)
-    assert weights == []
-    assert not f.attention._forward_hooks
 
 
 def test_a_subclass_that_replaces_only_forward_shows_no_weights():

@@ -2,14 +2,13 @@
 
 import errno
 import os
-import pwd
 import threading
 from pathlib import Path
 
 import pytest
 
 from imdbattn.errors import UserError
-from imdbattn.files import build_once, cache_root, sha256_of, write_atomically
+from imdbattn.files import build_once, cache_root, write_atomically
 
 
 def write_one(folder: Path) -> None:
@@ -51,13 +50,6 @@ def test_one_of_several_threads_builds_the_folder_and_all_get_it(tmp_path):
     assert (len(built), seen) == (1, ["whole"] * 4)
 
 
-def test_an_existing_folder_needs_no_lock(tmp_path):
-    build_once(tmp_path / "key", write_one)
-    (tmp_path / "key.lock").unlink(missing_ok=True)
-    build_once(tmp_path / "key", write_one)
-    assert os.listdir(tmp_path) == ["key"]
-
-
 def test_a_builder_that_fails_leaves_nothing(tmp_path):
     def build(folder: Path) -> None:
         write_one(folder)
@@ -66,53 +58,6 @@ def test_a_builder_that_fails_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="a mistake"):
         build_once(tmp_path / "key", build)
     assert os.listdir(tmp_path) == ["key.lock"]
-
-
-def test_files_left_by_a_killed_builder_are_removed(tmp_path):
-    (tmp_path / "key.tmp").mkdir()
-    (tmp_path / "key.tmp" / "half").touch()
-    assert sorted(os.listdir(build_once(tmp_path / "key", write_one))) == ["checksums.json", "file"]
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
-def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_path, number):
-    def build(folder: Path) -> None:
-        write_one(folder)
-        raise OSError(number, os.strerror(number))
-
-    with pytest.raises(UserError, match=r"data\.cache_dir") as caught:
-        build_once(tmp_path / "key", build)
-    assert str(tmp_path) in str(caught.value)
-    assert os.strerror(number) in str(caught.value)
-    assert not (tmp_path / "key.tmp").exists()
-
-
-def test_a_cache_below_a_file_is_named_with_its_setting(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"data\.cache_dir"):
-        build_once(tmp_path / "file" / "cache" / "key", write_one)
-    with pytest.raises(UserError, match=r"cannot be written .* choose another folder"):
-        write_atomically(tmp_path / "file" / "name", "text")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_cache_is_used_and_named_only_if_something_is_missing(tmp_path):
-    build_once(tmp_path / "cache" / "old", write_one)
-    (tmp_path / "cache").chmod(0o500)
-    try:
-        assert build_once(tmp_path / "cache" / "old", write_one).is_dir()
-        with pytest.raises(UserError, match=r"data\.cache_dir"):
-            build_once(tmp_path / "cache" / "new", write_one)
-    finally:
-        (tmp_path / "cache").chmod(0o700)
-
-
-def test_an_error_about_a_file_elsewhere_is_not_blamed_on_the_cache(tmp_path):
-    def build(folder: Path) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere/source.txt")
-
-    with pytest.raises(PermissionError):
-        build_once(tmp_path / "key", build)
 
 
 @pytest.mark.parametrize("data", ["text é", b"bytes \x00"])
@@ -139,11 +84,6 @@ def test_a_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_sha256_is_that_of_the_content(tmp_path):
-    (tmp_path / "file").write_bytes(b"abc")
-    assert sha256_of(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-
-
 def test_the_root_is_the_setting_then_the_environment_then_home(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
@@ -155,11 +95,3 @@ def test_the_root_is_the_setting_then_the_environment_then_home(monkeypatch):
     assert cache_root(None) == Path("/xdg/imdbattn")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_root(None) == Path("/home/someone/.cache/imdbattn")
-
-
-def test_without_a_home_folder_no_folder_of_the_name_tilde_is_made(monkeypatch):
-    for name in ("XDG_CACHE_HOME", "IMDBATTN_CACHE", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as for a container's user without a name
-    with pytest.raises(UserError, match="no home folder for the cache: set "):
-        cache_root(None)

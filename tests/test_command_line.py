@@ -6,9 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from hydra._internal.utils import get_args_parser
 
-from imdbattn.settings.cli import explain, parse_options
+from imdbattn.settings.cli import explain
 from imdbattn.settings.keys import RUNGS
 
 from .marks import slow_except
@@ -42,14 +41,6 @@ def test_a_command_ends_without_a_message_when_its_reader_has_ended(trained, wor
         command = [sys.executable, "-m", *words, *[f"run={trained('mean')[0]}"] * ("--help" not in words)]
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
-
-
-def test_each_option_of_hydra_is_known():
-    parser = get_args_parser()  # Hydra has no public function for it
-    for action in parser._actions:
-        for option in action.option_strings:
-            words = [option, *([action.choices[0] if action.choices else "a"] if action.nargs != 0 else [])]
-            assert parse_options([*words, "seed=1"]).overrides == ["seed=1"], option
 
 
 def test_a_program_that_a_launcher_needs_is_named():

@@ -1,8 +1,5 @@
 """Finished runs become a comparison: each is found once, grouped by seed, and compared on the same test set."""
 
-import csv
-import io
-import itertools
 import json
 import os
 import re
@@ -13,18 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from scipy.stats import ttest_ind
 
 import imdbattn
 from imdbattn.comparison import statistics
-from imdbattn.comparison.compare import FEWEST, POINTS, compare_sets, length_groups
+from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.report import about, p_value, report_of, sentence, verdicts
 from imdbattn.comparison.runs import find_runs
 from imdbattn.errors import UserError
-from imdbattn.pages import print_reports, terminal
 from imdbattn.settings.keys import named_overrides
 
 REVIEWS = 400
@@ -182,19 +176,6 @@ def test_the_interval_of_a_pair_depends_on_the_number_of_seeds(ladder):
     assert found["rungs"][0]["interval"] == pytest.approx(alone)
 
 
-def test_the_listed_reviews_are_those_on_which_rungs_differ_most(ladder):
-    found = quick(ladder, disagreements=5)["disagreements"]
-    true = []
-    for model in ("mean", "base", "residual"):
-        tables = [pq.read_table(ladder / "day" / f"{model}-{seed}" / "predictions.parquet") for seed in (1, 2, 3)]
-        true.append(np.mean([np.stack(t["probabilities"].to_numpy())[np.arange(REVIEWS), LABELS] for t in tables], 0))
-    expected = np.argsort(-np.std(true, axis=0), kind="stable")[:5]
-    assert [one["row"] - 7 for one in found] == expected.tolist()
-    assert [one["text"] for one in found] == [TEXTS[n] for n in expected]
-    assert found[0]["probability"]["mean"] == pytest.approx(true[0][expected[0]])
-    assert found[0]["label"] == ("neg", "pos")[LABELS[expected[0]]]
-
-
 def test_a_run_that_is_found_several_times_counts_once(ladder, tmp_path):
     (tmp_path / "latest").symlink_to(ladder / "day" / "mean-1")
     (tmp_path / "round").symlink_to(tmp_path)
@@ -228,9 +209,6 @@ def as_debug_run(folder: Path) -> None:
 
 SKIPPED = {  # how a run folder is damaged -> what the reason says
     "unfinished": (lambda folder: (folder / "metrics.json").unlink(), "unfinished: it has no metrics.json"),
-    "cut": (lambda folder: (folder / "metrics.json").write_text('{"model": '), "metrics.json cannot be read"),
-    "lacking": (lambda folder: (folder / "metrics.json").write_text("{}"), "unreadable: KeyError: 'seed'"),
-    "yaml": (lambda folder: (folder / "config.yaml").write_text("model: ["), "config.yaml cannot be read"),
     "parquet": (lambda folder: (folder / "predictions.parquet").write_bytes(b"PAR1"), "unreadable: ArrowInvalid"),
     "diverged": (not_finite, "its probabilities are not finite: did training diverge?"),
     "few": (cut_short, "it was scored on other reviews than the other runs (12)"),
@@ -268,38 +246,6 @@ def test_runs_of_different_test_sets_get_separate_tables(ladder, tmp_path):
     assert found[0] == quick(ladder)
     assert found[1] == quick(tmp_path)
     assert quick(ladder, tmp_path, split="validation")["reviews"] == REVIEWS
-
-
-def test_if_validation_is_compared_each_validation_set_gets_a_table(tmp_path):
-    """As for encoder-decoders that are trained on different ranges of lengths and tested on one set."""
-    write_run(tmp_path / "a", "mean", test=False)
-    write_run(tmp_path / "b", "base", metrics={"val_fingerprint": "v2"})
-    found = quick_sets(tmp_path)
-    assert [(one["split"], one["fingerprint"], labels_of(one)) for one in found] == [
-        ("validation", "v1", ["mean"]),
-        ("validation", "v2", ["base"]),
-    ]
-
-
-def test_a_set_that_cannot_be_read_does_not_stop_the_others(ladder, tmp_path):
-    (write_run(tmp_path / "broken", fingerprint="f2") / "predictions.parquet").write_bytes(b"PAR1")
-    found = quick(ladder, tmp_path)
-    assert found["fingerprint"] == "f1"
-    assert [Path(one["folder"]).name for one in found["skipped"]] == ["broken"]
-
-
-def test_a_sweep_over_two_test_sets_publishes_both(tmp_path, monkeypatch):
-    from imdbattn.sweep import sweep
-    from imdbattn.tracking import publish
-
-    published = []
-    monkeypatch.setattr(
-        publish, "publish_comparison", lambda found, out, *_: published.append((found["test_set"], out))
-    )
-    folders = [write_run(tmp_path / name, fingerprint=name, metrics={"test_set": name}) for name in ("f1", "f2")]
-    sweep.compare_jobs(OmegaConf.create({"logger": {"name": "wandb", "group": "g"}}), tmp_path, folders)
-    assert published == [(name, tmp_path / "comparison" / f"test-{name}") for name in ("f1", "f2")]
-    assert all((out / "comparison.html").exists() for _, out in published)
 
 
 def test_validation_is_compared_if_a_run_has_no_test_predictions(ladder, tmp_path):
@@ -343,13 +289,6 @@ def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
     write_run(tmp_path / "other", trainer__precision="bf16-mixed")
     assert labels_of(found := quick(tmp_path)) == ["mean", "mean precision=bf16-mixed"]
     assert len(found["rungs"][0]["seeds"]) == len(changes) + 1
-
-
-def test_a_choice_of_trainer_is_named_only_by_its_precision():
-    words = ["trainer=gpu", "seed=2", "model=base", "optim.lr=1", "data.path=/a", "logger=csv", "+experiment=ladder"]
-    for precision, named in (("32-true", []), ("bf16-mixed", ["trainer.precision=bf16-mixed"])):
-        found = named_overrides(words, {"trainer": {"precision": precision}})
-        assert found == ["experiment=ladder", "optim.lr=1", *named]
 
 
 def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page_states_the_others(tmp_path):
@@ -420,27 +359,6 @@ def test_all_variants_can_be_compared_with_one_in_the_sets_that_have_it(ladder, 
         quick(ladder, against="bass")
 
 
-def test_a_folder_of_unrelated_runs_gives_a_list_that_fits_into_80_columns(tmp_path):
-    changes = [
-        {},
-        {"optim__lr": 0.003, "optim__weight_decay": 0.01},
-        {"data__max_tokens": 128},
-        {"trainer__devices": 2},
-    ]
-    for model in ("mean", "residual_pe", "residual_learned"):
-        for place, changed in enumerate(changes):
-            write_run(tmp_path / f"{model}{place}", model, seed=place, metrics={"train_seconds": 9.5}, **changed)
-    report = report_of(quick(tmp_path))
-    print_reports([report], console := terminal(width=80, file=io.StringIO()))
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    table = report.sections[0].short
-    assert len(table) == 10
-    for name, *numbers in table[1:]:
-        assert any(line.startswith(name.split()[0]) and line.split()[-len(numbers) :] for line in lines)
-        assert len(name) <= 45
-
-
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
@@ -479,25 +397,6 @@ def test_with_one_seed_each_two_trained_models_are_compared(mean, base, verdict,
     )
 
 
-def test_the_subject_of_a_comparison_follows_from_the_number_of_seeds(ladder, tmp_path):
-    assert {pair["about"] for pair in quick(ladder)["pairs"]} == {"architectures"}
-    (pair,) = set_against(tmp_path, [right_but((0, 60))], base=[right_but((60, 70)), right_but((60, 69))])["pairs"]
-    assert pair["about"] == "architecture and trained model"
-
-
-def test_undecided_although_p_is_small_is_explained_and_p_is_not_printed(tmp_path):
-    """Four points on these reviews, which are significant for these models; another pair of seeds may reverse them."""
-    base = [right_but((0, 20), (100, 104)), right_but((0, 20), (100, 140))]
-    (pair,) = (found := set_against(tmp_path / "two", [right_but((0, 20))] * 2, base=base))["pairs"]
-    assert (pair["verdict"], pair["holm_p"] < 0.001, pair["interval"][1] > 0) == ("undecided", True, True)
-    assert sentence(pair).endswith("; these trained models differ, but other seeds could reverse it")
-    assert not [one for one in (*report_of(found).points, *report_of(found).sections[1].table[1]) if "p <" in one]
-    # One seed each, 18 against 8: p is 0.0499, and of the resamples 3 % have no gain.
-    (pair,) = set_against(tmp_path / "one", [right_but((0, 18))], base=[right_but((18, 26))])["pairs"]
-    assert (pair["verdict"], pair["holm_p"] < 0.05, pair["interval"][0]) == ("undecided", True, 0.0)
-    assert sentence(pair).endswith("; other reviews could reverse it")
-
-
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_the_verdict_uses_the_corrected_p_value(seeds, tmp_path):
     """30 against 14 has p = 0.016, and 0.079 as one of five."""
@@ -514,33 +413,6 @@ def test_the_verdict_uses_the_corrected_p_value(seeds, tmp_path):
 
 
 # --- details ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_curves_of_the_seeds_have_common_epochs(tmp_path):
-    for seed, epochs in ((1, 3), (2, 2)):
-        lines = [["epoch", "step", "val/accuracy"], *([epoch, epoch, 0.5 + epoch / 10] for epoch in range(epochs))]
-        with (write_run(tmp_path / str(seed), seed=seed) / "metrics.csv").open("w", newline="") as file:
-            csv.writer(file).writerows(lines)
-    found = quick(tmp_path)
-    assert (found["pairs"], found["disagreements"]) == ([], [])  # of one rung
-    assert found["rungs"][0]["curves"] == {
-        "val/accuracy": {"epochs": [1, 2, 3], "values": [[0.5, 0.6, 0.7], [0.5, 0.6, None]]}
-    }
-
-
-def test_without_texts_there_are_no_word_slices(ladder, tmp_path):
-    shutil.copytree(ladder, tmp_path / "bare")
-    for file in (tmp_path / "bare").rglob("reviews.parquet"):
-        file.unlink()
-    found = quick(tmp_path / "bare")
-    assert found["rungs"][0]["slices"].keys() == {"length"}
-    assert found["rungs"][0]["slices"]["length"][0]["name"] == "up to 80 tokens read"
-    assert found["disagreements"][0]["text"] is None
-
-
-def test_words_in_no_review_or_in_every_review_make_no_slices(ladder):
-    slices = quick(ladder, words={"but": ["but"], "never": ["whale"], "always": ["like"]})["rungs"][0]["slices"]
-    assert slices.keys() == {"length", "but"}
 
 
 def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_path):
@@ -602,26 +474,6 @@ def test_variants_trained_on_different_ranges_are_named_ordered_and_compared_by_
     assert not found["one_validation"]
     apart = quick_sets(by_range, split="validation")
     assert {one["fingerprint"]: len(one["rungs"]) for one in apart} == {"v5": 2, "v10": 2, "v20": 2}
-
-
-def test_accuracy_by_length_equals_that_of_the_predictions(by_range):
-    for rung in quick(by_range)["rungs"]:
-        points = rung["lengths"]
-        assert [(one["shortest"], one["longest"], one["mean"]) for one in points] == [(n, n, n) for n in range(1, 21)]
-        for seed, total in enumerate(rung["test"]["values"]):
-            assert sum(one["reviews"] * one["accuracies"][seed] for one in points) == pytest.approx(REVIEWS * total)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(1, 90), min_size=1, max_size=2000))
-def test_points_over_lengths_contain_every_item_once_and_have_a_limited_number(lengths):
-    lengths_N = np.array(lengths)
-    points = length_groups(lengths_N)
-    items = [int(((lengths_N >= low) & (lengths_N <= high)).sum()) for low, high in points]
-    assert sum(items) == len(lengths)
-    assert all(high < low for (_, high), (low, _) in itertools.pairwise(points))
-    assert len(points) == 1 or min(items) >= FEWEST
-    assert len(points) <= POINTS
 
 
 def test_bleu_is_averaged_over_seeds(tmp_path):

@@ -5,20 +5,16 @@ import json
 import re
 
 import pytest
-import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.vocabulary import Vocabulary
-from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Context
-from imdbattn.runs.trainer import build_trainer
-from imdbattn.settings.cli import conf_dir, has_plugin, plain_dict
+from imdbattn.settings.cli import conf_dir, has_plugin
 from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest, flat
 from imdbattn.settings.schema import TASKS, Group, validate, validate_as
 from imdbattn.tasks import seq2seq
-from imdbattn.tasks.build import make
 from imdbattn.tasks.reviews import build_net
 
 from .nets import net, phrases, vectors
@@ -40,20 +36,6 @@ ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 @pytest.mark.parametrize("choice", CHOICES, ids=" ".join)
 def test_every_choice_composes(settings, choice):
     assert settings(*choice).model.name
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "model=wide trainer=cpu seed=2 ~optim.weight_decay +optim.eps=1e-6 data.glove={source:wheel,dim:50,path:null}",
-        "+experiment=seq2seq_lengths model=seq2seq data.train=60",
-        "data=order_probe debug=overfit hydra/launcher=local",
-    ],
-)
-def test_the_fixture_composes_as_hydra_does(composed, words):
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        expected = plain_dict(compose("train", words.split()))
-    assert composed(*words.split()) == expected
 
 
 def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):
@@ -173,11 +155,6 @@ def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, 
     assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", "MeanPooling"]
 
 
-def test_every_rung_beyond_the_ladder_is_tested():
-    (marked,) = test_every_rung_beyond_the_ladder_builds_the_model_it_names.pytestmark
-    assert {row[0] for row in marked.args[1]} == set(BEYOND)
-
-
 @pytest.mark.parametrize("writer", ENCODER_DECODERS)
 def test_every_encoder_decoder_builds_the_model_it_names(settings, writer):
     model = seq2seq.build_net(settings("task=seq2seq", f"model={writer}").model, LETTERS, LETTERS)
@@ -199,68 +176,6 @@ def test_the_task_sets_the_defaults_of_an_encoder_decoder(settings, data):
     assert (cfg.optim.lr, cfg.trainer.gradient_clip_val) == (0.003, 1.0)
     assert settings("task=seq2seq").data.source == "reverse"
     assert (settings().task, settings().choose_by) == ("reviews", "accuracy")
-
-
-LADDER = {"model.layers": 3, "optim.lr": 0.003, "trainer.max_epochs": 8, "data.word_dropout": 0.5}
-LADDER |= {"trainer.gradient_clip_val": 1.0, "optim._target_": "torch.optim.AdamW", "model.embedding.trainable": False}
-SCALED = LADDER | {"model.positions.scale": 0.2}
-TUNED = {"model.embedding.trainable": True, "optim._target_": "imdbattn.tasks.optim.LazyAdamW"}
-TUNED |= {"optim.lr": 0.002, "embedding_lr": 0.01}
-MIXED = TUNED | {"model.embedding.mixout": 0.5, "trainer.max_epochs": 3}
-CONVOLVED = MIXED | {"model.layers": 1, "data.word_dropout": 0.3}
-WRITTEN = {"model.width": 64, "model.hidden": 128, "optim.lr": 0.003, "trainer.gradient_clip_val": 1.0}
-REVERSED = {
-    "data.letters": 26,
-    "data.lengths": [1, 20],
-    "data.train": 100_000,
-    "data.validation": 1000,
-    "data.test": 2000,
-}
-STATED = {  # words of a command line -> what README says it trains with
-    "": SCALED | {"data.glove.dim": 50, "data.tokenizer": "ptb", "model.embedding.standardize": True},
-    "data=reviews": {"data.validation_share": 0.1, "data.test_share": 0.2},  # of 25,000: 2,500 and 5,000
-    "model=mean": {"optim.lr": 0.02, "trainer.max_epochs": 30, "data.word_dropout": 0.0},
-    "model=learned_query": {"optim.lr": 0.03, "data.word_dropout": 0.5},
-    "model=text_query": {"optim.lr": 0.003, "data.word_dropout": 0.5},
-    "model=base": LADDER,
-    "model=residual": LADDER,
-    "model=residual_learned": LADDER,
-    "model=uniform": LADDER | {"model.layer.score._target_": "imdbattn.nn.beyond.uniform.Uniform"},
-    "model=residual_cls": LADDER,
-    "model=base_pe": SCALED,
-    "model=residual_pe_cls": SCALED,
-    "model=tuned_mean": TUNED | {"data.word_dropout": 0.5, "model.embedding.mixout": 0.0, "trainer.max_epochs": 5},
-    "model=log_counts_mean": TUNED | {"data.word_dropout": 0.5, "model.phrases.longest": 3, "model.phrases.folds": 10},
-    "model=tuned": MIXED
-    | {"data.word_dropout": 0.1, "model.layers": 3, "model.layer.heads": 5}
-    | {"model.layer.distances.waves": 8, "model.layer.distances.strength": 1.5},
-    "model=convolved": CONVOLVED | {"model.layer.heads": 1, "model.convolution.kernel": 3},
-    "model=log_counts": CONVOLVED | {"model.phrases.longest": 3, "model.phrases.folds": 10},
-    "model=wide": CONVOLVED | {"model.width": 100, "model.layer.heads": 4, "model.convolution.kernel": 5},
-    "model=pretrained": CONVOLVED | {"model.width": 100, "init": "runs/masked_words"},
-    "model=distilled": CONVOLVED | {"data.extra": "runs/labelled.parquet"},
-    "data=order_probe": {"data.probe.train": 8000, "data.probe.test": 2000},
-    "+experiment=order_probe": {"model.positions.scale": 1.0, "trainer.max_epochs": 30, "optim.lr": 0.003},
-    "task=seq2seq": WRITTEN | REVERSED | {"data.batch_tokens": 2048, "trainer.max_epochs": 3, "patience": 5},
-    "task=seq2seq model=seq2seq_bahdanau": WRITTEN | {"model.layers": 2},
-    "+experiment=seq2seq_lengths": {"data.test_lengths": [1, 40], "data.test": 4000},
-    "+experiment=seq2seq_translation": {"model.hidden": 256, "model.dropout": 0.3, "trainer.max_epochs": 12}
-    | {"data.batch_tokens": 512, "data.lower": True},
-}
-
-
-@pytest.mark.parametrize("words", STATED)
-def test_training_uses_the_values_that_readme_states(settings, words):
-    cfg = flat(as_dict(settings(*words.split())))
-    assert {key: cfg[key] for key in STATED[words]} == STATED[words]
-
-
-def test_optimizers_and_trainers_build(settings):
-    cfg = settings("trainer=cpu")
-    optimizer = make(as_dict(cfg.optim), "optim", torch.optim.Optimizer)([torch.nn.Parameter(torch.zeros(1))])
-    assert isinstance(optimizer, torch.optim.AdamW)
-    trainer = build_trainer(cfg.trainer)
-    assert (trainer.max_epochs, trainer.gradient_clip_val) == (cfg.trainer.max_epochs, 1.0)
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
@@ -316,10 +231,3 @@ def test_validated_settings_equal_the_composed_ones(composed):
     validated = validate(given)
     assert json.dumps(as_dict(validated)) == json.dumps(given)  # with the order of its keys, and 1 is not 1.0
     assert (validated.data.max_tokens, validated.model.phrases.longest) == (512, 3)
-
-
-def test_unknown_keys_are_refused_except_for_parts(composed):
-    given = composed()
-    given["data"]["of_another_version"] = 1
-    with pytest.raises(UserError, match=r"^there is no setting data\.of_another_version$"):
-        validate(given)

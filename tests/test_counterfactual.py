@@ -6,8 +6,6 @@ import torch
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.faithfulness.counterfactual import adversary, permute, replaced
 from imdbattn.faithfulness.erasure import take
-from imdbattn.nn import Attention, ResidualLayer, ScaledDot
-from imdbattn.nn.ladder import mean_weights
 
 from .nets import batch, net
 
@@ -98,39 +96,3 @@ def test_the_adversary_finds_what_an_exhaustive_search_finds_on_three_words(sett
             divergence_G -= (torch.special.entr(grid_GK).sum(1) + torch.special.entr(old_K).sum()) / 2
             best = divergence_G[feasible_G].max().item() if feasible_G.any() else 0
             assert best - 0.01 <= divergence_B[row].item() <= best + 0.02, (seed, row)  # the grid is coarser
-
-
-class Recording(ResidualLayer):
-    """A custom layer: the mean of the words, with a method that shows its weights."""
-
-    def attention_weights(self, x_BTD, words):
-        return mean_weights(x_BTD, words)[:, None].expand(-1, -1, x_BTD.shape[1], -1)
-
-    def forward(self, x_BTD, words):
-        return x_BTD + self.attention_weights(x_BTD, words)[:, 0] @ x_BTD
-
-
-class Keywords(ResidualLayer):
-    """A custom layer that calls its attention with keywords."""
-
-    def __init__(self, width: int):
-        super().__init__(width)
-        self.f = Attention(ScaledDot(width, width))
-
-    def forward(self, x_BTD, words):
-        x_B1TD = x_BTD[:, None]
-        return x_BTD + self.f(query=x_B1TD, key=x_B1TD, value=x_B1TD, mask=words.mask_BT[:, None, None])[:, 0]
-
-
-def test_custom_layers_are_permuted_if_they_use_our_attention(settings):
-    model = net(settings, "residual_cls")
-    width = model.head.in_features
-    model.layers = torch.nn.ModuleList([Recording(width), Keywords(width)]).eval()
-    reviews = batch(model, REVIEWS)
-    distance_B, largest_B = permute(model, reviews, 9, seeded())
-    assert distance_B.max() > 1e-3
-    with watch(model) as weights, torch.no_grad():
-        model(reviews)
-    share_BK = rollout(weights, [True, True])
-    torch.testing.assert_close(largest_B[[0, 1, 3]], share_BK[[0, 1, 3], 1:].amax(1))
-    assert (adversary(model, reviews, 0.05, 3, 1, seeded())[1] <= 0.05).all()

@@ -2,20 +2,16 @@
 
 import csv
 import json
-import os
-import sys
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from imdbattn.errors import UserError
-from imdbattn.tracking import dashboard, publish, wandb_run
+from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
 
 from .test_wandb import COMPARISON
 
-NO_SERVER = {"WANDB_API_KEY": "k" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
 NOBODY = {"WANDB_API_KEY": None, "NETRC": "/nowhere", "WANDB_BASE_URL": None}
 
 
@@ -100,40 +96,3 @@ def test_the_default_grouping_is_a_key_of_every_runs_config(trained, settings, t
 def test_a_single_sweep_can_be_shown(written):
     (filters,) = written["spec"]["section"]["runSets"][0]["filters"]["filters"]
     assert (filters["key"]["name"], filters["value"]) == ("group", "Ann's sweep, 2nd")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "env", "message"),
-    [
-        ([], {}, "entity=<W&B user or team> is needed"),
-        (["entity=me"], {}, "no W&B key is configured for api.wandb.ai: run `wandb login`"),
-        (["dry_run=perhaps"], {}, "dry_run=perhaps must be a valid boolean"),
-        (["entity=me"], NO_SERVER, "127.0.0.1 does not answer"),
-    ],
-)
-def test_a_missing_setting_is_named_in_one_line(shell, tmp_path, arguments, env, message):
-    done = shell("dashboard", *arguments, env=NOBODY | env, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not os.listdir(tmp_path)
-
-
-def test_without_the_extra_the_message_says_what_to_install(settings, monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
-    monkeypatch.delitem(sys.modules, "wandb_workspaces.workspaces", raising=False)
-    monkeypatch.delitem(sys.modules, "wandb_workspaces.reports.v2", raising=False)
-    with pytest.raises(UserError, match=r"pip install 'imdbattn\[dashboard\]'"):
-        dashboard.workspace(settings("dry_run=true", config="dashboard"))
-
-
-def test_an_error_from_wandb_is_printed_in_one_line(settings, monkeypatch):
-    class Refused:
-        def save(self):
-            raise ValueError("permission\ndenied")
-
-    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    monkeypatch.setattr(wandb_run, "http_status", lambda *_: 200)
-    with pytest.raises(UserError, match="did not save the dashboard: permission denied"):
-        dashboard.save(Refused(), 1)

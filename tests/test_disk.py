@@ -1,7 +1,6 @@
 """A full disk, a read-only folder or a killed writer leaves the old file, no partial file, and one clear line."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -10,16 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn import files as cache
-from imdbattn import pages
-from imdbattn.comparison.report import report_of
 from imdbattn.errors import UserError
 from imdbattn.explain.prediction import Classification
 from imdbattn.explain.show import write_page
 from imdbattn.files import build_once, write_atomically
 from imdbattn.run_folder import link_texts, write_json
 from imdbattn.runs.fit import fit
-from tests.test_report import made_up
 
 BIG = os.urandom(300_000)  # which compression makes no smaller
 TINY = ("model=mean", "trainer.max_epochs=1")
@@ -77,31 +72,6 @@ def test_an_old_file_stays_intact(disk, tmp_path, writer, options, reason):
     assert files(place) == {"file": b"old"}
 
 
-def test_a_comparison_that_does_not_fit_on_the_disk_leaves_the_old_one_readable(disk, monkeypatch):
-    monkeypatch.setattr(pages, "svg", lambda _: b"<svg/>")
-    monkeypatch.setattr(pages, "png", lambda _: b"PNG")
-    place = disk("size=200k")
-    old = made_up(("mean", "base"), text="short")
-    pages.write_report(report_of(old), place)
-    before = files(place)
-    with pytest.raises(UserError, match=r"cannot be written \(No space left"):
-        pages.write_report(report_of(made_up() | {"environments": [], "test_set": BIG.hex()}), place)
-    after = files(place)
-    assert after["comparison.html"] == before["comparison.html"]
-    assert after.keys() == before.keys()
-
-
-@pytest.mark.parametrize("size", ["4k", "28k", "48k"])  # the vectors do not fit, the tokens, the texts
-def test_a_cache_that_does_not_fit_is_absent_and_its_setting_is_named(disk, settings, small, tmp_path, size):
-    place = disk(f"size={size}")
-    with pytest.raises(
-        UserError, match=r"cannot be written \(No space left.*free some space, or set data\.cache_dir to"
-    ):
-        fit(settings(*small, *TINY, f"data.cache_dir={place}/cache"), tmp_path / "run")
-    assert not [path for path in place.rglob("*") if "tmp" in path.name]
-    assert not list(place.glob("cache/tokens/*/*"))
-
-
 @pytest.mark.parametrize("size", ["4k", "12k", "24k", "40k"])  # from the first file to the last results
 def test_a_run_that_does_not_fit_on_the_disk_prints_one_line_and_is_not_finished(disk, settings, small, size):
     place = disk(f"size={size}")
@@ -112,57 +82,6 @@ def test_a_run_that_does_not_fit_on_the_disk_prints_one_line_and_is_not_finished
     assert "\n" not in str(e.value)
     assert not (place / "run" / "metrics.json").exists()
     assert not list(place.rglob("*.tmp"))
-
-
-@pytest.mark.parametrize("where", ["read-only", "read-only itself", "/proc/x", "below a file", "a file"])
-def test_a_run_that_cannot_be_written_anywhere_ends_in_one_line(disk, settings, small, tmp_path, where):
-    (tmp_path / "file").touch()
-    place = {"/proc/x": Path("/proc/x"), "below a file": tmp_path / "file" / "x", "a file": tmp_path / "file"}.get(
-        where
-    )
-    if place is None:
-        place = disk("ro") if "itself" in where else disk("ro") / "run"
-    with pytest.raises(UserError, match=rf"{place} cannot be .*choose another") as e:
-        fit(settings(*small, *TINY), place)
-    assert "\n" not in str(e.value)
-
-
-SWEEP = "-m seed=1,2 hydra.sweep.dir=DISK/x"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options"),
-    [("hydra.run.dir=/proc/x", "ro"), ("hydra.run.dir=DISK/x", "ro"), (SWEEP, "ro"), (SWEEP, "size=4k")],
-)
-def test_a_folder_that_hydra_cannot_make_or_fill_ends_in_one_line(shell, small, disk, tmp_path, arguments, options):
-    words = arguments.replace("DISK", str(disk(options))).split()
-    done = shell("train", *words, *small, *TINY, cwd=tmp_path)
-    assert done.returncode == 2
-    assert re.fullmatch(r"error: [^\n]* cannot be [^\n]*choose another [^\n]*\n", done.stderr)
-    assert not list(tmp_path.rglob("metrics.json"))
-
-
-@pytest.mark.parametrize("failing", ["open", "fsync", "replace"])
-@pytest.mark.parametrize("number", sorted(cache.NOT_WRITABLE))
-def test_the_old_file_stays_whichever_step_fails(tmp_path, monkeypatch, failing, number):
-    def fails(*_, **__):
-        raise OSError(number, os.strerror(number))
-
-    (tmp_path / "file").write_text("old")
-    with monkeypatch.context() as patch:
-        patch.setattr("builtins.open" if failing == "open" else f"os.{failing}", fails)
-        with pytest.raises(UserError, match=rf"cannot be written \({os.strerror(number)}\)"):
-            write_atomically(tmp_path / "file", "new")
-    assert files(tmp_path) == {"file": b"old"}
-
-
-def test_a_folder_in_place_of_a_file_and_a_name_that_is_too_long_are_named(tmp_path):
-    (tmp_path / "folder").mkdir()
-    for name in ("folder", "x" * 300):
-        with pytest.raises(UserError, match=f"{tmp_path} cannot be written"):
-            write_atomically(tmp_path / name, "new")
-    assert os.listdir(tmp_path) == ["folder"]
-    assert not os.listdir(tmp_path / "folder")
 
 
 KILLED = """

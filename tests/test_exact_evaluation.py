@@ -129,20 +129,6 @@ def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
     assert found["test_set"].endswith("reviews.csv: all")
 
 
-def test_other_reviews_are_scored_by_a_run_on_imdb(trained, settings, world, tmp_path):
-    """Whatever source the run was trained on, data.path is scored."""
-    from imdbattn.runs.score import score_run
-
-    shutil.copytree(trained("residual_pe")[0], tmp_path / "run")
-    config = OmegaConf.load(tmp_path / "run" / "config.yaml")
-    config.data.source, config.data.path = "packaged", None
-    OmegaConf.save(config, tmp_path / "run" / "config.yaml")
-    found = score_run(
-        settings(f"run={tmp_path}/run", f"data.path={world}/reviews.csv", "trainer=cpu", config="evaluate")
-    )
-    assert found["reviews"] == 240
-
-
 def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, world, tmp_path):
     from imdbattn.errors import UserError
     from imdbattn.runs.fit import fit

@@ -11,9 +11,7 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
-import socket
 import sys
 import urllib.error
 import urllib.request
@@ -23,16 +21,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 import imdbattn
-from imdbattn.comparison.runs import Predictions
-from imdbattn.explore.browse import LONG, Filters, matching
 from imdbattn.explore.server import HEADERS
 from imdbattn.nn import Words, padding_mask, sinusoids
-from imdbattn.run_folder import SPLIT_FILES
 
 from .explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
 from .processes import started
@@ -205,20 +199,6 @@ def test_changes_are_undone(page, labels):
         assert not any(part._forward_hooks for part in net.modules())
 
 
-@pytest.mark.parametrize(
-    ("rung", "changes", "message"),
-    [
-        ("residual_pe", {"layers": [4]}, "there is no layer 4: the model has 3"),
-        ("residual_pe", {"heads": [[1, 3]]}, "there is no head 3 in layer 1"),
-        ("mean", {"shuffle": -1}, "changes.shuffle: Input should be greater than or equal to 0"),
-    ],
-)
-def test_impossible_changes_are_refused_in_one_line(page, labels, rung, changes, message):
-    error = page.ask("read", 400, run=page.run(labels[rung]), text=TEXT, changes=changes)
-    assert error.startswith(message)
-    assert "\n" not in error
-
-
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
@@ -228,113 +208,6 @@ def test_any_text_is_read(page, labels, text):
         found = page.read(labels[rung], text)
         assert sum(found.probabilities.values()) == pytest.approx(1)
         assert found.text == text
-
-
-def test_maps_are_omitted_where_their_number_would_grow_with_the_square(page, labels, monkeypatch):
-    monkeypatch.setattr("imdbattn.explore.read.MAPS", 10)
-    found = page.read(labels["residual_pe"])
-    assert (found.attentions, found.weights) == ([], [])
-    assert found.note == "15 words: attention is shown for up to 10"
-    expected = page.runs.model(page.run(labels["residual_pe"])).predict([TEXT])[0].probability
-    assert found.probability == pytest.approx(expected, abs=1e-6)
-    monkeypatch.setattr("imdbattn.explore.read.LONGEST", 12)
-    error = page.ask("read", 400, run=page.run(labels["base"]), text=TEXT)
-    assert error == "base would read 15 words: cut the text to 12"
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
-
-
-def test_runs_are_listed_in_the_order_of_the_ladder(page):
-    listed = page.client.get("api/runs").json()
-    assert [run["label"].split()[0] for run in listed["runs"]] == [*CLASSIFIERS, WRITER[0]]
-    assert [run["kind"] for run in listed["runs"]] == ["classifier"] * len(CLASSIFIERS) + ["encoder-decoder"]
-    metrics = {name: run.metrics for name, run in page.runs.by_id.items()}
-    assert all(run["accuracy"] == metrics[run["id"]]["test_accuracy"] for run in listed["runs"])
-    chosen = [page.runs.by_id[name].model for name in listed["selected"]]
-    assert chosen == ["mean", "residual_cls", "log_counts", WRITER[0]]
-    assert re.fullmatch("[A-F]( [A-F]){0,5}", listed["source"])
-
-
-@pytest.mark.slow
-def test_a_deleted_run_is_named_and_a_retrained_one_is_loaded_again(trained, page_of, tmp_path):
-    for rung in ("mean", "base"):
-        shutil.copytree(trained(rung)[0], tmp_path / rung)
-    page = page_of(tmp_path)
-    first = page.read("mean")
-    shutil.copy(trained("mean", "seed=2")[0] / "checkpoints" / "best.ckpt", tmp_path / "mean" / "checkpoints")
-    expected = imdbattn.load(trained("mean", "seed=2")[0]).predict([TEXT])[0]
-    row = page.ask("next", run=page.run("mean"), runs=[])["row"]
-    for name in SPLIT_FILES["test"]:
-        pq.write_table(pq.read_table(tmp_path / "mean" / name).slice(1), tmp_path / "mean" / name)
-    shutil.copy(trained("mean", "seed=2")[0] / "metrics.json", tmp_path / "mean")
-    assert page.ask("next", run=page.run("mean"), runs=[])["row"] != row
-    assert page.runs.run(page.run("mean")).metrics["seed"] == 2
-    assert page.read("mean").probability == pytest.approx(expected.probability, abs=1e-6)
-    assert page.read("mean").probability != pytest.approx(first.probability, abs=1e-6)
-    shutil.rmtree(tmp_path / "mean")
-    error = page.ask("read", 400, run=page.run("mean"), text=TEXT)
-    assert re.fullmatch(r".*mean is no longer a finished run: train it again, or hide it", error)
-    (tmp_path / "base" / "checkpoints" / "best.ckpt").write_bytes(b"broken")
-    assert re.fullmatch(
-        r"\w+: .*the terminal has the traceback\)", page.ask("read", 500, run=page.run("base"), text=TEXT)
-    )
-    assert page.ask("read", 400, run="foo", text=TEXT).startswith("there is no run foo")
-
-
-# --- test reviews and the order probe ---------------------------------------------------------------------------------
-
-
-def test_the_next_review_matches_the_filters(page, labels):
-    run, other = page.run(labels["mean"]), page.run(labels["base"])
-    tables = {}
-    for name in (run, other):
-        tables[name] = pq.read_table(page.runs.by_id[name].folder / "predictions.parquet").to_pydict()
-    own = tables[run]
-    texts = page.runs.by_id[run].texts("test")
-    values = np.array(own["predicted"]), np.array(own["label"]), np.array(tables[other]["predicted"])
-    confidence = page.runs.by_id[run].predictions("test").confidence_N
-    cases = {
-        "wrong": values[0] != values[1],
-        "confident": confidence >= 0.9,
-        "disagree": values[0] != values[2],
-        "contains": np.array([re.search(r"\bstory\b", text) is not None for text in texts]),
-    }
-    chosen: list[tuple[str, ...]] = [(), *((name,) for name in cases), ("contains", "disagree")]
-    for names in chosen:
-        matching = np.all([cases[name] for name in names] or [np.ones(len(texts), bool)], axis=0)
-        filters = {name: "Story " if name == "contains" else True for name in names}
-        expected = [own["row"][place] for place in np.flatnonzero(matching)]
-        if not expected:
-            assert "none of the" in page.ask("next", 400, run=run, runs=[other], filters=filters)
-            continue
-        found, after = [], None
-        for _ in range(len(expected) + 1):
-            one = page.ask("next", run=run, runs=[other], filters=filters, after=after)
-            assert (one["text"], one["matching"]) == (texts[own["row"].index(one["row"])], len(expected))
-            found.append(after := one["row"])
-        assert found == [*expected, expected[0]]  # after the last one comes the first
-        back = page.ask("next", run=run, runs=[other], filters=filters, after=expected[0], step=-1)
-        assert (back["row"], back["place"]) == (expected[-1], len(expected))
-    assert any(cases["disagree"])
-    assert any(cases["wrong"])
-
-
-def test_long_reviews_are_those_with_many_words_whatever_the_model_reads():
-    ones_N = np.ones(3)
-    read = Predictions(np.arange(3), ones_N, ones_N > 0, ones_N, ones_N, np.full(3, 128), ones_N)
-    texts = ["word " * count for count in (LONG - 1, LONG, 2 * LONG)]
-    assert matching(read, texts, [], Filters(long=True)).tolist() == [False, True, True]
-
-
-def test_the_order_probe_gives_pairs_of_the_same_words(page):
-    pairs = [page.ask("probe", number=number) for number in range(20)]
-    for pair in pairs:
-        neg, pos = (re.findall(r"\w+", pair[label].lower()) for label in ("neg", "pos"))
-        assert neg != pos
-        assert sorted(neg) == sorted(pos)
-    assert len({pair["neg"] for pair in pairs}) > 10
-    assert "number" in page.ask("probe")
 
 
 # --- positions and encoder-decoder ------------------------------------------------------------------------------------
@@ -380,14 +253,6 @@ def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
         explained = model.predictor.write([source], beams)[0]
         np.testing.assert_allclose(found["weights"], explained.weights_TS, atol=1e-6)
     assert len(page.ask("write", run=run, text="ABC", beams=4)["beams"]) == 4
-
-
-def test_unsuitable_sources_are_refused(page, labels):
-    writer = page.run(labels[WRITER[0]])
-    assert page.ask("write", 400, run=writer, text=" ") == "the source is empty: type one"
-    assert page.ask("write", 400, run=writer, text="A" * 201).startswith("the source is too long")
-    assert page.ask("write", 400, run=writer, text="A", beams=21).startswith("beams: Input should be less than")
-    assert page.ask("write", run=writer, text="XYZ")["unknown"] == ["X", "Y", "Z"]
 
 
 # --- the saved page ---------------------------------------------------------------------------------------------------
@@ -446,18 +311,6 @@ def test_every_answer_forbids_foreign_scripts_and_frames(page):
     assert "style=" not in answers[0].text
 
 
-def test_requests_that_the_page_would_not_send_are_refused(page):
-    client = page.client
-    plain = client.post("api/read", content=b"{}", headers={"Content-Type": "text/plain"})  # what a form could send
-    assert (plain.status_code, plain.json()["error"]) == (415, "requests are JSON")
-    headers = {"Content-Type": "application/json"}
-    for content in (b"", b"[]", b'{"run": 3, "text": ""}', b"\xff"):
-        answer = client.post("api/read", content=content, headers=headers)
-        assert answer.status_code == 400, content[:10]
-        assert "\n" not in answer.json()["error"]
-    assert client.get("api/read").status_code == 404
-
-
 def test_ten_clients_at_once_get_their_own_answers(page, labels):
     texts = [f"{TEXT} {'great ' * number}" for number in range(10)]
     cases = [("residual_pe", text, words) for text in texts for words in ([], [1, 3])]
@@ -499,22 +352,3 @@ def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):
         assert (output, errors) == ("", "")
         assert process.returncode in (0, 130)
     assert [*tmp_path.iterdir()] == []
-
-
-def test_wrong_input_gives_a_message_of_one_line(shell, folder_of, tmp_path):
-    run = f"runs={folder_of('residual_pe')}"
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        cases = {
-            ("runs=null", "port=0"): "runs",
-            (f"runs={tmp_path}", "port=0"): "no finished run",
-            (run, f"port={port}"): "Address already in use",
-            (run, "port=99999"): "port=99999",
-        }
-        for arguments, message in cases.items():
-            done = shell("explore", "open=false", *arguments)
-            assert (done.returncode, done.stdout) == (2, ""), done.stderr
-            assert message in done.stderr
-            assert len(done.stderr.strip().splitlines()) == 1

@@ -4,7 +4,6 @@ with the keyboard alone, and problems (a deleted run, a stopped server, HTML in 
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from .explorer import TEXT, WRITER, Server, chromium, settle
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
 
 RUNGS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned")
-LONG = " ".join(f"the great film was not dull , and actor word{number % 76} ." for number in range(60))  # 660 words
 # The numbers that the page has: probabilities of the labels, shares of the words, and the values of each map.
 NUMBERS = """async () => {
   const { panels } = await import("./main.js");
@@ -155,60 +153,6 @@ def test_numbers_on_the_page_are_those_of_explain(open_tab, run, folder_of):
         assert panel.locator(".outcome strong").inner_text() == reading.label
 
 
-def test_a_cell_has_the_color_and_the_text_of_its_weight(open_tab, run):
-    tab = open_tab("residual_pe", text="the great film was dull .")
-    tab.select_option("#scale", "own")
-    values = numbers(tab)[run["residual_pe"]]["maps"][0]
-    words = ["the", "great", "film", "was", "dull", "."]
-    colors = tab.evaluate(
-        """async () => {
-          const { panels } = await import("./main.js");
-          const map = [...panels.values()][0].maps[0];
-          const pen = map.detail.getContext("2d");
-          const at = (from, cell) => Math.round((from + (cell + 0.4) * map.cell) * devicePixelRatio);
-          const { width, height } = map.detail;
-          const { data } = pen.getImageData(0, 0, width, height);
-          const start = (row, column) => 4 * (at(map.origin[1], row) * width + at(map.origin[0], column));
-          const color = (row, column) => [...data.slice(start(row, column), start(row, column) + 3)];
-          return map.rows.map((_, row) => map.columns.map((_, column) => color(row, column)));
-        }"""
-    )
-    for row in range(6):
-        for column in range(6):
-            share = (values[6 * row + column] / max(values)) ** 0.5
-            expected = [round(255 + share * (full - 255)) for full in (0xB3, 0x47, 0x00)]
-            assert colors[row][column] == pytest.approx(expected, abs=1)
-    canvas = tab.locator("canvas[aria-label^='layer 1, head 1']")
-    canvas.focus()
-    for _ in range(3):
-        tab.keyboard.press("ArrowRight")
-    tab.keyboard.press("ArrowDown")
-    line = tab.locator(".at").first.inner_text()
-    at = 6 + 2
-    assert line.startswith(f"query “{words[1]}” → “{words[2]}” {100 * values[at]:.1f} %; largest:")
-
-
-@pytest.mark.slow
-def test_pointing_at_a_word_shades_the_others_by_its_attention(open_tab, run):
-    tab = open_tab("base", "residual_cls")
-    found = numbers(tab)
-    for rung, cls in (("base", 0), ("residual_cls", 1)):
-        panel = tab.locator(f"[data-run={run[rung]}]")
-        words = panel.locator(".word")
-        words.nth(4).hover()
-        size = words.count() + cls
-        name = "layer 3, head 1"
-        assert f"attention of “the” in {name}" in panel.inner_text()
-        row = found[run[rung]]["maps"][2][(4 + cls) * size + cls : (5 + cls) * size]
-        shades = words.evaluate_all("all => all.map(one => Number(one.style.getPropertyValue('--s')))")
-        assert shades == pytest.approx([value / max(row) for value in row], abs=1e-3)
-        assert panel.locator(".word.query").inner_text() == "the"
-        tab.mouse.move(1, 1)
-        shares = found[run[rung]]["shares"]
-        shades = words.evaluate_all("all => all.map(one => Number(one.style.getPropertyValue('--s')))")
-        assert shades == pytest.approx([share / max(shares) for share in shares], abs=1e-3)
-
-
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
@@ -298,141 +242,6 @@ def test_html_in_a_text_is_shown_as_text(open_tab):
     assert "<b>great" not in saved
 
 
-@pytest.mark.slow
-def test_a_long_review_has_an_overview_that_moves_the_legible_part(open_tab, run):
-    tab = open_tab("residual_pe", text=LONG)
-    assert tab.locator(".word").count() == 512
-    overview, detail = tab.locator("canvas.overview").first, tab.locator(".map canvas").first
-    assert overview.is_visible()
-    place = """async () => {
-      const { panels } = await import("./main.js");
-      const map = [...panels.values()][0].maps[0];
-      return [map.top, map.left, map.height, map.rows.length];
-    }"""
-    top, left, height, rows = tab.evaluate(place)
-    assert (top, left, rows) == (0, 0, 512)
-    assert height < 40
-    overview.scroll_into_view_if_needed()
-    box = overview.bounding_box()
-    tab.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + 0.5 * box["height"])
-    top, left, *_ = tab.evaluate(place)
-    assert abs(top + height / 2 - 256) < 6
-    assert abs(left + height / 2 - 384) < 6
-    tab.locator(".word").nth(100).hover()
-    top, *_ = tab.evaluate(place)
-    assert top <= 100 < top + height
-    assert detail.bounding_box()["width"] < 420
-
-
-# --- what goes wrong --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_run_deleted_while_shown_is_named_and_the_others_work(open_tab, serve, page_of, folder_of, tmp_path, run):
-    for rung in ("mean", "base"):
-        shutil.copytree(folder_of(rung), tmp_path / rung)
-    other = serve(page_of(tmp_path))
-    tab = open_tab(at=other)
-    shutil.rmtree(tmp_path / "mean")
-    tab.fill("#text", "a fine film")
-    settle(tab)
-    assert "is no longer a finished run" in tab.locator(".panel .error").first.inner_text()
-    assert tab.locator(".panel").nth(1).locator(".word").count() == 3
-
-
-@pytest.mark.slow
-def test_a_server_that_does_not_answer_is_reported_until_it_answers(open_tab):
-    tab = open_tab("base")
-    tab.route("**/api/*", lambda route: route.abort())
-    tab.fill("#text", "a fine film")
-    tab.wait_for_selector("#alert:visible")
-    assert tab.locator("#alert").inner_text().startswith("The server does not answer: start it again")
-    assert tab.input_value("#text") == "a fine film"
-    tab.unroute("**/api/*")
-    tab.fill("#text", "a fine film .")
-    settle(tab)
-    assert tab.locator("#alert").is_hidden()
-    assert tab.locator(".word").count() == 4
-
-
-# --- test reviews, order probe, positions, encoder-decoder ------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_next_test_review_is_shown_with_its_label(open_tab, server, run):
-    tab = open_tab("mean", "base")
-    tab.locator("#browser summary").click()
-    tab.check("[name=wrong]")
-    tab.click("#next")
-    settle(tab)
-    found = tab.locator("#match").inner_text()
-    answer = server.page.ask("next", run=run["mean"], runs=[run["base"]], filters={"wrong": True})
-    assert tab.input_value("#text") == answer["text"]
-    assert found.startswith(f"Label: {answer['label']}. Review 1 of {answer['matching']} that match, of {answer['of']}")
-    assert tab.locator(f"[data-run={run['mean']}] .outcome strong").inner_text() != answer["label"]
-    tab.fill("[name=contains]", "nowhere-to-be-found")
-    tab.click("#next")
-    settle(tab)
-    assert "fulfills these conditions" in tab.locator("#match").inner_text()
-    assert tab.input_value("#text") == answer["text"]
-
-
-@pytest.mark.slow
-def test_the_order_probe_shows_that_a_bag_of_words_is_blind(open_tab, run):
-    tab = open_tab("base", "residual_pe")
-    tab.locator("#probe summary").click()
-    tab.click("#pair")
-    tab.wait_for_selector("#pairs table")
-    first, second = (table.inner_text() for table in tab.locator("#pairs table").all())
-    assert first.splitlines()[0] == second.splitlines()[0]
-    assert first.splitlines()[0].startswith("base")
-    sentence = tab.locator(".sentence").nth(1)
-    text = sentence.inner_text()
-    sentence.click()
-    settle(tab)
-    assert tab.input_value("#text") == text
-
-
-@pytest.mark.slow
-def test_positions_are_shown_for_models_that_have_them(open_tab, run):
-    tab = open_tab("base", "residual_pe", "tuned")
-    details = {rung: tab.locator(f"[data-run={run[rung]}] details", has_text="Positions") for rung in RUNGS}
-    shown = {rung: details[rung] for rung in ("residual_pe", "tuned")}
-    assert tab.locator(f"[data-run={run['base']}] summary", has_text="Positions").is_hidden()
-    for details in shown.values():
-        details.locator("summary").last.click()
-        details.locator("svg").first.wait_for()
-    assert shown["residual_pe"].locator("canvas").count() == 2
-
-
-@pytest.mark.slow
-def test_the_encoder_decoder_is_shown_step_by_step(open_tab, server, run):
-    tab = open_tab(WRITER[0])
-    assert tab.locator("#classifiers").is_hidden()
-    tab.fill("#source", "ABCA")
-    tab.fill("#beams", "4")
-    settle(tab)
-    expected = server.page.runs.model(run[WRITER[0]]).predict(["ABCA"], beams=4)[0]
-    panel = tab.locator(".panel")
-    assert panel.get_attribute("data-output") == expected.output
-    assert float(panel.get_attribute("data-probability")) == pytest.approx(expected.probability, abs=1e-6)
-    rows = panel.locator("tbody tr").all_inner_texts()
-    assert len(rows) == 4
-    answer = server.page.ask("write", run=run[WRITER[0]], text="ABCA", beams=4)
-    assert [row.split("\t")[1] for row in rows] == [f"{beam['log_probability']:.3f}" for beam in answer["beams"]]
-    for number, step in enumerate(answer["steps"], 1):
-        assert panel.locator(".quiet", has_text=f"Step {number} of {len(answer['steps'])}").count() == 1
-        shown = panel.locator("[data-value]").evaluate_all("all => all.map(one => Number(one.dataset.value))")
-        assert shown == pytest.approx([share for _, share in step["alternatives"]], abs=1e-6)
-        panel.locator("[data-step=next]").click()
-    with tab.expect_download() as download:
-        tab.click("#save")
-    assert expected.output in Path(download.value.path()).read_text()
-
-
-# --- the saved page ---------------------------------------------------------------------------------------------------
-
-
 # --- for everybody ----------------------------------------------------------------------------------------------------
 
 
@@ -448,49 +257,3 @@ def test_every_control_has_a_name_for_screen_readers(open_tab, run):
     assert {role for role, _ in controls} >= {"button", "checkbox", "textbox", "combobox", "spinbutton", "application"}
     assert [role for role, name in controls if not name.strip()] == []
     assert ("application", "layer 1, head 1: arrow keys move, Enter pins a query") in controls
-
-
-@pytest.mark.slow
-def test_the_keyboard_alone_reaches_and_changes_everything(open_tab, run):
-    tab = open_tab("residual_pe", text="the great film was dull .")
-    plain = numbers(tab)
-    seen: list[str] = []
-    describe = """() => {
-      const one = document.activeElement;
-      const ring = getComputedStyle(one).outlineStyle;
-      return [one.id || one.dataset.part || one.dataset.place || one.getAttribute("aria-label") || one.tagName, ring];
-    }"""
-    for _ in range(60):
-        tab.keyboard.press("Tab")
-        name, ring = tab.evaluate(describe)
-        if name == "BODY":
-            break
-        assert ring != "none", f"{name} has the focus but no ring"
-        seen.append(name)
-    wanted = {"copy", "save", "text", "positions", "shuffle", "scale", "1", "1.1", "1.2", "3.2", "0"}
-    assert wanted <= set(seen), seen
-    tab.locator(".word").first.focus()
-    tab.keyboard.press("ArrowRight")
-    assert tab.evaluate("document.activeElement.dataset.place") == "1"
-    tab.keyboard.press("Enter")
-    settle(tab)
-    assert tab.locator(".word.removed").inner_text() == "great"
-    assert tab.evaluate("document.activeElement.dataset.place") == "1"  # the focus stays
-    tab.keyboard.press(" ")
-    settle(tab)
-    assert close(numbers(tab), plain)
-    tab.locator("[data-part='1.1']").focus()
-    tab.keyboard.press(" ")
-    settle(tab)
-    assert not close(numbers(tab), plain)
-    assert tab.evaluate("document.activeElement.dataset.part") == "1.1"
-    canvas = tab.locator("canvas[aria-label^='layer 2, head 1']")
-    canvas.focus()
-    tab.keyboard.press("ArrowDown")
-    tab.keyboard.press("Enter")  # keeps the query
-    tab.keyboard.press("Tab")
-    assert "attention of “the”" in tab.locator(".panel").inner_text()
-    assert tab.locator(".word.query").inner_text() == "the"
-    canvas.focus()
-    tab.keyboard.press("Escape")
-    assert "by attention rollout" in tab.locator(".panel").inner_text()

@@ -100,17 +100,10 @@ def test_held_out_texts_are_omitted_and_other_splits_are_not_changed(student, se
 REFUSED = {
     "more.txt": ("a film\n", r"is not a table .*: label it, imdbattn\.predict run=\.\.\. file=.*more\.txt out="),
     "other.csv": ("text,label\na film,good\n", "row 0 .* has the label good; labels are neg, pos"),
-    "missing.csv": ("text,label\na film,pos\na film,\n", "row 1 .* has no 'label'"),
     "fewer.csv": ("text,probability_pos\na film,1\n", "has the columns probability_pos, not probability_neg, prob"),
     "more.csv": ("text,probability_neg,probability_pos,probability_x\na film,0,1,0\n", "has the columns .*_x, not"),
     "sum.csv": ("text,probability_neg,probability_pos\na,0.5,0.5\nb,0.5,0.502\n", "row 1 .* or whose sum is not 1"),
     "range.csv": ("text,probability_neg,probability_pos\na film,1.2,-0.2\n", "row 0 .* has probabilities outside"),
-    "nan.jsonl": ('{"text": "a", "probability_neg": 1, "probability_pos": NaN}\n', "row 0 .* has probabilities"),
-    "none.jsonl": (
-        '{"text": "a", "probability_neg": null, "probability_pos": 1}\n',
-        "row 0 .* has no 'probability_neg'",
-    ),
-    "no_text.jsonl": ('{"text": null, "probability_neg": 0, "probability_pos": 1}\n', "row 0 .* has no 'text'"),
 }
 
 
@@ -127,21 +120,11 @@ def test_probabilities_may_be_in_any_order_of_columns_and_rounded(student, tmp_p
     assert TASK.prepare(student(extra=tmp_path / "r.csv")).targets_NC[-1].tolist() == pytest.approx([0.667, 0.3335])
 
 
-def test_own_names_of_columns_are_those_of_data_path(student, world, tmp_path):
-    for name in ("reviews", "labelled"):
-        text = (world / f"{name}.csv").read_text()
-        (tmp_path / f"{name}.csv").write_text(text.replace("text,label", "review,mood", 1))
-    (tmp_path / "more.csv").write_text("review,mood,text\na film,pos,other\n")
-    own = (f"data.path={tmp_path}/reviews.csv", "data.text_column=review", "data.label_column=mood")
-    assert TASK.prepare(student(*own, extra=tmp_path / "more.csv")).targets_NC[-1].tolist() == [0, 1]
-    assert TASK.prepare(student(*own, extra=tmp_path / "labelled.csv")).added == 60
-
-
 # --- training --------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(0, 1), min_size=6, max_size=6), st.sampled_from([0.0, 0.1]))
-@examples(max_examples=30, deadline=None, derandomize=True)
+@examples(max_examples=20, deadline=None, derandomize=True)
 def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, chances, smoothing):
     data = reviews(count=6, classes=2)
     targets_NC = torch.tensor([[1 - chance, chance] for chance in chances])
@@ -177,7 +160,7 @@ def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeyp
     st.lists(st.lists(st.integers(3, 8), max_size=8), min_size=2, max_size=12),
     st.lists(st.floats(0, 1), min_size=12, max_size=12),
 )
-@examples(max_examples=50, deadline=None)
+@examples(max_examples=25, deadline=None)
 def test_the_counts_of_phrases_are_expected_ones(texts, chances):
     """Each review counts for a class with its probability; those of its own fold are left out."""
     data, folds = labelled(texts, 2), 2
@@ -231,13 +214,6 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
     found = score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
     assert found["accuracy"] == metrics["test_accuracy"]
     label_texts(settings(f"run={tmp_path}/run", config="predict"), ["a lovely film"])
-
-
-def test_a_run_records_the_absolute_path_of_its_table(student, world, tmp_path, monkeypatch):
-    shutil.copy(world / "labelled.csv", tmp_path / "my,table (1)=x.csv")
-    monkeypatch.chdir(tmp_path)
-    fit(student(extra="'my,table (1)=x.csv'"), tmp_path / "run")
-    assert open_run(str(tmp_path / "run"))[0].data.extra == f"{tmp_path}/my,table (1)=x.csv"
 
 
 # --- several runs ----------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def score(name: str, net: torch.nn.Module, batch, steps: int = 32) -> torch.Tens
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.8]), st.integers(0, 2))
-@hypothesis_settings(max_examples=25, deadline=None)
+@hypothesis_settings(max_examples=20, deadline=None)
 def test_words_are_removed_as_by_word_dropout(seed, dropped, before):
     reviews = nets.reviews(seed, count=6, longest=9)
     rows_B = torch.arange(len(reviews))
@@ -211,7 +211,7 @@ def test_the_true_words_of_the_order_probe_are_not_and_its_verb(number):
 
 
 @given(st.integers(0, 10_000))
-@hypothesis_settings(max_examples=50, deadline=None)
+@hypothesis_settings(max_examples=25, deadline=None)
 def test_average_precision_equals_that_of_scikit_learn(seed):
     draw = np.random.default_rng(seed)
     true = draw.random((1, 12)) < 0.3
@@ -224,7 +224,7 @@ def test_average_precision_equals_that_of_scikit_learn(seed):
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=8), st.randoms(use_true_random=False))
-@hypothesis_settings(max_examples=50, deadline=None)
+@hypothesis_settings(max_examples=25, deadline=None)
 def test_rank_correlations_equal_those_of_scipy(first, random):
     second = [random.randint(0, 5) for _ in first]
     if len(set(first)) > 1 and len(set(second)) > 1:

@@ -83,13 +83,6 @@ def test_its_numbers_are_means_of_the_tables(measured):
     assert tables[0]["right"].to_pylist() == [predicted[row] for row in rows[0]]
 
 
-def test_random_scores_differ_between_seeds(measured):
-    residual = summary(measured[0])["rungs"][2]["scores"]
-    assert abs(residual["random"]["seeds"]["mean"]) < 0.3
-    assert residual["gradient"]["seeds"]["pairs"] == 1
-    assert residual["gradient"]["epochs"]["mean"] < 0.999
-
-
 def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval(measured):
     found = summary(measured[0])
     claims = found["claims"]
@@ -107,22 +100,6 @@ def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval
             own, drawn = (scores[name][claim["quantity"]]["mean"] for name in (claim["score"], "random"))
             better_by = drawn - own if claim["quantity"] == "sufficiency" else own - drawn
             assert claim["difference"] == pytest.approx(better_by)
-
-
-def test_the_same_command_repeats_no_measurement(measured, shell, tmp_path):
-    out = shutil.copytree(measured[0], tmp_path / "out")
-    files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
-    before = summary(out)
-    removed = min(files)
-    removed.unlink()
-    done = shell("faithfulness", f"runs={measured[0].parent}", f"out={out}", *SMALL)
-    assert done.returncode == 0, done.stderr
-    assert {f for f in out.rglob("*.parquet") if f.stat().st_mtime_ns != files[f]} == {removed}
-    for one in (after := summary(out), before):
-        for rung in one["rungs"]:
-            for score in rung["scores"].values():
-                del score["reviews_per_s"]
-    assert after == before
 
 
 def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell, tmp_path):
@@ -145,25 +122,6 @@ def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell
     assert found == whole
 
 
-def test_a_changed_option_repeats_only_what_depends_on_it(measured, shell, tmp_path):
-    out = shutil.copytree(measured[0], tmp_path / "out")
-    files = set(out.rglob("*.parquet"))
-    done = shell("faithfulness", f"runs={measured[0].parent}", f"out={out}", *SMALL, "permutations=2")
-    assert done.returncode == 0, done.stderr
-    assert {file.name.rpartition("-")[0] for file in set(out.rglob("*.parquet")) - files} == {"permutation"}
-
-
-def test_a_different_end_of_training_repeats_only_what_depends_on_it(measured, shell, tmp_path):
-    folder = shutil.copytree(measured[0].parent, tmp_path / "runs")
-    shutil.copy(*(folder / f"{n}-residual" / "checkpoints" / "last.ckpt" for n in (1, 0)))
-    files = set(folder.rglob("*.parquet"))
-    done = shell("faithfulness", f"runs={folder}", *SMALL)
-    assert done.returncode == 0, done.stderr
-    made = set(folder.rglob("*.parquet")) - files
-    assert {file.name.rpartition("-")[0] for file in made} == {f"last-{name}" for name in SCORES - {"random"}}
-    assert {file.parent.name.rpartition("-")[0] for file in made} == {"0-residual"}
-
-
 def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_path):
     vectors = tmp_path / "glove.txt"
     vectors.write_text((world / "glove.txt").read_text().replace("n't", "not"))
@@ -182,31 +140,6 @@ def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_
         "auprc",
         "ablation",
     }
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((), "runs=<folder> is needed: .*"),
-        (("runs=nowhere",), "runs=nowhere is not a folder: .*"),
-        (("scores=[rollout]",), "scores=.* must be a list with random, .*"),
-    ],
-)
-def test_wrong_input_gives_one_line_and_nothing_is_written(runs, shell, tmp_path, words, message):
-    given = [] if message.startswith("runs=") else [f"runs={runs}", f"out={tmp_path}/out"]
-    done = shell("faithfulness", *given, *words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert re.fullmatch(f"error: {message}\n", done.stderr), done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_runs_without_a_classifier_are_skipped_with_the_reason(trained, runs, shell, tmp_path):
-    other = shutil.copytree(next(runs.glob("2-*")), tmp_path / "runs" / "one")
-    metrics = json.loads((other / "metrics.json").read_text())
-    (other / "metrics.json").write_text(json.dumps(metrics | {"test_fingerprint": "0" * 16}))
-    done = shell("faithfulness", "runs=runs", *SMALL, cwd=tmp_path)
-    assert done.returncode == 2
-    assert re.fullmatch(r"error: no run can be measured: runs/one \(.*its data have changed.*\)\n", done.stderr)
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *CONTROLS, *BEYOND])

@@ -3,18 +3,10 @@
 The numbers are invented.
 """
 
-import io
-import json
-import re
-
 import pytest
 
 from imdbattn.faithfulness import report
-from imdbattn.faithfulness.attributions import ATTENTION
-from imdbattn.faithfulness.figures import SCORES, drawings
-from imdbattn.faithfulness.report import report_of
-from imdbattn.pages import markdown, print_reports, terminal, write_report
-from tests.test_report import Page, drawn_page, files_in, markdown_tables, names_of, words
+from imdbattn.faithfulness.figures import SCORES
 
 SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]
 MEANS = {  # comprehensiveness
@@ -107,34 +99,6 @@ def with_claims(differences):
     return summary
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """Results in which everything was measured, and the folder into which they were written."""
-    summary = made_up(known=True)
-    page = write_report(report_of(summary), tmp_path_factory.mktemp("faithfulness") / "new" / "folder")
-    assert page.name == "faithfulness.html"
-    return summary, page.parent
-
-
-def test_everything_is_written_and_nothing_else(written):
-    summary, folder = written
-    drawn = ("erasure", "comprehensiveness", "sufficiency", "rationales", "permutation", "ablation")
-    drawn += ("stability_seeds", "stability_epochs")
-    texts = {f"faithfulness.{extension}" for extension in ("json", "md", "html")}
-    assert files_in(folder).keys() == texts | {f"figures/{name}.png" for name in drawn}
-    assert json.loads((folder / "faithfulness.json").read_text()) == summary
-
-
-def test_the_page_gives_the_answer_in_words_first(written):
-    text = words((written[1] / "faithfulness.html").read_text())
-    answer = report.headline(written[0])
-    tests = ("Erasure:", "Known rationales:", "Permutation:", "Adversary:", "Ablation:", "Stability:")
-    places = [text.index(part) for part in (answer, *(f" {test} " for test in tests), "Rungs", "Claims", "Method")]
-    assert places == sorted(places)
-    assert text.startswith(f"{answer} {answer} "), "the title, then the heading"
-    assert (written[1] / "faithfulness.md").read_text().replace("\\", "").startswith(f"# {answer}\n")
-
-
 @pytest.mark.parametrize(
     ("differences", "answer"),
     [
@@ -189,88 +153,3 @@ def test_the_sentences_have_the_numbers_with_their_intervals():
         in found["Ablation"]
     )
     assert "The highest comprehensiveness is that of leave one out." in found["Erasure"]
-
-
-def test_layers_and_heads_are_counted_separately_and_few_are_named():
-    summary = made_up(("a",))
-    units = [f"layer 1, head {head}" for head in range(1, 6)] + ["layer 2", "all but layer 2"]
-    summary["claims"] = [claim("a", 0.0, "ablation", unit=unit) | {"verdict": "removable"} for unit in units]
-    text = report.sentences(summary)[-2]
-    assert "1 of 1 layer can be removed: layer 2 of a (+0.0, −1.0 to +1.0). At" in text
-    assert "5 of 5 heads can be removed: layer 1, head 1 of a" in text
-    assert "head 3 of a (+0.0, −1.0 to +1.0) and 2 more." in text
-    summary["claims"] = [claim("a", -0.2, "ablation", unit="layer 1") | {"verdict": "needed"}]
-    assert "none of 1 layer can be removed; 1 needed." in report.sentences(summary)[-2]
-
-
-def test_tables_show_numbers_and_verdicts(written):
-    summary, folder = written
-    tables = markdown_tables((folder / "faithfulness.md").read_text())
-    scores, claims, ablated = tables[1], tables[2], tables[4]
-    assert scores[0] == [
-        "rung",
-        "score",
-        "comprehensiveness",
-        "sufficiency",
-        "AUPRC",
-        "precision at 1",
-        "precision at 2",
-    ]
-    assert [row[1] for row in scores[2:9]] == [f"`{shown}`" for shown, *_ in SCORES.values()]
-    assert claims[2] == [
-        *("`base`", "`attention rollout`", "`comprehensiveness`"),
-        *("+0.090", "+0.080 to +0.100", "better", "p \\< 0.001"),
-    ]
-    assert len(claims) - 2 == sum(one["quantity"] != "ablation" for one in summary["claims"])
-    assert ablated[3] == ["`base`", "`layer 2`", "80.6", "−5.4", "−5.8 to −4.9", "needed", "p \\< 0.001"]
-    page = Page((folder / "faithfulness.html").read_text())
-    assert {value for name, value in page.attributes if name == "class"} >= {"better", "removable", "needed"}
-
-
-def without_attention(summary):
-    for rung in summary["rungs"]:
-        for name in ATTENTION:
-            del rung["scores"][name]
-    summary["claims"] = [one for one in summary["claims"] if one["score"] not in ATTENTION]
-
-
-def without_tests(summary):
-    for rung in summary["rungs"]:
-        rung |= {"scores": {}, "permutation": None, "adversary": None, "ablation": []}
-    summary["claims"] = []
-
-
-def with_little(summary):
-    rung = summary["rungs"][0]
-    del rung["scores"]["leave_one_out"], rung["scores"]["random"]
-    rung |= {"permutation": None, "adversary": None, "ablation": []}
-
-
-@pytest.mark.parametrize("change", [without_attention, without_tests, with_little, lambda summary: None])
-@pytest.mark.parametrize("names", [("base",), ("base", "residual")])
-def test_what_was_not_measured_is_omitted(change, names):
-    change(summary := made_up(names, seeds=(1,), known=True))
-    one = report_of(summary)
-    print_reports([one], console := terminal(file=io.StringIO(), width=80))
-    shown = console.file.getvalue()
-    for text in (words(drawn_page(one)), markdown(one), shown):
-        assert not re.search(r"\bnan\b|None|undefined| \.|,,|\(\)", text)
-        assert report.QUESTION in text.replace("\n", " ")
-    assert max(map(len, shown.splitlines())) <= 80
-    if change is without_tests:
-        assert (names_of(one), one.points, [section.title for section in one.sections]) == ([], [], ["Rungs"])
-
-
-def test_figures_draw_the_numbers():
-    summary = made_up()
-    drawn = {name: draw() for name, draw in drawings(summary).items()}
-    for axes, rung in zip(drawn["erasure"].axes, summary["rungs"], strict=True):
-        for line, score in zip(axes.lines, rung["scores"].values(), strict=False):
-            assert list(line.get_xdata()) == pytest.approx([1, 5, 10, 20, 50])
-            assert list(line.get_ydata()) == pytest.approx(score["comprehensiveness"]["by_share"])
-    intervals = [list(line.get_xdata()) for line in drawn["sufficiency"].axes[0].lines]
-    for rung in summary["rungs"]:
-        for score in rung["scores"].values():
-            assert score["sufficiency"]["interval"] in intervals
-    shown = [text.get_text() for text in drawn["comprehensiveness"].legends[0].get_texts()]
-    assert shown == [text for text, *_ in SCORES.values()]

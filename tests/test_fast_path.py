@@ -9,11 +9,11 @@ from benchmarks.textbook import TextbookNet, collate
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.sampling import Batches
 from imdbattn.nn import fast
-from imdbattn.nn.fast import SAVED_SCORES, blocked_attention, use_blocks
+from imdbattn.nn.fast import blocked_attention
 from imdbattn.nn.scores import padding_mask
 from imdbattn.runs import cpu
 from imdbattn.runs.fit import fit
-from imdbattn.runs.trainer import build_trainer, compile_net
+from imdbattn.runs.trainer import compile_net
 from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks import loaders
 from imdbattn.tasks.learner import parameter_groups
@@ -159,18 +159,6 @@ def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(settings, small, m
         assert value.equal(saved[1]["state_dict"][name])
 
 
-def test_positions_are_rounded_up_but_not_beyond_what_is_read(reviews):
-    def width(limit: int | None, multiple: int) -> int:
-        batches = Batches(ragged(reviews), max_tokens=limit, word_dropout=0.3, multiple=multiple)
-        return batches[5, np.arange(40)].tokens_BT.shape[1]
-
-    assert width(None, 16) % 16 == 0
-    assert width(100, 16) == 80
-    assert width(100, 1) == 70
-    assert width(72, 64) == 64
-    assert width(60, 64) == 60
-
-
 @pytest.mark.parametrize(
     "rung",
     [
@@ -196,41 +184,9 @@ def test_the_norm_of_the_gradient_is_clipped_in_each_precision(settings, small, 
     assert (weights[1] - weights[0]).norm().item() == pytest.approx(0.001, rel=0.01)
 
 
-@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)])
-def test_one_kernel_updates_all_weights_where_possible(settings, precision, fused):
-    assert fused_in(settings, precision) == fused
-
-
-def fused_in(settings, precision: str, *overrides: str) -> bool:
-    """Whether the optimizer of these settings is fused."""
-    cfg = settings("model=mean", *overrides)
-    module = learner(cfg, net(settings, "mean"))
-    trainer = {"precision": precision, "estimated_stepping_batches": 10, "world_size": 1}
-    module._trainer = type("Trainer", (), trainer)()
-    return bool(module.configure_optimizers()["optimizer"].defaults.get("fused"))
-
-
-def test_torch_can_still_be_asked_for_its_precision(monkeypatch, settings, onednn):
-    torch.backends.mkldnn.matmul.fp32_precision = "none"
-    monkeypatch.setattr("imdbattn.runs.trainer.CPUAccelerator", type(None))
-    build_trainer(settings("trainer=cpu").trainer)
-    torch.get_float32_matmul_precision()  # Lightning asks, and raises where oneDNN was allowed less
-
-
 @pytest.mark.parametrize("shapes", [((3, 4), (5, 4)), ((2, 3, 4), (1, 5, 4)), ((2, 0, 4), (2, 5, 4))])
 def test_shapes_that_cannot_be_split_into_blocks_use_the_kernel_of_torch(shapes):
     torch.manual_seed(0)
     query, key = (torch.randn(shape) for shape in shapes)
     found = fast.attention(query, key, key, torch.ones(key.shape[-2]).bool(), 0.5)
     torch.testing.assert_close(found, F.scaled_dot_product_attention(query, key, key))
-
-
-def test_scoring_stores_no_weights():
-    with torch.no_grad():
-        x = torch.randn(2, 3, 4)
-        assert blocked_attention(x, x, x, torch.ones(1, 3).bool(), 1.0).grad_fn is None
-    assert not use_blocks(*3 * [torch.empty(1, 1, 4, dtype=torch.bfloat16)])
-    many = torch.empty(SAVED_SCORES // 16**2 + 1, 16, 1)
-    assert not use_blocks(many, many, many)
-    with torch.no_grad():
-        assert use_blocks(many, many, many)

@@ -37,7 +37,11 @@ def finished(settings, small, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "translation" else ()) for kind in KINDS]
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in ("trained vectors, phrases", "reverse") else pytest.mark.slow)
+        for kind in KINDS
+    ],
 )
 def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp_path, kind):
     words, start, expected = finished(kind)
@@ -75,6 +79,7 @@ def test_the_scale_of_the_vectors_is_that_of_the_settings(finished, settings, tm
     assert (weights["net.embedding.scale_D"] == 1).all()
 
 
+@pytest.mark.slow
 def test_a_comparison_separates_runs_by_what_they_started_from(finished, settings, tmp_path):
     """Also by what those had started from: only the folder differs in nothing."""
     words, start, _ = finished("frozen vectors")

@@ -133,9 +133,3 @@ def test_only_tables_of_words_are_updated_lazily(settings):
         assert [len(group["params"]) for group in groups if group.get("lazy")] == [tables] * bool(tables)
         assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
         assert all(group["lr"] == 0.5 for group in groups if group.get("lazy"))
-
-
-@pytest.mark.parametrize("name", ["amsgrad", "maximize", "differentiable"])
-def test_unsupported_arguments_are_refused(name):
-    with pytest.raises(ValueError, match=f"LazyAdamW does not support {name}"):
-        LazyAdamW([{"params": [torch.nn.Parameter(torch.ones(2, 2))], "lazy": True}], **{name: True})

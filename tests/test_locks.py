@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import threading
 
 import pytest
 from omegaconf import OmegaConf
@@ -14,7 +13,7 @@ from imdbattn.files import acquired
 from imdbattn.sweep.job import jobs_of
 from imdbattn.sweep.sweep import SweepReport
 
-from .processes import ROOT, wait_for
+from .processes import ROOT
 
 WITHOUT_LOCKS = "import fcntl\ndef flock(*_):\n    raise OSError(37, 'No locks available')\nfcntl.flock = flock\n"
 
@@ -44,19 +43,6 @@ def test_a_file_is_the_lock_where_the_file_system_has_none(failing, tmp_path, ca
     assert not list(tmp_path.glob("*.soft"))
 
 
-def test_a_process_that_waits_names_the_file_of_a_killed_one(failing, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(files, "LONG_WAIT", 0.1)
-    failing(errno.ENOLCK)
-    left = tmp_path / "a.lock.soft"
-    left.write_text("1\nanother-machine\n")
-    waiting = threading.Thread(target=lambda: acquired(tmp_path / "a.lock").lock.release(), daemon=True)
-    waiting.start()
-    wait_for(lambda: f"remove {left}" in caplog.text)
-    left.unlink()
-    waiting.join(20)
-    assert not waiting.is_alive()
-
-
 def test_a_sweep_that_cannot_be_locked_ends_with_one_line(failing, tmp_path, capfd):
     failing(errno.EIO)
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}, "job": {"chdir": None}}, "resume": None})
@@ -66,6 +52,7 @@ def test_a_sweep_that_cannot_be_locked_ends_with_one_line(failing, tmp_path, cap
     assert capfd.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_on_such_a_disk_with_the_id_of_one_wandb_run_makes_a_run_for_each_job(small, shell, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_LOCKS)
     env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "WANDB_RUN_ID": "shared", "WANDB_RESUME": "allow"}

@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tracking import loggers, wandb_run
+from imdbattn.tracking import wandb_run
 
 
 @pytest.fixture
@@ -34,13 +33,6 @@ def test_with_a_key_and_a_server_it_is_online(nobody, tmp_path):
     assert wandb_run.wandb_mode("offline", 10) == "offline"
     nobody.setenv("WANDB_MODE", "disabled")
     assert wandb_run.wandb_mode(None, 10) == "disabled"
-
-
-def test_a_key_in_netrc_is_used(nobody, tmp_path):
-    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
-    nobody.setenv("NETRC", str(tmp_path / "netrc"))
-    nobody.setattr(wandb_run, "http_status", lambda *_: 404)
-    assert wandb_run.wandb_mode(None, 10) == "online"
 
 
 def test_a_key_without_a_network_goes_offline_within_seconds(nobody, caplog):
@@ -80,13 +72,3 @@ def test_metrics_csv_is_always_written(settings, small, tmp_path, logger):
     header = (tmp_path / "metrics.csv").read_text().splitlines()[0]
     assert "val/accuracy" in header
     assert "train/tokens_per_s" in header
-
-
-def test_an_unknown_logger_and_a_missing_package_are_named(settings, small, tmp_path, monkeypatch):
-    with pytest.raises(UserError, match=r"logger\.name=mlflow must be 'wandb'"):
-        fit(settings(*small, "logger.name=mlflow"), tmp_path)
-
-    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="pip install 'tensorboard"):
-        fit(settings(*small, "logger=tensorboard"), tmp_path)
-    assert not any(tmp_path.iterdir())

@@ -3,21 +3,14 @@
 import csv
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
-import tracemalloc
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, f1_score, recall_score
@@ -65,38 +58,13 @@ def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
 
 @pytest.mark.parametrize("suffix", WRITERS)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1, max_size=9))
-@hypothesis(max_examples=40, deadline=None)
+@hypothesis(max_examples=20, deadline=None)
 def test_a_table_read_as_a_stream_has_the_values_that_training_reads(tmp_path_factory, suffix, texts):
     file = write_texts(tmp_path_factory.mktemp("table") / f"r{suffix}", texts, "a, b")
     found = open_lines(str(file), "a, b")
     blank = next((number for number, text in enumerate(texts, 1) if not text.strip()), None)
     assert (list(found.lines), found.total, found.blank) == (texts, len(texts), blank)
     assert read_columns(file, {"column": "a, b"}) == [texts]
-
-
-def test_a_table_starts_after_header_and_byte_order_mark_and_skips_blank_lines(tmp_path):
-    (tmp_path / "r.CSV").write_bytes('\ufefftext,label\r\n\r\n"good, ""so"" good",pos\r\n\r\nbad,neg\r\n'.encode())
-    assert list(open_lines(f"{tmp_path}/r.CSV").lines) == ['good, "so" good', "bad"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", [pytest.param(s, marks=() if s == ".csv" else pytest.mark.slow) for s in WRITERS])
-def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
-    """Ten times the rows need no more memory, in Python and in Arrow."""
-    peaks = []
-    for rows in (5_000, 50_000):
-        chunks = (
-            {"text": [f"a film number {n}" for n in range(start, start + 1000)]} for start in range(0, rows, 1000)
-        )
-        write_table(tmp_path / f"r{suffix}", chunks)
-        tracemalloc.start()
-        arrow = pa.total_allocated_bytes()
-        lines = open_lines(f"{tmp_path}/r{suffix}")
-        held = max(pa.total_allocated_bytes() - arrow for n, _ in enumerate(lines.lines) if n % 1000 == 0)
-        peaks.append(tracemalloc.get_traced_memory()[1] + held)
-        tracemalloc.stop()
-        assert lines.total == rows
-    assert peaks[1] < peaks[0] + 500_000
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
@@ -126,24 +94,24 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suf
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-@given(labels=st.lists(st.text(st.sampled_from("a \r\n\t,\"';\x85\u2028"), min_size=1), min_size=1, max_size=5))
-@hypothesis(max_examples=40, deadline=None)
-def test_any_label_is_read_again_or_its_table_is_refused(tmp_path_factory, suffix, labels):
+@example(labels=["x,y\nx,y", '"x', 'y"'])
+@example(labels=["x\ty\nx\ty", '"x', 'y"'])
+@given(labels=st.lists(st.text(st.sampled_from("a \\\r\n\t,\"';\x85\u2028"), min_size=1), min_size=1, max_size=5))
+@hypothesis(max_examples=20, deadline=None)
+def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
     file = tmp_path_factory.mktemp("table") / f"r{suffix}"
     write_table(
         file, [{"row": [n], "label": [label], f"probability_{labels[0]}": [0.5]} for n, label in enumerate(labels)]
     )
     columns = {"label": "label", "probability": f"probability_{labels[0]}"}
-    may_look_like_one = suffix in (".csv", ".tsv") and '"' in "".join(labels)  # of several labels with quotes
-    with suppress(*[UserError] * may_look_like_one):
-        assert read_columns(file, columns) == [labels, ["0.5"] * len(labels)]
+    assert read_columns(file, columns) == [labels, ["0.5"] * len(labels)]
     if suffix in (".csv", ".tsv"):
         found = pd.read_csv(file, sep="," if suffix == ".csv" else "\t", keep_default_na=False, dtype=str)
         assert found[[*columns.values()]].to_dict("list") == {
             "label": labels,
             columns["probability"]: ["0.5"] * len(labels),
         }
-        assert file.read_bytes().startswith(b"row")
+        assert file.read_bytes().startswith(b'"row"')
 
 
 def test_the_labels_equal_those_of_evaluate(trained, settings, world, tmp_path):
@@ -172,26 +140,6 @@ def test_a_table_is_complete_or_unchanged(tmp_path, suffix, error):
         write_table(tmp_path / f"o{suffix}", chunks())
     assert os.listdir(tmp_path) == [f"o{suffix}"]
     assert (tmp_path / f"o{suffix}").read_text() == "old"
-
-
-@pytest.mark.slow
-def test_ctrl_c_keeps_the_old_table(trained, tmp_path):
-    (tmp_path / "o.csv").write_text("old")
-    words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}", f"out={tmp_path}/o.csv"]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, cwd=Path(__file__).parents[1])
-    try:
-        process.stdin.write(b"a good film\n" * 100)
-        process.stdin.flush()
-        for _ in range(1200):
-            if len(os.listdir(tmp_path)) == 2:
-                break
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 128 + signal.SIGINT
-    finally:
-        process.kill()
-    assert os.listdir(tmp_path) == ["o.csv"]
-    assert (tmp_path / "o.csv").read_text() == "old"
 
 
 # --- scores of each class --------------------------------------------------------------------------------------------
@@ -261,26 +209,6 @@ def test_other_reviews_may_have_other_names_for_the_classes(three, settings, tmp
     assert results[1:] == results[:1] * 2
 
 
-def test_names_for_some_of_the_classes_are_refused(three, settings):
-    words = (f"run={three[0]}", f"data.path={three[0].parent}/three.csv", "data.label_names=[gut,schlecht]")
-    with pytest.raises(UserError, match=r"data.label_names must have a name for each of the classes bad, "):
-        score_run(settings(*words, "trainer=cpu", config="evaluate"))
-
-
-def test_evaluate_prints_a_table_of_classes(three, shell):
-    folder, metrics = three
-    done = shell("evaluate", f"run={folder}", "trainer=cpu")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    at = lines.index(f"macro F1 {100 * metrics['test_macro_f1']:.2f} %")
-    assert " ".join(lines[at + 1].split()) == "label reviews recall % F1 % as bad as good as plain"
-    for name, line, counts, recall in zip(
-        metrics["labels"], lines[at + 2 :], metrics["test_confusion"], metrics["test_recall"], strict=True
-    ):
-        assert line.split()[:3] == [name, str(sum(counts)), f"{100 * recall:.2f}"]
-        assert line.split()[4:] == [str(count) for count in counts]
-
-
 def test_the_comparison_has_macro_f1_if_accuracy_may_hide_a_class(three, trained):
     (found,) = compare_sets([three[0]], resamples=100)
     place = rung_table(found)[0].index("test macro F1 %")
@@ -300,7 +228,7 @@ def texts_of(reviews: Texts) -> dict[str, list[str]]:
 
 
 @given(st.integers(9, 200), st.integers(9, 200), st.data())
-@hypothesis(max_examples=40, deadline=None)
+@hypothesis(max_examples=20, deadline=None)
 def test_a_limit_keeps_proportions_and_a_smaller_limit_uses_a_part_of_the_same_reviews(one, other, data):
     labels_N = np.array([0] * one + [1] * other)
     split = Split([f"{n}" for n in range(len(labels_N))], labels_N, np.arange(len(labels_N)))

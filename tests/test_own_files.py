@@ -86,7 +86,7 @@ WORDS = {  # changes of a label after which it looks the same, or nearly
 
 
 @given(data=st.data(), fault=st.sampled_from([None, None, None, *FAULTS, *WORDS]))
-@examples(max_examples=60, deadline=None, phases=PHASES)
+@examples(max_examples=25, deadline=None, phases=PHASES)
 def test_every_visible_row_is_read_once_in_its_split_or_the_folder_is_refused(
     data_settings, tmp_path_factory, data, fault
 ):
@@ -150,6 +150,8 @@ LAYOUT = {f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for l
             None,
         ),
         ({**LAYOUT, "notes/2020/1.txt": "x"}, "notes"),
+        ({**LAYOUT, "Train/unsup/2020/1.txt": "x"}, None),
+        ({**LAYOUT, "Train/neg/2020/05/1.txt": "x"}, r"Train/neg/2020/05/1\.txt is deeper than .*: move it up"),
         ({"train.csv": TABLE, "TRAIN.csv": TABLE}, r"has TRAIN\.csv, train\.csv for the split train: keep one"),
         ({**LAYOUT, "train/neg/1.txt": "x"}, "has Train, train for the split train: keep one"),
         ({"train.csv": TABLE, "Test-00000-of-00002.csv": TABLE}, r"has Test-\S+ for the split test: .* all parts"),
@@ -221,6 +223,7 @@ def test_names_in_settings_are_text_as_typed(names, column):
     assert column == "null" or [*swept.sweep_string_iterator()] == [f"'{column}'", "'b'"]
 
 
+@pytest.mark.slow
 def test_names_that_look_like_numbers_train_sweep_and_score(small, shell, tmp_path):
     rows = "".join(f"a {'good' if n % 2 else 'bad'} film {n},{str(n % 2 == 1).upper()}\n" for n in range(80))
     (tmp_path / "sheet.csv").write_text("0,1e3\n" + rows)

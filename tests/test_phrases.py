@@ -94,7 +94,7 @@ def ratios_by_hand(known: list[Phrase], shown: list[tuple[set[Phrase], int]], cl
 
 
 @given(st.data())
-@examples(max_examples=200, deadline=None)
+@examples(max_examples=40, deadline=None)
 def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data):
     most = 2**21 - 1  # as many ids as three words of a phrase may have
     rows = data.draw(st.sampled_from([4, 5, 6, 64, 400_004, most]))
@@ -134,7 +134,7 @@ def test_a_run_in_another_precision_is_scored_again(settings, small, tmp_path):
 
 
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(1, 4))
-@examples(max_examples=150, deadline=None)
+@examples(max_examples=40, deadline=None)
 def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, longest, least):
     known = known_by_hand(train, longest, least)
     row = {phrase: number for number, phrase in enumerate(known, 1)}
@@ -158,7 +158,7 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(classes):
     @given(TEXTS.filter(lambda texts: len(texts) >= classes), st.integers(1, 3), st.integers(1, 3), st.integers(2, 5))
-    @examples(max_examples=60, deadline=None)
+    @examples(max_examples=25, deadline=None)
     def holds(texts, longest, least, folds):
         data = labelled(texts, classes)
         phrases = counted(data, classes, longest, least, folds)
@@ -202,7 +202,7 @@ def test_a_training_set_without_known_phrases_works():
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 12))
-@examples(max_examples=200, deadline=None)
+@examples(max_examples=40, deadline=None)
 def test_folds_are_consecutive_blocks_of_each_class_and_of_equal_size(labels, folds):
     fold_N = folds_of(torch.tensor(labels), folds)
     for label in set(labels):
@@ -314,6 +314,3 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings,
         f"net.context.phrases.{name}" for name in ("keys_P", "log_counts_PC")
     }
     assert not any("fold" in name for name in kept)
-
-
-# --- three classes ----------------------------------------------------------------------------------------------------

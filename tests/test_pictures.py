@@ -2,10 +2,8 @@
 
 import logging
 import math
-import warnings
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -14,26 +12,19 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
 from imdbattn.explain.figures import (
-    attention_png,
     by_distance,
     dot_products,
-    learning_curves,
-    png,
     position_tables,
     review_attention,
     scores_by_distance,
 )
 from imdbattn.explain.prediction import AttentionWeights, entropy
-from imdbattn.explain.show import DETAILED, page, write_attention
 from imdbattn.nn.ladder import Words, sinusoids
-from imdbattn.run_folder import open_run, read_curves
+from imdbattn.run_folder import open_run
 from imdbattn.runs.predict import load_predictor
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks import pictures, reviews
-from imdbattn.tasks.pictures import short_review
+from imdbattn.tasks import reviews
 from imdbattn.tasks.reviews import TASK
-
-from .commands import label_texts
 
 TEXT = "The film was n't a great story , and it was a dull plot ."
 
@@ -133,68 +124,6 @@ def test_entropy_is_log_of_the_number_of_keys_when_all_are_equal_and_never_more(
     assert -1e-9 <= entropy(drawn) <= math.log(keys) + 1e-9
 
 
-ANY = {"empty": "", "short": TEXT, "unknown": "zzz", "long": "dull " * 600}
-DRAWN = ("mean", "learned_query", "text_query", "residual_cls", "base")
-
-
-@pytest.mark.parametrize(
-    ("rung", "text"),
-    [
-        pytest.param(rung, text, id=f"{rung}-{kind}", marks=() if quick else pytest.mark.slow)
-        for rung in DRAWN
-        for kind, text in ANY.items()
-        for quick in [rung == "residual_cls" or (rung, kind) == ("base", "short")]
-    ],
-)
-def test_every_rung_and_review_has_its_page(reader, rung, text, tmp_path):
-    write_attention(reader(rung).explain(text), tmp_path / "new" / "one")
-    content = (tmp_path / "new" / "one" / "attention.html").read_text()
-    assert (tmp_path / "new" / "one" / "attention.png").exists() == (rung != "mean")
-    assert ("data:image/png" in content) == (rung != "mean")
-    if rung != "mean":
-        read = min(max(len(text.split()), 1), 512) + rung.endswith("cls")
-        assert f"maximum: log {read}<" in content
-
-
-def test_a_long_review_is_shortened_and_the_title_says_so():
-    attended = AttentionWeights(["<cls>", *"abcdefghij"], [np.full((1, 11, 11), 1 / 11)], cls=True)
-    figure = review_attention(attended, words=4)
-    assert figure.get_suptitle() == "Attention to the first 4 of 10 words"
-    assert maps(figure)[1].shape == (5, 5)
-    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["<cls>", *"abcd"]
-    assert review_attention(attended, words=10).get_suptitle() == "Attention to 10 words"
-
-
-def test_any_word_can_be_on_an_axis():
-    words = ["$x_$", "$\\frac", "\x96", "日本", "😀", "\ud800", "<b>", "a" * 99]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert png(review_attention(AttentionWeights(words, [np.full((1, 8, 8), 0.125)]))).startswith(b"\x89PNG")
-
-
-def test_a_page_of_many_reviews_shows_the_first_ones_in_full(trained, settings):
-    folder, _ = trained("learned_query")
-    found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), ["good film"] * (DETAILED + 2))
-    assert [one.attention is not None for one in found] == [True] * DETAILED + [False] * 2
-    made = page(found, map(attention_png, found))
-    assert made.count("<img") == DETAILED
-    assert f"for the first {DETAILED} reviews" in made
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 8])
-def test_learning_curves_have_whole_epochs_and_name_their_lines(epochs, tmp_path):
-    lines = "".join(f"{epoch},{epoch},0.5,,0.5,\n{epoch},{epoch},,0.25,,0.5\n" for epoch in range(epochs))
-    (tmp_path / "metrics.csv").write_text(f"epoch,step,train/accuracy,val/accuracy,train/loss,val/loss\n{lines}")
-    figure = learning_curves(read_curves(tmp_path / "metrics.csv"), "single symbols", "whole strings")
-    ticks = {tick for axes in figure.axes for tick in axes.get_xticks()}
-    assert all(tick == round(tick) for tick in ticks)
-    assert set(range(1, epochs + 1)) & ticks
-    training, validation = figure.axes[1].get_lines()
-    assert training.get_ydata().tolist() == [50.0] * epochs
-    assert validation.get_ydata().tolist() == [25.0] * epochs
-    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["single symbols", "whole strings"]
-
-
 @pytest.fixture
 def finished(trained):
     """finished("base"): what fit has at its end: settings, corpus, module, folder."""
@@ -206,35 +135,6 @@ def finished(trained):
         return TASK.load(cfg, checkpoint, corpus), corpus, OmegaConf.merge(cfg, changes)
 
     return run
-
-
-@pytest.mark.parametrize(
-    ("rung", "expected"),
-    [
-        ("mean", {"attention.html"}),
-        pytest.param("base", {"attention.html", "attention.png"}, marks=pytest.mark.slow),
-        pytest.param("residual_pe_cls", {"attention.html", "attention.png", "positions.png"}, marks=pytest.mark.slow),
-        pytest.param("residual_learned", {"attention.html", "attention.png", "positions.png"}, marks=pytest.mark.slow),
-        pytest.param("tuned", {"attention.html", "attention.png", "distances.png"}, marks=pytest.mark.slow),
-    ],
-)
-def test_a_run_draws_the_pictures_that_its_rung_has(finished, rung, expected, tmp_path, caplog):
-    TASK.draw(*finished(rung), tmp_path)
-    assert {path.name for path in (tmp_path / "pictures").iterdir()} == expected
-    assert not caplog.records
-
-
-@pytest.mark.parametrize("test", [True, False])
-def test_a_run_shows_the_shortest_review_of_thirty_words(finished, test, tmp_path, monkeypatch):
-    module, corpus, cfg = finished("base", test=test)
-    shown = []
-    monkeypatch.setattr(reviews, "write_attention", lambda found, folder: shown.append(found))
-    TASK.draw(module, corpus, cfg, tmp_path)
-    split = "test" if test else "validation"
-    assert shown[0].text in pq.read_table(corpus.texts(split))["text"].to_pylist()
-    assert len(shown[0].words) == min(length for length in corpus.splits[split].lengths.tolist() if length >= 30)
-    monkeypatch.setattr(pictures, "WORDS", 1000)
-    assert len(short_review(corpus, "test").split()) >= corpus.splits["test"].lengths.max() - 1
 
 
 def test_a_picture_that_fails_gives_only_a_warning(finished, tmp_path, monkeypatch, caplog):

@@ -1,26 +1,19 @@
 """predict prints label and probability, shows the attention, and escapes the texts of reviews."""
 
-import os
 import random
 import re
-import select
 import shutil
-import signal
-import subprocess
 import sys
-import threading
-from itertools import islice
-from pathlib import Path
 
 import pytest
 
-from imdbattn.data.text_files import open_lines, stream_lines
+from imdbattn.data.text_files import stream_lines
 from imdbattn.runs.predict import load_predictor, predictions_of
 from imdbattn.settings.cli import quote, take_argument
 from imdbattn.settings.keys import BEYOND, RUNGS
 from tests.world import BAD, FILLER, GOOD
 
-from .commands import changed, label_texts
+from .commands import label_texts
 from .conftest import KINDS
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
@@ -47,18 +40,6 @@ def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
     assert len(found[3].words) == 512
 
 
-def test_an_unfinished_run_gives_a_warning(trained, settings, tmp_path, caplog):
-    shutil.copytree(trained("mean")[0], tmp_path / "run")
-    words = settings(f"run={tmp_path}/run", config="predict")
-    label_texts(words, ["a fine film"])
-    assert not caplog.records
-    (tmp_path / "run" / "metrics.json").unlink()
-    label_texts(words, ["a fine film"])
-    assert [record.getMessage() for record in caplog.records] == [
-        f"run={tmp_path}/run is not finished: these are the weights of its best epoch so far"
-    ]
-
-
 @pytest.mark.parametrize("rung", ["residual_pe", "learned_query", "tuned"])
 def test_the_label_is_the_same_with_and_without_an_explanation(trained, settings, rung):
     folder, _ = trained(rung)
@@ -82,41 +63,6 @@ def test_a_text_has_the_same_label_alone_and_among_others_and_results_are_in_ord
     alone = [predictor.label([text])[0] for text in texts]
     assert [(found.text, found.output) for found in together] == [(found.text, found.output) for found in alone]
     assert max(abs(a.probability - b.probability) for a, b in zip(together, alone, strict=True)) < 3e-7
-
-
-def test_texts_are_batched_by_length_within_the_budget(trained, settings):
-    predictor, _ = load_predictor(settings(f"run={trained('mean')[0]}", config="predict"))
-    predictor.cfg = changed(predictor.cfg, {"data.eval_batch_tokens": 4096})
-    shapes: list[tuple[int, int]] = []
-    predictor.net.register_forward_hook(lambda net, inputs, logits: shapes.append(inputs[0].tokens_BT.shape))
-    lengths = [17 * number % 500 for number in range(500)]
-    predictor.label(["film " * length for length in lengths])
-    assert all(rows * width <= 4096 for rows, width in shapes)
-    assert sum(rows * width for rows, width in shapes) < 1.1 * sum(lengths)
-
-
-def test_few_texts_of_a_stream_are_read_ahead(trained, settings):
-    cfg = settings(f"run={trained('mean')[0]}", config="predict")
-    read = 0
-
-    def stream():
-        nonlocal read
-        while True:
-            read += 1
-            yield f"film {read}"
-
-    for number, found in enumerate(islice(predictions_of(load_predictor(cfg)[0], stream(), cfg), 40_000), 1):
-        assert found.text == f"film {number}"
-        assert read <= min(2 * number - 1, number + 16383)
-
-
-def test_learned_query_attends_to_the_words_that_decide(trained, settings):
-    folder, _ = trained("learned_query")
-    text = "the film was a fine story of the actor"
-    found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), [text])
-    assert found[0].output == "pos"
-    start, end, _ = max(found[0].words, key=lambda word: word[2])
-    assert text[start:end] == "fine"
 
 
 def test_any_path_and_any_text_can_be_given_on_the_command_line(monkeypatch):
@@ -175,31 +121,6 @@ def test_a_table_is_read_by_the_column_of_the_run(trained, shell, tmp_path):
         assert [line.split()[0] for line in done.stdout.splitlines()] == [label, label], done.stderr
 
 
-@pytest.mark.parametrize("command", ["predict", "compare"])
-@pytest.mark.parametrize(
-    "environment", [{"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}]
-)
-def test_characters_that_the_terminal_lacks_are_replaced(trained, shell, tmp_path, command, environment):
-    (tmp_path / "r.txt").write_text("great – “lovely”\n")
-    words = (
-        [f"runs={trained('mean')[0]}", "out=out"]
-        if command == "compare"
-        else [f"run={trained('mean')[0]}", "file=r.txt"]
-    )
-    done = shell(command, *words, cwd=tmp_path, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "?" in done.stdout
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_review(trained, shell, tmp_path):
-    folder, _ = trained("residual_pe")
-    lines = b"\xef\xbb\xbfgreat\ngreat\n"
-    (tmp_path / "reviews.txt").write_bytes(lines)
-    from_file = shell("predict", f"run={folder}", f"file={tmp_path}/reviews.txt").stdout.splitlines()
-    from_input = shell("predict", f"run={folder}", input=lines.decode()).stdout.splitlines()
-    assert from_file == from_input == [from_file[0]] * 2
-
-
 @pytest.mark.parametrize(
     ("content", "lines"),
     [
@@ -221,31 +142,3 @@ def test_no_line_of_a_file_with_an_invalid_line_is_labeled(trained, shell, tmp_p
     done = shell("predict", f"run={trained('mean')[0]}", f"file={tmp_path}/r.txt")
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"error: .*r\.txt, line 5001, is not UTF-8 at byte 3: save it as UTF-8; .*\n", done.stderr)
-
-
-@pytest.mark.slow
-def test_a_pipe_is_labeled_while_it_is_written_and_may_be_closed_early(trained):
-    """From a program that has not ended, by a named pipe, and to a program that reads no more than a line."""
-    words = [sys.executable, "-m", "imdbattn.predict", f"run={trained('mean')[0]}"]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = subprocess.Popen([*words, "file=/dev/fd/0"], **pipes, text=True, cwd=Path(__file__).parents[1])
-    try:
-        process.stdin.write("a good film\n")
-        process.stdin.flush()
-        assert select.select([process.stdout], [], [], 120)[0], "nothing is printed"
-        assert re.match(r"(neg|pos)  ", process.stdout.readline())
-        assert process.poll() is None
-        process.stdout.close()
-        _, said = process.communicate("a good film\n" * 5000, timeout=120)
-        assert (process.returncode, said) == (128 + signal.SIGPIPE, "")
-    finally:
-        process.kill()
-
-
-def test_a_named_pipe_is_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    thread = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("one\ntwo\n"))
-    thread.start()
-    texts = open_lines(f"{tmp_path}/pipe")
-    assert (list(texts.lines), texts.total) == (["one", "two"], None)
-    thread.join()

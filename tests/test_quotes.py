@@ -94,7 +94,7 @@ def without_quotes(value: str) -> set[str]:
 
 @pytest.mark.parametrize("writer", WRITERS)
 @given(rows=TABLES, order=st.permutations(["text", "label", "id"]), data=st.data())
-@hypothesis(max_examples=60, deadline=None)
+@hypothesis(max_examples=25, deadline=None)
 def test_a_table_has_the_rows_that_were_written_or_is_refused(tmp_path_factory, writer, rows, order, data):
     suffix, write = WRITERS[writer]
     columns = data.draw(st.sampled_from([order, order[:2]])) if "text" in order[:2] and "label" in order[:2] else order

@@ -12,12 +12,10 @@ from html.parser import HTMLParser
 import pytest
 
 from imdbattn import pages
-from imdbattn.comparison import figures, report
-from imdbattn.comparison.compare import compare_sets
+from imdbattn.comparison import report
 from imdbattn.comparison.report import report_of
 from imdbattn.errors import UserError
-from imdbattn.pages import markdown, page, print_reports, print_table, terminal, write_report, write_reports
-from tests.test_compare import write_decoded
+from imdbattn.pages import page, print_reports, terminal, write_report, write_reports
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
 HOSTILE = """<script>alert("1")</script> 'quoted' & <img src="https://example.org/x.png"> {{ 7 * 7 }} | `a`"""
@@ -197,44 +195,6 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     assert pairs[3][1:] == ["+0.1", "−0.4 to +0.7", "undecided", "p = 0.310", "322", "227"]
 
 
-def test_the_best_rung_is_chosen_by_validation_where_all_have_the_same():
-    comparison = made_up()
-    comparison["rungs"][0]["test"]["mean"] = 0.99
-    assert report.headline(comparison).startswith("residual, the best of 3 by validation")
-    comparison["one_validation"] = False
-    assert report.headline(comparison).startswith("mean, the best of 3 by test,")
-    assert report.headline(comparison).endswith("biased upwards, because the same set selected this rung")
-
-
-def test_one_rung_with_one_seed():
-    one = report_of(made_up(("residual",), seeds=(1,)))
-    assert names_of(one) == ["accuracies", "curves_accuracy", "curves_loss", "reliability"]
-    text = words(drawn_page(one))
-    assert "±" not in text
-    assert "Differences" not in text
-    assert "A rung with one seed has no standard deviation" in text
-    assert "\n\n\n" not in printed(made_up(("residual",), seeds=(1,)))
-
-
-def test_what_was_not_measured_is_omitted():
-    comparison = made_up(split="validation", labels=("bad", "so so", "good"))
-    for rung in comparison["rungs"]:
-        rung.update(curves={}, parameters=None, tokens_per_s=None, train_seconds=None, epochs=None)
-    one = report_of(comparison)
-    assert names_of(one) == ["accuracies", "differences", "reliability"]
-    columns = ["rung", "seeds", "validation %", "95 % interval", "validation macro F1 %"]
-    assert report.rung_table(comparison)[0] == columns
-    assert "Learning curves" not in words(drawn_page(one))
-
-
-def test_a_run_that_diverged_does_not_stop_the_comparison(undrawn, tmp_path):
-    comparison = made_up(("mean", "base"))
-    comparison["rungs"][0]["curves"]["val/loss"]["values"] = [[float("nan")] * 3] * 3
-    write_report(report_of(comparison), tmp_path)
-    rung = json.loads((tmp_path / "comparison.json").read_text(), parse_constant=pytest.fail)["rungs"][0]
-    assert rung["curves"]["val/loss"]["values"] == [[None] * 3] * 3
-
-
 def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_removed(undrawn, tmp_path, monkeypatch):
     write_report(report_of(made_up(("mean", "base"))), tmp_path)
     (tmp_path / "figures" / "mine.png").touch()
@@ -269,50 +229,6 @@ def test_several_sets_have_folders_an_index_and_their_common_notes_once(undrawn,
     assert text.index("Intervals are") > text.index(" all sets ") > text.index("<large>")
 
 
-LADDER = ("mean", "learned_query", "base", "residual_learned", "residual_pe_cls", "residual_pe score=Dot width=64")
-
-
-@pytest.mark.parametrize("columns", [80, 100])
-def test_the_terminal_shows_whole_names_and_numbers(columns):
-    comparison = made_up(LADDER)
-    text = printed(comparison, width=columns)
-    lines = [line.split() for line in text.splitlines()]
-    assert max(map(len, text.splitlines())) <= columns
-    for row in report_of(comparison).sections[0].short[1:]:
-        assert any(line == " ".join(row).split() or line[2:] == " ".join(row[1:]).split() for line in lines), row
-    assert "base against learned_query: no difference shown" in text
-
-
-@pytest.mark.parametrize("columns", [40, 80, 90, 100])
-def test_a_table_that_is_wider_than_the_terminal_is_printed_in_full(columns):
-    head = ["rung", "seeds", "validation %", "test % over 3 folds", "test %", "95 % interval", "macro F1 %", "training"]
-    row = ["residual_pe layers=6", "2", "53.3 ± 5.7", "54.1 ± 3.4", "54.1 ± 6.1", "28.8–79.3", "38.9 ± 4.1", "0.3 s"]
-    print_table([head, row], console := terminal(file=io.StringIO(), width=columns))
-    text = console.file.getvalue()
-    assert all(cell in text for cell in (*head, *row[0].split(), *row[1:]))
-
-
-def test_the_figure_of_accuracies_has_means_intervals_and_seeds():
-    comparison = made_up()
-    lines = figures.accuracies(comparison).axes[0].lines
-    for row, rung in enumerate(comparison["rungs"]):
-        interval, mean, seeds = (list(line.get_xdata()) for line in lines[3 * row : 3 * row + 3])
-        assert interval == pytest.approx([100 * end for end in rung["interval"]])
-        assert mean == pytest.approx([100 * rung["test"]["mean"]])
-        assert seeds == pytest.approx([100 * value for value in rung["test"]["values"]])
-
-
-def test_a_band_covers_the_seeds_that_reached_an_epoch():
-    curve = {"epochs": [1, 2, 3, 4], "values": [[0.5, 0.6, None, None], [0.7, 0.8, 0.9, float("nan")], [0.6]]}
-    epochs, mean, low, high = figures.band(curve, 100)
-    assert epochs == [1, 2, 3]
-    assert (mean, low, high) == (
-        pytest.approx([60, 70, 90]),
-        pytest.approx([50, 60, 90]),
-        pytest.approx([70, 80, 90]),
-    )
-
-
 @pytest.mark.parametrize(
     ("p", "text"),
     [
@@ -328,43 +244,3 @@ def test_a_band_covers_the_seeds_that_reached_an_epoch():
 def test_a_printed_p_value_is_on_the_same_side_of_the_level_as_the_value(p, text):
     assert report.p_value(p) == text
     assert p < 0.001 or (float(text[4:]) < 0.05) == (p < 0.05)
-
-
-@pytest.fixture(scope="module")
-def decoded(tmp_path_factory):
-    """decoded(models, ranges, ...): the comparison of encoder-decoders with two seeds each, that many of each."""
-
-    def make(models=("seq2seq", "seq2seq_attention"), ranges=((1, 5), (1, 10)), **metrics):
-        folder = tmp_path_factory.mktemp("decoded")
-        for model in models:
-            for place, lengths in enumerate(ranges):
-                for seed in (1, 2):
-                    reach = lengths[1] * (1 + len(model) / 20)
-                    write_decoded(folder / f"{model}{place}{seed}", model, seed, reach, lengths, **metrics)
-        return compare_sets([folder], resamples=200, words={"not": ["not", "n't"]})[0]
-
-    return make
-
-
-def test_the_report_of_encoder_decoders_names_their_items(decoded):
-    one = report_of(decoded())
-    for text in (words(drawn_page(one)), markdown(one)):
-        assert "review" not in text.lower()
-        assert "the share of strings for which the output is exactly a reference" in text
-        assert "Confusion" not in text
-
-
-def test_each_range_of_training_has_a_panel_with_a_line_for_each_model(decoded):
-    comparison = decoded()
-    figure = figures.lengths(comparison)
-    assert [axes.get_title() for axes in figure.axes] == [
-        "trained on lengths 1 to 5 (shaded)",
-        "trained on lengths 1 to 10 (shaded)",
-    ]
-    for panel, axes in enumerate(figure.axes):
-        shaded = axes.patches[0]
-        assert (shaded.get_x(), shaded.get_width()) == (0.5, (5, 10)[panel])
-        for line, rung in zip(axes.lines[:2], comparison["rungs"][panel::2], strict=True):
-            assert list(line.get_xdata()) == list(range(1, 21))
-            assert list(line.get_ydata()) == pytest.approx([50 * sum(one["accuracies"]) for one in rung["lengths"]])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["seq2seq", "seq2seq_attention"]

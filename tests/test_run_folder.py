@@ -43,16 +43,6 @@ def test_models_learn_the_small_data(trained):
         assert trained(rung)[1]["test_accuracy"] > 0.9, rung
 
 
-@pytest.mark.slow
-def test_debug_overfit_overfits_its_batches(settings, small, tmp_path):
-    from imdbattn.runs.fit import fit
-
-    fit(settings(*small, "debug=overfit", "trainer.max_epochs=50"), tmp_path)
-    with (tmp_path / "metrics.csv").open(newline="") as file:
-        accuracies = [float(line["train/accuracy"]) for line in csv.DictReader(file) if line["train/accuracy"]]
-    assert accuracies[-1] == 1.0
-
-
 def test_three_classes_are_trained(settings, small, tmp_path):
     from imdbattn.runs.fit import fit
 
@@ -96,13 +86,6 @@ def test_the_learning_curve_has_one_point_per_epoch(trained):
     with (folder / "metrics.csv").open(newline="") as file:
         epochs = [int(line["epoch"]) for line in csv.DictReader(file) if line["val/accuracy"]]
     assert epochs == list(range(metrics["epochs"]))
-
-
-def test_the_environment_is_recorded(trained):
-    environment = json.loads((trained("mean")[0] / "environment.json").read_text())
-    assert environment["versions"]["torch"]
-    assert environment["threads"] == 1
-    assert environment["float32_products"] in ("oneDNN", "torch's default")
 
 
 @pytest.mark.slow
@@ -149,17 +132,3 @@ def test_an_overwritten_run_leaves_no_results_of_the_old_model(settings, small, 
     fit(settings(*words, "model=mean"), tmp_path / "expected")
     names = [sorted(file.name for file in (tmp_path / run).iterdir()) for run in ("run", "expected")]
     assert names[0] == names[1]
-
-
-def test_texts_are_copied_if_they_cannot_be_linked(tmp_path, monkeypatch):
-    from imdbattn import run_folder
-
-    def refuse(*_):
-        raise OSError("another disk")
-
-    (tmp_path / "texts").write_text("a film")
-    monkeypatch.setattr(run_folder.os, "link", refuse)
-    run_folder.link_texts(tmp_path / "texts", tmp_path / "reviews.parquet")
-    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == dict.fromkeys(
-        ("texts", "reviews.parquet"), "a film"
-    )

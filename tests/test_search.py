@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import yaml
 
 from imdbattn.comparison.runs import find_runs
 
@@ -74,12 +73,6 @@ def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
 
 
 @pytest.mark.slow
-def test_without_a_pruner_all_trials_finish(search, tmp_path):
-    assert search("n_trials=4", "pruner=none", "startup_trials=0", "warmup_epochs=0").returncode == 0
-    assert [trial["state"] for trial in trials_of(tmp_path / "search")] == ["finished"] * 4
-
-
-@pytest.mark.slow
 def test_the_seed_decides_the_trials(search, tmp_path):
     def settings(name: str, *words: str) -> list[dict]:
         assert search(*words, "pruner=none", folder=tmp_path / name).returncode == 0
@@ -89,20 +82,6 @@ def test_the_seed_decides_the_trials(search, tmp_path):
     assert settings("b", "n_trials=12") == first
     assert settings("c", "n_trials=2", "seed=2") != first[:2]
     assert len({trial["optim.lr"] for trial in first}) == 12
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pruner", ["median", "hyperband"])
-def test_with_one_job_the_speed_of_trials_does_not_decide_which_are_pruned(search, tmp_path, pruner):
-    words = ["n_trials=4", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
-
-    def trials(name: str, pause: str) -> list[dict]:
-        assert search(*words, folder=tmp_path / name, IMDBATTN_TEST_PAUSE=pause).returncode == 0
-        return trials_of(tmp_path / name)
-
-    slow = trials("slow", "0.1")
-    assert {trial["epochs"] for trial in slow if trial["state"] == "pruned"} - {4}
-    assert trials("quick", "0") == slow  # a trial ends before its first epoch is read
 
 
 @pytest.mark.slow
@@ -158,15 +137,6 @@ def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_trials_run_at_the_same_time(search, tmp_path):
-    assert search("n_trials=4", "n_jobs=2", "pruner=none", IMDBATTN_TEST_PAUSE="0.2").returncode == 0
-    lines = [line.split() for line in (tmp_path / "search" / "trained.log").read_text().splitlines()]
-    spans = [(float(begun), float(end)) for _, epoch, begun, end in lines if epoch == "4"]
-    assert sum(a < d and c < b for a, b in spans for c, d in spans) > len(spans)
-    assert all(sum(c <= a < d for c, d in spans) <= 2 for a, _ in spans)
-
-
-@pytest.mark.slow
 def test_failed_trials_are_named_and_avoided(search, tmp_path):
     folder = tmp_path / "search"
     done = search("space.model.layers=[1,2,4]", "n_trials=6", "pruner=none")  # four layers fail
@@ -179,50 +149,14 @@ def test_failed_trials_are_named_and_avoided(search, tmp_path):
     assert done.stdout.count(": out of memory (see ") == states["failed"]
 
 
-@pytest.mark.slow
-def test_ten_failures_in_a_row_end_a_search(search, tmp_path):
-    done = search("space.optim.lr=[0.1,0.01]", "n_trials=3", "model.layers=4", folder=tmp_path / "my search")
-    assert done.returncode == 2
-    assert done.stdout.count("out of memory") == 10
-    assert done.stderr.startswith("error: 10 trials in a row failed: correct their cause, then resume='my search'")
-    assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_search_says_how_to_resume_it(search, tmp_path, number):
-    folder = tmp_path / "my search"
-    command = [sys.executable, "-m", "tests.stand_in", *WORDS, f"hydra.run.dir={folder}", "n_trials=1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "IMDBATTN_TEST_PAUSE": "0.3"}
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with started(command, cwd=tmp_path, env=environment, **pipe) as run:
-        wait_for(lambda: (folder / "trained.log").exists())
-        os.killpg(run.pid, number) if number == signal.SIGINT else run.send_signal(number)
-        output, _ = run.communicate(timeout=60)
-        wait_for(lambda: not processes_about(folder), 20)
-    assert run.returncode == 128 + number, output
-    assert "Traceback" not in output
-    _, command = output.splitlines()[-1].split("stopped; resume it with:  python -m imdbattn.search ")
-    assert search(*shlex.split(command)).returncode == 0
-    assert trials_of(folder)[0]["state"] == "finished"
-
-
 WRONG = [
     (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
     (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),
     (["model.layers=1,2"], "model.layers=1,2 has several values: give several in the space only"),
-    (["optim.lr=-1"], "optim.lr=-1 must be greater than or equal to 0"),
     (["test=true"], "test=true: the search decides this setting"),
-    (["debug=fast"], "debug runs have no results to search by"),
-    (["-m"], "a search starts its trials itself: omit -m"),
-    (["+search=residul"], "search=residul is not a choice: search=residual is the nearest"),
     (["space={optim.lrr:[1,2]}"], "there is no setting optim.lrr; the nearest is optim.lr"),
     (["space={optim.lr:{low:0.1,high:0.01}}"], "space.optim.lr={'low': 0.1, 'high': 0.01} must be"),
     (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
-    (["space={optim.lr:0.1}"], "space.optim.lr=0.1 must be a list of several plain values, or a range such as"),
-    (["space={model.layers:[3]}"], "space.model.layers=[3] must be a list of several plain values"),
-    (["space={seed:[1,2]}"], "seed: the search decides this setting"),
     ([], "the space is empty: add +search=residual"),
     (["resume=nowhere"], "resume=nowhere is not a folder of a search, it has no search.yaml"),
 ]
@@ -239,60 +173,6 @@ def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words,
     assert done.stderr.startswith(f"error: {message}"), done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_lost_journal_and_other_settings_are_refused(search, tmp_path):
-    folder = tmp_path / "search"
-    assert search("n_trials=2", "pruner=none").returncode == 0
-    journal = folder / "journal.log"
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.unlink()
-    done = search(f"resume={folder}", "n_trials=3")
-    assert done.stderr == f"error: {journal} is missing or empty: restore it, or start a new search\n"
-    journal.write_bytes(b"".join(lines))
-    for word in ("optim.weight_decay=0.1", "pruner=median", "space.model.layers=[1,2]"):
-        done = search(f"resume={folder}", word)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == f"error: resume={folder} uses that search's own settings: omit {word}\n"
-    assert search("n_trials=1").stderr.startswith("error: search is not empty: choose another hydra.run.dir")
-
-
-@pytest.mark.slow
-def test_a_setting_on_the_command_line_is_not_varied(search, tmp_path):
-    """Also a file name with characters that have a meaning for Hydra."""
-    (tmp_path / "a, b=c").mkdir()
-    for word in ("model.layers=3", "++model.layers=3"):
-        shutil.rmtree(tmp_path / "search", ignore_errors=True)
-        done = search("n_trials=1", word, "data.cache_dir=a, b=c")
-        assert done.returncode == 0, done.stderr
-        assert list(trials_of(tmp_path / "search")[0]["settings"]) == ["optim.lr"]
-    recorded = yaml.safe_load((tmp_path / "search" / "search.yaml").read_text())["train"]
-    assert "++model.layers=3" in recorded
-    assert f"data.cache_dir='{tmp_path}/a, b=c'" in recorded
-
-
-@pytest.mark.slow
-def test_a_search_on_relative_paths_is_resumed_from_another_folder(shell, small, world, tmp_path):
-    shutil.copytree(world, tmp_path / "my data")
-    words = [word for word in small if not word.startswith(("data.path=", "data.cache_dir=", "threads="))]
-    words += ["data.path=my data/reviews.csv", "space.data.cache_dir=['my cache',other]", "model=mean"]
-    words += ["trainer.max_epochs=1", "n_trials=1", "seeds=0", "hydra.run.dir=search"]
-    assert shell("search", *words, cwd=tmp_path).returncode == 0
-    (tmp_path / "elsewhere").mkdir()
-    done = shell("search", "resume=../search", "n_trials=2", cwd=tmp_path / "elsewhere")
-    assert done.returncode == 0, done.stderr
-    trials = trials_of(tmp_path / "search")
-    assert [trial["state"] for trial in trials] == ["finished"] * 2
-    assert {trial["settings"]["data.cache_dir"] for trial in trials} <= {f"{tmp_path}/my cache", f"{tmp_path}/other"}
-
-
-@pytest.mark.slow
-def test_a_value_on_the_command_line_is_used_unchanged(search, tmp_path):
-    done = search("n_trials=6", "space={optim.weight_decay:[0.99999,0.999999]}", "optim.lr=0.1", "pruner=none")
-    assert done.returncode == 0, done.stderr
-    assert "optim.weight_decay=0.99999\n" in done.stdout
-    assert "optim.weight_decay=1" not in done.stdout
 
 
 @pytest.mark.slow

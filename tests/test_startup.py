@@ -1,6 +1,5 @@
 """A start loads what it uses and nothing else; benchmarks/commands.py measures its duration."""
 
-import gc
 import json
 import os
 import subprocess
@@ -9,8 +8,8 @@ import sys
 import pytest
 
 import imdbattn
-from imdbattn.settings.cli import without_gc
 
+from .marks import slow_except
 from .processes import ROOT
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "scipy", "statsmodels", "optuna"}
@@ -31,7 +30,10 @@ def lightning() -> set[str]:
 
 @pytest.mark.parametrize(
     "command",
-    ["train", "evaluate", "predict", "compare", "export", "dashboard", "search", "faithfulness", "explore"],
+    slow_except(
+        ["train"],
+        ["train", "evaluate", "predict", "compare", "export", "dashboard", "search", "faithfulness", "explore"],
+    ),
 )
 def test_help_loads_nothing_slow(shell, command):
     done = shell(command, "--help", env=TIMED)
@@ -71,16 +73,6 @@ def test_commands_load_no_more_than_lightning_and_what_they_use(small, trained, 
     assert [command for command, *_ in lines] == [*commands]
     for command, *found in lines:
         assert not (HEAVY - {"pandas"}) & set(found), command  # pyarrow loads pandas where it finds it
-
-
-@pytest.mark.slow
-def test_training_loads_no_more_than_lightning_and_what_it_uses(shell, small, trained, lightning):
-    trained("mean")  # fills the cache, for which `datasets` is used
-    done = shell("train", *small, "model=mean", "trainer.max_epochs=1", env=TIMED)
-    assert done.returncode == 0
-    found = set(loaded(done.stderr))
-    assert {"torch", "lightning"} <= found
-    assert not (HEAVY - {"pandas"}) & (found - lightning)  # pyarrow loads pandas where it finds it
 
 
 @pytest.mark.slow
@@ -128,13 +120,6 @@ def test_compare_loads_no_torch(shell, trained, tmp_path):
     done = shell("compare", f"runs=[{runs}]", f"out={tmp_path}", env=TIMED)
     assert done.returncode == 0
     assert not {"torch", "lightning", "wandb", "datasets"} & set(loaded(done.stderr))
-
-
-def test_garbage_collection_is_enabled_again_after_the_imports():
-    with without_gc():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    gc.unfreeze()
 
 
 def spin_count(**own: str) -> str:

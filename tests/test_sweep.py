@@ -58,6 +58,7 @@ def processes_about(path: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("local", marks=pytest.mark.slow)])
 def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(jobs, shell, tmp_path, launcher):
@@ -96,54 +97,6 @@ def test_a_broken_job_runs_again_and_changed_settings_are_another_job(jobs, shel
     assert "with other settings, left unchanged: mean-s2" in done.stdout
 
 
-SWEEPER = """
-from hydra.core.config_store import ConfigStore
-from hydra.core.plugins import Plugins
-from hydra.plugins.sweeper import Sweeper
-
-
-class Standin(Sweeper):
-    def setup(self, *, hydra_context, task_function, config):
-        self.launcher = Plugins.instance().instantiate_launcher(
-            config=config, hydra_context=hydra_context, task_function=task_function
-        )
-
-    def sweep(self, arguments):
-        found = []
-        for number, lr in enumerate(("0.1", "0.1", "-1")):
-            (job,) = self.launcher.launch([[*arguments, f"optim.lr={lr}"]], initial_job_idx=number)
-            found.append(job.return_value)
-        print("returned", found)
-
-
-ConfigStore.instance().store(
-    group="hydra/sweeper", name="standin", node={"_target_": "hydra_plugins.standin.Standin"}, provider="test"
-)
-"""
-
-
-@pytest.mark.slow
-def test_a_sweeper_that_launches_jobs_one_by_one_gets_their_accuracies(jobs, shell, tmp_path):
-    """As Optuna's does: it writes no multirun.yaml, may try the same settings twice, and takes None for a failure."""
-    (tmp_path / "hydra_plugins").mkdir()
-    (tmp_path / "hydra_plugins" / "standin.py").write_text(SWEEPER)
-    folder = tmp_path / "sweep"
-    words = ["-m", *jobs, "hydra/sweeper=standin", f"hydra.sweep.dir={folder}"]
-    done = shell("train", *words, cwd=tmp_path, real=True)  # which looks for plugins itself
-    assert done.returncode == 1, done.stderr  # one job fails
-    assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "failed"]
-    (accuracy,) = (json.loads(file.read_text())["val_accuracy"] for file in folder.glob("*/metrics.json"))
-    assert f"returned [{accuracy}, {accuracy}, None]" in done.stdout
-    assert ": optim.lr=0.1\n" in done.stdout, "a job's line has the overrides that differ"
-
-
-@pytest.mark.skipif(has_plugin("hydra_optuna_sweeper"), reason="it is installed")
-def test_a_missing_sweeper_is_named_in_one_line(shell, tmp_path):
-    done = shell("train", "-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "seed=1", cwd=tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "pip install --no-deps hydra-optuna-sweeper==1.3.0" in done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_jobs_run_in_parallel_and_a_failed_or_killed_one_does_not_stop_the_others(jobs, shell, tmp_path):
@@ -169,32 +122,6 @@ def test_jobs_run_in_parallel_and_a_failed_or_killed_one_does_not_stop_the_other
         if job["status"] == "failed":
             assert f"{job['job']}: {job['reason']}" in output.split("4 jobs: ")[1]
     assert (folder / "comparison" / "comparison.html").exists()
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_a_sweep_with_a_plain_message(jobs, tmp_path):
-    folder = tmp_path / "sweep"
-    command = [
-        sys.executable,
-        "-m",
-        "imdbattn.train",
-        "-m",
-        *jobs,
-        "trainer.max_epochs=5000",
-        "patience=null",
-        "seed=1,2",
-    ]
-    env = {**os.environ, "PYTHONPATH": ROOT}
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with started([*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, **pipe) as run:
-        wait_for(lambda: list(folder.glob("*/metrics.csv")))
-        os.killpg(run.pid, signal.SIGINT)
-        output, _ = run.communicate(timeout=60)
-        wait_for(lambda: not processes_about(folder), 20)
-    assert run.returncode == 130, output
-    assert "Traceback" not in output
-    assert "stopped with its sweep" in output
-    assert "the same command with resume=" in output
 
 
 @pytest.fixture
@@ -355,12 +282,6 @@ def test_results_on_other_data_are_not_reused(trained, settings, small, tmp_path
     assert not one_job.same_data(settings("task=seq2seq", "data.seed=2"), "reverse", key)
 
 
-def test_a_job_without_test_predictions_is_not_finished(trained, settings, small, tmp_path):
-    shutil.copytree(trained("mean")[0], tmp_path / "run")
-    (tmp_path / "run" / "predictions.parquet").unlink()
-    assert one_job.missing(tmp_path / "run", settings(*small, "model=mean")) == "test predictions"
-
-
 def test_gpus_are_counted_without_torch(monkeypatch, tmp_path):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (tmp_path / "nvidia-smi").write_text(
@@ -412,20 +333,6 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(job
     assert not [path for path in tmp_path.iterdir() if path != folder and path.name != "runs"]
 
 
-@pytest.mark.slow
-def test_a_crashed_job_is_listed_with_its_own_last_message(jobs, shell, tmp_path):
-    """Not by Hydra's hint."""
-    folder = tmp_path / "sweep"
-    arguments = ["-m", *jobs, "seed=1", f"hydra.sweep.dir={folder}"]
-    assert shell("train", *arguments, cwd=tmp_path).returncode == 0
-    (one,) = (path.parent for path in folder.glob("*/config.yaml"))
-    shutil.rmtree(one / "checkpoints")
-    (one / "checkpoints").write_text("in the way")
-    (one / "metrics.json").unlink()
-    assert shell("train", *arguments, cwd=tmp_path).returncode == 1
-    assert "Not a directory" in one_job.jobs_of(folder)[one.name]["reason"]
-
-
 @pytest.mark.parametrize("name", slow_except(["it's 1, 2"], ["sweep", "my sweep", "it's 1, 2"]))
 def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path, name):
     words = ["-m", *jobs, "optim.lr=-1"]
@@ -436,14 +343,6 @@ def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path, 
     done = shell("train", *words, *shlex.split(resume), cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert list(statuses(tmp_path / name).values()) == ["failed"]
-
-
-def test_resume_needs_the_folder_of_a_sweep(jobs, shell, tmp_path):
-    for arguments in (["-m", "seed=1,2"], []):
-        done = shell("train", *arguments, *jobs, f"resume={tmp_path}", cwd=tmp_path)
-        assert done.returncode == 2
-        assert done.stderr.startswith("error: resume=")
-        assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_name_of_a_job_follows_from_its_settings(composed):

@@ -36,7 +36,7 @@ def test_without_positions_or_neighbors_shuffling_changes_nothing(settings, rung
     model = net(settings, rung, *overrides)
 
     @given(st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=15), st.randoms(use_true_random=False))
-    @examples(max_examples=25, deadline=None)
+    @examples(max_examples=20, deadline=None)
     def holds(review, random):
         shuffled = random.sample(review, len(review))
         torch.testing.assert_close(score(model, shuffled), score(model, review), atol=1e-5, rtol=1e-4)
@@ -100,7 +100,7 @@ def test_distances_add_a_sum_of_waves(waves):
 
 
 @given(st.lists(st.integers(-1, 4000), min_size=1, max_size=9), st.integers(0, 4000), st.integers(0, 99))
-@examples(max_examples=50, deadline=None)
+@examples(max_examples=25, deadline=None)
 def test_scores_depend_on_the_distance_and_not_on_the_place_in_the_review(positions, further, seed):
     torch.manual_seed(seed)
     distances = Distances(2)

@@ -212,6 +212,10 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
         raise UserError(
             f"data.path={path} has splits as tables and as folders, {names}: keep the tables or the folders"
         )
+    for place in used:
+        for file in text_files_below(place, "*/*/**/*") if place not in tables else []:
+            if file.relative_to(place).parts[0].casefold() not in UNLABELLED:
+                raise UserError(f"{file} is deeper than <label>/*.txt: move it up, or out of data.path={path}")
     labels = {folded(file.parent.name) for place in used for file in contents[place]}
     for place in others:
         if place in tables:

@@ -1,6 +1,7 @@
 """Writes a table in chunks, as CSV, TSV, JSON Lines or Parquet."""
 
 import csv
+import io
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,17 +45,14 @@ def write_json_lines(file: BinaryIO, chunks: Iterable[Columns]) -> None:
         file.write("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
 
 
-class Rows(list[str]):
-    write = list.append  # as of a file
-
-
 def write_csv(file: BinaryIO, chunks: Iterable[Columns], delimiter: str = ",") -> None:
+    """Writes all values in quotes, also the header: a text with quotes can then be read in one way only."""
     for number, columns in enumerate(chunks):
-        # Only with a \r in the line terminator does Python before 3.13 quote values with one.
-        writer = csv.writer(rows := Rows(), delimiter=delimiter, lineterminator="\r\n")
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writerows([] if number else [columns])
         writer.writerows(zip(*columns.values(), strict=True))
-        file.write("".join(row.removesuffix("\r\n") + "\n" for row in rows).encode())
+        file.write(text.getvalue().encode())
 
 
 WRITERS: dict[str, Callable[[BinaryIO, Iterable[Columns]], None]] = {

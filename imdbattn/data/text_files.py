@@ -322,6 +322,7 @@ def read_delimited(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
     Raises ValueError after the last row if each line of a value in quotes is also a row by itself, and either so is
     every line of the file, or another row has, in some column, the same value as each of these lines. Raises it also
     for a value in quotes if every line is a row by itself, and other values have quotes that are not doubled.
+    A row with all values in quotes, below such a header, is not refused.
     """
     rows = delimited_rows(lines, delimiter)
     header = next(rows, None)
@@ -331,11 +332,13 @@ def read_delimited(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
     known: list[set[str]] = [set() for _ in header.values]  # of each column, the first 1000 values
     merged: list[tuple[int, list[set[str]]]] = []  # first line, and values of each column, of lines that may be rows
     by_line = '"' not in "".join(header.lines)  # whether every line is a row by itself
+    quotes_all = all_in_quotes(header, delimiter)
     single, enclosed = False, 0  # whether there are quotes that are not doubled; the first line with a value in quotes
     for row in rows:
         if len(row.values) != len(known):
             raise ValueError(f"line {row.line}: expected {len(known)} columns, got {len(row.values)}")
-        if row.quoted and (by_line or len(row.lines) > 1):
+        unclear = row.quoted and (by_line or len(row.lines) > 1)
+        if unclear and not (quotes_all and all_in_quotes(row, delimiter)):
             alone = [line for line in row.lines if line.strip("\r\n")]
             if any(line.count(delimiter) != len(known) - 1 for line in alone):
                 by_line = False
@@ -354,6 +357,12 @@ def read_delimited(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
     for line, found in merged:
         if (by_line and len(known) > 1) or any(map(set.issubset, found, known)):
             raise ValueError(f"line {line}: {AMBIGUOUS}")
+
+
+def all_in_quotes(row: Row, delimiter: str) -> bool:
+    """Whether each value of a row is in quotes, with its own quotes doubled."""
+    quoted = delimiter.join('"' + value.replace('"', '""') + '"' for value in row.values)
+    return "".join(row.lines).rstrip("\r\n") == quoted
 
 
 def delimited_rows(lines: Iterator[str], delimiter: str, line: int = 1, escaped: bool = False) -> Iterator[Row]:
