@@ -1,12 +1,20 @@
 """An exported model needs nothing else, gives the run's labels, and is complete or absent."""
 
+import base64
 import csv
+import hashlib
 import importlib
 import json
+import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
+import threading
 import zipfile
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +46,7 @@ from .processes import ROOT
 from .test_predict import NASTY
 from .world import BAD, FILLER, GOOD
 
+COMMIT = "0123456789" * 4
 TEXTS = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600, NASTY, "a poor word3 plot"]
 
 
@@ -497,3 +506,103 @@ def test_a_graph_is_written_in_addition_to_the_weights(model, tmp_path):
         assert not [name for name in archive.namelist() if str(ROOT).encode() in archive.read(name)]
     inputs = example(again, 3, 9)
     assert graph(*inputs).shape == (3, 2)
+
+
+# --- the hub ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("push", "vectors"),
+    [
+        ("push_to_hub('me/films', token='hf_none')", "training"),
+        ("save_pretrained('s', vectors='all', push_to_hub=True, repo_id='me/films', token='hf_none')", "all"),
+    ],
+)
+def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path, push, vectors):
+    """Through the real client, against a server that knows its requests. In a separate process, which is online."""
+    model = api_model("residual_pe")
+    model.export(tmp_path / "m", vectors)
+    program = (
+        "import sys, imdbattn\n"
+        "model = imdbattn.load(sys.argv[1])\n"
+        f"print(model.{push})\n"
+        "again = imdbattn.Model.from_pretrained('me/films', token='hf_none')\n"
+        "print(*again.predict(['a great film', 'a dull film']).labels)\n"
+    )
+    with hub() as (address, files):
+        environment = os.environ | {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
+        words = [sys.executable, "-c", program, str(model.folder)]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert files == {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()}
+    assert done.stdout.splitlines()[1] == " ".join(model.predict(["a great film", "a dull film"]).labels)
+
+
+@contextmanager
+def hub():
+    """A stand-in for the Hugging Face hub: address, and the files of its only repository, which fill up."""
+    files: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self, content: bytes = b"{}", status: int = 200, **headers: str):
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        def body(self) -> bytes:
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+        def do_POST(self):
+            body, path = self.body(), self.path.partition("?")[0]
+            if path == "/api/repos/create":
+                return self.answer(json.dumps({"url": f"{address}/me/films"}).encode())
+            if "/preupload/" in path:  # every file is sent within the commit
+                kinds = [
+                    {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False}
+                    for f in json.loads(body)["files"]
+                ]
+                return self.answer(json.dumps({"files": kinds}).encode())
+            if path == "/api/validate-yaml":
+                return self.answer(b'{"warnings": [], "errors": []}')
+            assert "/commit/" in path, path
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            self.answer(json.dumps({"commitUrl": f"{address}/me/films/commit/{COMMIT}", "commitOid": COMMIT}).encode())
+
+        def do_GET(self):
+            name = self.path.rpartition("/")[2]
+            if "/resolve/" in self.path and name in files:
+                content = files[name]
+                etag = f'"{hashlib.sha256(content).hexdigest()}"'
+                return self.answer(content, ETag=etag, X_Repo_Commit=COMMIT)
+            if "/tree/" in self.path:
+                entries = [{"type": "file", "path": n, "size": len(c), "oid": COMMIT} for n, c in files.items()]
+                return self.answer(json.dumps(entries).encode())
+            if self.path.startswith("/api/models/me/films"):
+                siblings = [{"rfilename": file} for file in files]
+                info = {"id": "me/films", "sha": COMMIT, "siblings": siblings, "private": False, "tags": []}
+                return self.answer(json.dumps(info).encode())
+            self.answer(b'{"error": "not found"}', 404, X_Error_Code="EntryNotFound")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    address = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield address, files
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

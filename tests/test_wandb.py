@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import signal
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +23,7 @@ from imdbattn.settings.schema import Logger
 from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_comparison, publish_run
+from tests.conftest import ENVIRONMENT
 
 SECRETS = {
     "WANDB_API_KEY": "wandb0odd0key0" + "w" * 30,
@@ -368,3 +372,33 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, na
     assert found.config["rung"] == rung
     assert flat(found.config)["model.name"] == rung, "the sweep's `model` must not hide the settings of that name"
     assert sweep["metric"]["name"] in found.logged
+
+
+HANGS = """
+import os, signal, subprocess, sys
+from types import SimpleNamespace
+from imdbattn.tracking import wandb_run
+
+settings = SimpleNamespace(mode="offline", timeout=20, project="p", entity=None, group=None)
+run = wandb_run.start_wandb(settings, sys.argv[1], {}, "name", "train", [])
+core = int(subprocess.check_output(["pgrep", "-P", str(os.getpid()), "-f", "wandb-core"]))
+os.kill(core, signal.SIGSTOP)
+print(core)
+wandb_run.FINISH_SECONDS = 1
+wandb_run.finish_wandb(run)
+"""
+
+
+@pytest.mark.slow
+def test_a_hanging_wandb_does_not_hold_a_finished_run(tmp_path):
+    # A pipe would stay open as long as W&B's process, which without ENVIRONMENT would be that of another test.
+    out, err = tmp_path / "out", tmp_path / "err"
+    with out.open("w") as stdout, err.open("w") as stderr:
+        command = [sys.executable, "-c", HANGS, str(tmp_path)]
+        with subprocess.Popen(command, stdout=stdout, stderr=stderr, env=ENVIRONMENT) as process:
+            try:
+                assert process.wait(60) == 0, err.read_text()
+            finally:
+                process.kill()
+                os.kill(int(out.read_text()), signal.SIGKILL)
+    assert re.search(r"W&B did not finish: .*`wandb sync --include-online \S+offline-run-\S+`", err.read_text())
