@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from imdbattn.check import PARTS
+from imdbattn.check import PARTS, functions
 from imdbattn.check.process import Outcome
 from imdbattn.check.report import as_text
 from imdbattn.check.subject import RULES, check
@@ -25,6 +25,8 @@ RIGHT, WRONG = sorted(FOLDER.glob("right/*.py")), sorted(FOLDER.glob("wrong/*.py
 LINEARS = (FOLDER / "right" / "linears.py").read_text()
 LOOPS = {"SelfAttention": "Attend", "masked_mean": "pool", "positional_encoding": "encode", "PlainLayer": "Rung"}
 LOOPS |= {"test_accuracy": "accuracy"}
+# Checks that do not apply: the parameters, or the vectors that the last Linear reads, are not recognized.
+UNKNOWN = {("einsum", "reference"), ("fused", "cls-read"), ("multihead", "cls-read"), ("loops", "cls-read")}
 # The list of mistakes that public solutions of the exercise make -> the solution here that makes it.
 KNOWN = {
     "softmax over the queries": "softmax_over_queries",
@@ -39,11 +41,6 @@ KNOWN = {
     "softmax applied twice": "softmax_twice",
     "test accuracy on the training loader": "accuracy_on_training",
 }
-# Changes with a second finding: with 1 / sqrt(T) a review depends on the length of its batch, and without attention the
-# matrices of queries and keys are not trained.
-CONSEQUENCES = {"math.sqrt(x.shape[1])": {"depends-on-batch"}}
-CONSEQUENCES |= {key: {"no-gradient"} for key in ("self.value(x)", "self.g(self.f.value(x))")}
-
 # Mistakes that the classifier shows, too, checked with it: they are still one finding. Others are checked without it.
 WHOLE = {change[3] for change in CHANGES if change[0] in ("no-key-mask", "nan-at-padding", "changes-its-input")}
 
@@ -101,7 +98,9 @@ def test_correct_solutions_pass_all_checks(file, linears):
     assert findings(found) == []
     assert all(result["sentence"].endswith(".") for result in found)
     for result in found:  # only what the file does not have is not checked
-        assert result["held"] or "no such argument" in result["sentence"] or result["check"] == "cls-read", result
+        assert result["held"] or "no such argument" in result["sentence"] or (file.stem, result["check"]) in UNKNOWN, (
+            result
+        )
 
 
 def test_a_correct_solution_with_all_parts_is_checked_by_all_rules(linears):
@@ -132,11 +131,9 @@ def test_each_known_mistake_has_a_wrong_solution():
 )
 def test_one_mistake_is_one_finding(expected, part, old, new, tmp_path):
     (file := tmp_path / "mine.py").write_text(changed(part, old, new))
-    found = findings(results(file))
-    first, *others = [(result["part"], result["finding"]) for result in found]
-    assert first == (part, expected)
-    assert {name for _, name in others} == CONSEQUENCES.get(new, set())
-    assert found[0]["example"]
+    (found,) = findings(results(file))
+    assert (found["part"], found["finding"]) == (part, expected)
+    assert found["example"]
 
 
 @pytest.mark.parametrize(
@@ -156,18 +153,18 @@ def test_unusual_classifiers_pass(old, new, tmp_path):
 @pytest.mark.parametrize(
     ("part", "old", "new", "causes"),
     [
-        ("SelfAttention", "torch.softmax(scores, dim=-1)", "scores.softmax(-1).softmax(-1)", ["mask", "second one"]),
+        ("SelfAttention", "torch.softmax(scores, dim=-1)", "scores.softmax(-1).softmax(-1)", ["second softmax"]),
         (
             "ResidualLayer",
             "x + self.f(self.norm(x), mask)",
             "self.norm(x + self.f(self.norm(x), mask))",
-            ["LN(x) is added", "applied to x + f(LN(x))"],
+            ["applied to x + f(LN(x))"],
         ),
         (
             "ResidualLayer",
             "x + self.f(self.norm(x), mask)",
             "self.norm(x) + self.f(x, mask)",
-            ["LN(x) is added", "applied to x + f(x)"],
+            ["LN(x) is added to f(x)"],
         ),
     ],
 )
@@ -180,7 +177,27 @@ def test_a_finding_names_each_of_its_causes(part, old, new, causes, tmp_path):
 def test_a_mistake_blocks_the_checks_that_depend_on_it():
     found = results(FOLDER / "wrong" / "no_key_mask.py")
     blocked = {result["check"] for result in found if result["finding"] == "blocked"}
-    assert blocked == {"batch", "finite-padding", "empty-review"}
+    assert blocked == {"batch", "finite", "gradients"}
+
+
+def test_no_wrong_accuracy_equals_the_right_one():
+    assert all(abs(value - functions.share(*functions.TEST)) > 0.01 for _, _, value in functions.ACCURACIES)
+
+
+def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
+    monkeypatch.setattr(functions, "MEANS", [("name", "sentence", None)])
+    found = results(FOLDER / "wrong" / "padding_in_mean.py")
+    (reference,) = [result for result in found if result["check"] == "reference"]
+    assert reference["held"] is None
+    assert "the checker raised TypeError" in reference["sentence"]
+
+
+def test_an_error_in_one_part_does_not_block_the_others(tmp_path):
+    text = changed("SelfAttention", "scores.masked_fill(~mask[:, None, :], -1e9)", "scores")
+    text = text.replace("self.g(x + self.f(self.norm(x), mask))", "self.g(x + self.f(x, mask))")
+    (file := tmp_path / "mine.py").write_text(text)
+    names = {(result["part"], result["finding"]) for result in findings(results(file))}
+    assert names == {("SelfAttention", "no-key-mask"), ("ResidualLayer", "no-norm")}
 
 
 def test_the_document_shows_what_is_printed():
@@ -207,9 +224,9 @@ def write(folder: Path, text: str) -> str:
 def test_exit_status_and_text(command, tmp_path):
     done = command(write(tmp_path, without(LINEARS, "Classifier")))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0] == "ok     SelfAttention: (B, T, D) in, (B, T, D) out."
+    assert done.stdout.startswith("ok     SelfAttention: The result has the documented shape, also for one review")
     assert "Not in the file: Classifier.\n" in done.stdout
-    assert done.stdout.endswith("50 of 50 checks hold.\n")
+    assert done.stdout.endswith("28 of 28 checks hold.\n")
     done = command(str(FOLDER / "wrong" / "softmax_over_queries.py"))
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.index("ok  ") < done.stdout.index("WRONG  SelfAttention: softmax-over-queries.")
@@ -225,7 +242,7 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     assert done.returncode == 1
     assert set(page) == {"version", "file", "score", "parts", "not_found", "checks", "printed"}
     assert (page["version"], page["file"], page["parts"]) == (1, "mine.py", ["masked_mean"])
-    assert page["score"] == {"held": 2, "of": 6}
+    assert page["score"] == {"held": 2, "of": 5}
     assert page["printed"] == "seen"
     keys = {"part", "check", "held", "finding", "sentence", "example", "fix"}
     assert all(set(result) == keys for result in page["checks"])
@@ -248,9 +265,9 @@ def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding
     done = command(write(tmp_path, text), "--json", *options)
     page = json.loads(done.stdout)
     assert done.returncode == 1
-    assert [check["held"] for check in page["checks"]] == [True] * 6 + [False] * 3
-    assert page["checks"][6]["finding"] == finding
-    assert page["score"] == {"held": 6, "of": 9}
+    assert [check["held"] for check in page["checks"]] == [True] * 5 + [False]
+    assert page["checks"][5]["finding"] == finding
+    assert page["score"] == {"held": 5, "of": 6}
     assert time.monotonic() - started < 20
 
 

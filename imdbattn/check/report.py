@@ -59,11 +59,8 @@ def as_text(outcome: Outcome) -> str:
 
 def wrapped(start: str, text: str) -> str:
     indent = " " * (len(start) - len(start.lstrip()) or 7)
-    return textwrap.fill(visible(text), WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def visible(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def printed(outcome: Outcome) -> str:

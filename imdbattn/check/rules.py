@@ -1,13 +1,12 @@
-"""Rules that check a part of a student's file, and their results."""
+"""Rules that check a part of a student's file, their results, and `diagnose`, which names what reproduces an output."""
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from imdbattn.errors import in_line
 
@@ -20,108 +19,65 @@ class NotChecked(Exception):
     """The rule does not apply to this solution. The message is the reason."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A class or function of the student's file. signature: as documented in the stub."""
+class Part(NamedTuple):
+    """A class or function of the student's file. signature: as documented in the stub. own: all of the file's names."""
 
     name: str
     make: Any
     signature: str
     file: str
+    own: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of a rule.
-
-    held: None if the rule does not apply. finding: the name of the mistake; "blocked" if the rule was not checked
-    because a rule that it needs does not hold. sentence: what holds, or what is wrong. example: numbers that show it.
-    """
+class Result(NamedTuple):
+    """held: None if the rule does not apply. finding: "blocked" if a rule that must hold first does not."""
 
     part: str
     check: str
     held: bool | None
     finding: str | None
-    sentence: str
+    sentence: str  # what holds, or what is wrong
     example: str = ""
     fix: str = ""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """test: called with the Part, raises Mistake. The first line of its docstring is the sentence if the rule holds.
-
-    needs: rules that must hold first: names of rules of this part, or "SelfAttention.scale" for one of another part.
-    option: an argument without which the rule does not apply.
-    """
+class Rule(NamedTuple):
+    """test: raises Mistake; its docstring is the sentence if the rule holds. needs: rules that must hold first."""
 
     name: str
-    needs: tuple[str, ...]
-    option: str | None
     test: Callable[[Part], None]
-
-    @property
-    def sentence(self) -> str:
-        return in_line((self.test.__doc__ or "").partition("\n")[0])
+    needs: tuple[str, ...] = ()
+    option: str | None = None  # an argument without which the rule does not apply
 
 
-# Parts that a part usually calls. If a rule fails for both, it is reported for the part that is called only.
-LAYERS = ("PlainLayer", "ResidualLayer")
-CALLS = {**dict.fromkeys(LAYERS, ("SelfAttention",)), "Classifier": ("SelfAttention", "masked_mean", *LAYERS)}
+def run(rules: list[Rule], part: Part) -> Iterator[tuple[str, Result | None]]:
+    """Yields the name of each rule with None before it runs, and with its result afterwards.
 
-
-class Rules(list[Rule]):
-    """The rules of a part. All of them need the first one, which checks the shape, and "repeatable".
-
-    A rule is not checked if a rule of its own part that it needs has failed. If only a rule of another part has failed,
-    it is checked, because the part may not use the other; it is blocked if it fails.
+    All rules need the first one, which is tried in float64 and then in float32.
     """
-
-    def add(self, name: str, *needs: str, option: str | None = None) -> Callable[[Callable[[Part], None]], Any]:
-        def register(test: Callable[[Part], None]) -> Callable[[Part], None]:
-            always = [rule.name for rule in self if rule is self[0] or rule.name == "repeatable"]
-            self.append(Rule(name, (*always, *needs), option, test))
-            return test
-
-        return register
-
-    def run(self, part: Part, failed: set[str]) -> Iterator[tuple[str, Result | None]]:
-        """Yields the name of each rule with None before it runs, and with its result afterwards.
-
-        failed: names of the rules that do not hold, as "part.rule"; those of this part are added.
-        """
-        torch.set_default_dtype(torch.float64)
-        for number, rule in enumerate(self):
-            yield rule.name, None
-            own = {f"{part.name}.{name}" for name in rule.needs if "." not in name} & failed
-            below = {name for name in rule.needs if "." in name}
-            below = (below | {f"{other}.{rule.name}" for other in CALLS.get(part.name, ())}) & failed
-            if rule.option and not accepts(part.make, rule.option):
-                reason = f"There are no checks of {rule.option}: {part.name} has no such argument."
-                result = Result(part.name, rule.name, None, None, reason)
-            elif own:
-                result = blocked(part, rule, own)
-            else:
+    failed: set[str] = set()
+    torch.set_default_dtype(torch.float64)
+    for number, rule in enumerate(rules):
+        yield rule.name, None
+        by = failed & {rules[0].name, *rule.needs}
+        if rule.option and not accepts(part.make, rule.option):
+            reason = f"There are no checks of {rule.option}: {part.name} has no such argument."
+            result = Result(part.name, rule.name, None, None, reason)
+        elif by:
+            reason = f"Not checked before {' and '.join(sorted(by))} {'hold' if by - {min(by)} else 'holds'}."
+            result = Result(part.name, rule.name, False, "blocked", reason)
+        else:
+            result = attempt(rule, part)
+            if number == 0 and not result.held and result.finding != "not-written-yet":
+                torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
                 result = attempt(rule, part)
-                if number == 0 and not result.held and result.finding != "not-written-yet":
-                    torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
-                    result = attempt(rule, part)
-                if below and result.held is False and result.finding != "not-written-yet":
-                    result = blocked(part, rule, below)  # usually a consequence of a mistake that is reported
-            if result.held is False:
-                failed.add(f"{part.name}.{rule.name}")
-            yield rule.name, result
+        failed |= {rule.name} if result.held is False else set()
+        yield rule.name, result
 
 
-def blocked(part: Part, rule: Rule, by: set[str]) -> Result:
-    reason = f"Not checked before {' and '.join(sorted(by))} {'hold' if by - {min(by)} else 'holds'}."
-    return Result(part.name, rule.name, False, "blocked", reason)
-
-
-def accepts(make: Any, *options: str) -> bool:
-    """Whether a class or function has these arguments."""
+def accepts(make: Any, option: str) -> bool:
     given = inspect.signature(make).parameters
-    return set(options) <= set(given) or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
+    return option in given or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
 
 
 def attempt(rule: Rule, part: Part) -> Result:
@@ -132,11 +88,26 @@ def attempt(rule: Rule, part: Part) -> Result:
         return Result(part.name, rule.name, False, *mistake.args)
     except NotChecked as reason:
         return Result(part.name, rule.name, None, None, in_line(reason))
+    except StudentError as error:
+        return Result(part.name, rule.name, False, *explain(error.args[0], part))
+    except Exception as error:  # of the checker itself
+        reason = f"{rule.name} was not checked: the checker raised {type(error).__name__}: {in_line(error)}."
+        return Result(part.name, rule.name, None, None, reason)
+    return Result(part.name, rule.name, True, None, in_line((rule.test.__doc__ or "").partition("\n")[0]))
+
+
+class StudentError(Exception):
+    """Holds an exception that the student's code raised."""
+
+
+def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """The result of the student's code for copies of its arguments. Raises StudentError for every exception."""
+    try:
+        return call(*(a.clone() if isinstance(a, Tensor) else a for a in arguments), **options)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also SystemExit
-        return Result(part.name, rule.name, False, *explain(error, part))
-    return Result(part.name, rule.name, True, None, rule.sentence)
+        raise StudentError(error) from error
 
 
 def explain(error: BaseException, part: Part) -> tuple[str, str, str, str]:
@@ -158,21 +129,20 @@ def explain(error: BaseException, part: Part) -> tuple[str, str, str, str]:
     return "raises", f"{part.name} raises an exception.", message, "Correct the call that raises it."
 
 
-def build(make: Callable[..., Any], *arguments: Any, seed: int = 0, gain: float = 1, **options: Any) -> Any:
-    """A module in evaluation mode with random values in all trainable parameters, of standard deviation ~ gain.
-
-    It receives copies of its inputs, so that a module that changes them fails one rule and not many.
-    """
+def build(make: Callable[..., Any], *arguments: Any, sample: tuple[Tensor, ...] = (), seed: int = 0, **options: Any):
+    """A module in evaluation mode with random parameters. sample: inputs that give lazy layers their shapes."""
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
-    module = make(*arguments, **options)
-    if not isinstance(module, torch.nn.Module):
+    gain = options.pop("gain", 1)
+    module = student(make, *arguments, **options)
+    if not isinstance(module, nn.Module):
         example = f"The result of the call is of the type {type(module).__name__}."
-        raise Mistake("not-a-module", "It is not a torch.nn.Module.", example, "Derive the class from nn.Module.")
+        raise Mistake("not-a-module", "It is no torch.nn.Module.", example, "Derive the class from nn.Module.")
+    if sample and any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+        student(module, *sample)
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
                 parameter.normal_(std=gain * parameter.shape[-1] ** -0.5)
-    module.register_forward_pre_hook(lambda _, inputs: tuple(tensor.clone() for tensor in inputs))
     return module.eval()
 
 
@@ -182,28 +152,66 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(torch.get_default_dtype())
 
 
-def same(first: Tensor, second: Tensor) -> bool:
-    """Whether all numbers are equal up to rounding. NaN equals nothing."""
-    tolerance = 1e-6 if torch.get_default_dtype() == torch.float64 else 1e-4
-    return first.shape == second.shape and bool(((first - second).abs() <= tolerance * (1 + second.abs())).all())
+def same(first: Tensor, second: Tensor, tolerance: float = 1e-3) -> bool:
+    """Whether the numbers differ by at most the tolerance times the largest one. NaN equals NaN."""
+    if first.shape != second.shape:
+        return False
+    size = second.nan_to_num(0, 0, 0).abs().max() if second.numel() else 0
+    return bool(
+        (((first - second).abs() <= tolerance * size) | (first == second) | (first != first) & (second != second)).all()
+    )
 
 
-def show(values: Any) -> str:
+def show(values: Any, digits: int = 3) -> str:
     """Numbers as in [[0.7, 0.4], [0.3, 0.6]]."""
     if isinstance(values, Tensor):
         values = values.detach().tolist()
     if isinstance(values, list):
-        return f"[{', '.join(map(show, values))}]"
-    return f"{0 if abs(values) < 1e-12 else values:.3g}"
+        return f"[{', '.join(show(value, digits) for value in values)}]"
+    return f"{0 if abs(values) < 1e-12 else values:.{digits}g}"
 
 
-def require_shape(value: Any, shape: tuple[int, ...], call: str, fix: str) -> None:
-    """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
-    if not isinstance(value, Tensor):
-        raise Mistake("not-a-tensor", "The result is not a tensor.", f"{call} is a {type(value).__name__}.", fix)
-    if tuple(value.shape) != shape:
-        example = f"{call} has the shape {tuple(value.shape)}, not {shape}."
-        raise Mistake("wrong-shape", "The result has the wrong shape.", example, fix)
-    if not value.is_floating_point() or (value.dtype != torch.float64 == torch.get_default_dtype()):
-        example = f"{call} has the type {value.dtype}."
-        raise Mistake("wrong-dtype", "The result has the wrong type.", example, "Keep the type of the input.")
+def differing(name: str, sentence: str, example: str, first: Tensor, second: Tensor, fix: str) -> Mistake:
+    """example: with two {} for numbers of the tensors from the first difference on, with enough digits."""
+    a, b = first.detach().flatten(), second.detach().flatten()
+    start = int(((a - b).abs().nan_to_num(1) > 1e-4 * (1 + b.abs())).nonzero()[:1].sum()) // 3 * 3
+    pairs = [[show(x[start : start + 3], digits) for x in (a, b)] for digits in range(3, 10)]
+    return Mistake(name, sentence, example.format(*next((p for p in pairs if p[0] != p[1]), pairs[-1])), fix)
+
+
+Formula = Callable[..., Tensor]
+# Finding, sentence, formula of the mistake and of the reference.
+Variant = tuple[str, str, Formula, Formula]
+
+
+def diagnose(
+    call: Formula,
+    references: Iterable[Formula],
+    variants: Callable[[], Iterable[Variant]],
+    batches: dict[str, tuple[Any, ...]],
+    fix: str,
+    keep: Callable[..., Tensor] = lambda y, *inputs: y,
+) -> bool:
+    """Whether a reference gives the results of call. Raises Mistake for the variant that gives them.
+
+    batches: inputs by their description, the smallest first. keep: the results that the reference defines.
+    """
+    given = [call(*inputs) for inputs in batches.values()]
+
+    def equal(formula: Formula, selected: bool = True) -> bool:
+        pairs = zip(given, batches.values(), strict=True)
+        if selected:
+            return all(same(keep(formula(*inputs), *inputs), keep(y, *inputs)) for y, inputs in pairs)
+        return all(same(formula(*inputs), y) for y, inputs in pairs)
+
+    if any(equal(formula) for formula in references):
+        return True
+    for selected in (False, True):  # results for padding may tell which of two mistakes it is
+        for name, sentence, wrong, right in variants():
+            if equal(wrong, selected):
+                for y, (text, inputs) in zip(given, batches.items(), strict=True):
+                    pair = keep(y, *inputs), keep(right(*inputs), *inputs)
+                    if not same(*pair):
+                        raise differing(name, sentence, f"For {text}, the result is {{}}; right is {{}}.", *pair, fix)
+                raise Mistake(name, sentence, f"The results differ for padding only, in {len(given)} batches.", fix)
+    return False

@@ -22,9 +22,9 @@ ATTENTION = [
     ("softmax-over-queries", SOFTMAX, "torch.softmax(scores, dim=1) @ self.value(x)"),
     ("softmax-over-batch", SOFTMAX, "torch.softmax(scores, dim=0) @ self.value(x)"),
     ("weights-do-not-sum-to-1", SOFTMAX, "torch.sigmoid(scores) @ self.value(x)"),
-    ("weights-do-not-sum-to-1", SOFTMAX, "scores @ self.value(x)"),
-    ("not-a-weighted-sum", SOFTMAX, f"x + {SOFTMAX}"),
-    ("not-a-weighted-sum", SOFTMAX, "torch.softmax(torch.softmax(scores, dim=-1) @ self.value(x), dim=-1)"),
+    ("no-softmax", SOFTMAX, "scores @ self.value(x)"),
+    ("skip-in-attention", SOFTMAX, f"x + {SOFTMAX}"),
+    ("softmax-of-the-result", SOFTMAX, "torch.softmax(torch.softmax(scores, dim=-1) @ self.value(x), dim=-1)"),
     ("no-attention", SOFTMAX, "self.value(x)"),
     ("no-scale", " / math.sqrt(x.shape[-1])", ""),
     ("wrong-scale", "math.sqrt(x.shape[-1])", "x.shape[-1]"),
@@ -57,7 +57,7 @@ ATTENTION = [
     ("not-a-tensor", SOFTMAX, f"{SOFTMAX}, scores"),
     ("wrong-signature", "forward(self, x, mask):\n        scores", "forward(self, x):\n        scores"),
     ("raises", SOFTMAX, "torch.softmax(score, dim=-1) @ self.value(x)"),
-    ("no-parameters", THREE, "self.query = self.key = self.value = nn.Identity()"),
+    ("no-projection", THREE, "self.query = self.key = self.value = nn.Identity()"),
     ("not-a-module", "class SelfAttention(nn.Module)", "class SelfAttention(dict)"),
 ]
 AVERAGE = [
@@ -67,11 +67,11 @@ AVERAGE = [
     ("not-divided", MEAN, "(x * words).sum(1)"),
     ("mask-inverted", "words = mask[", "words = (~mask)["),
     ("zero-vector-as-padding", MEAN, "(x * words).sum(1) / ((x * words) != 0).any(-1).sum(1)[:, None].clamp(min=1)"),
-    ("depends-on-batch", MEAN, "(x * words).sum(1) / words.sum(1).max()"),
+    ("divides-by-longest", MEAN, "(x * words).sum(1) / words.sum(1).max()"),
     ("nan-without-words", MEAN, "(x * words).sum(1) / words.sum(1)"),
     ("changes-its-input", "words = mask[", "x[~mask] = 0\n    words = mask["),
     ("wrong-shape", MEAN, f"({MEAN}).squeeze()"),
-    ("wrong-mean", MEAN, "(x * words).amax(1) + 1"),
+    ("depends-on-padding", MEAN, "(x * words).amax(1) + 1"),
 ]
 POSITIONS = [
     (
@@ -92,7 +92,7 @@ POSITIONS = [
 ]
 PLAIN = [
     ("skip-in-plain-layer", "self.g(self.f(x, mask))", "self.g(x + self.f(x, mask))"),
-    ("no-attention", "self.g(self.f(x, mask))", "self.g(self.f.value(x))"),
+    ("no-gradient", "self.g(self.f(x, mask))", "self.g(self.f.value(x))"),
     ("no-relu", "nn.Linear(width, width), nn.ReLU())", "nn.Linear(width, width))"),
     ("no-relu", "nn.Linear(width, width), nn.ReLU())", "nn.Linear(width, width), nn.Softplus())"),
     ("depends-on-padding", "self.g(self.f(x, mask))", "self.g(self.f(x, mask | True))"),
@@ -103,12 +103,12 @@ SKIP = [
     ("norm-on-skip", RESIDUAL, "self.g(x + (y := self.norm(x)) + self.f(y, mask))"),
     ("norm-on-skip", RESIDUAL, "self.g(self.norm(x + self.f(self.norm(x), mask)))"),
     ("norm-after-sum", RESIDUAL, "self.g(self.norm(x + self.f(x, mask)))"),
-    ("norm-after-sum", RESIDUAL, "self.g(self.norm(x) + self.f(x, mask))"),
+    ("norm-on-skip", RESIDUAL, "self.g(self.norm(x) + self.f(x, mask))"),
     ("no-norm", RESIDUAL, "self.g(x + self.f(x, mask) + 0 * self.norm(x))"),
     ("no-skip", RESIDUAL, "self.g(self.f(self.norm(x), mask))"),
     ("skip-around-g", RESIDUAL, "x + self.g(self.f(self.norm(x), mask))"),
     ("no-linear-in-g", "nn.Sequential(nn.Linear(width, width), nn.ReLU())", "nn.ReLU()"),
-    ("no-relu", RESIDUAL, "self.norm(self.g(x + self.f(self.norm(x), mask)))"),
+    ("norm-after-sum", RESIDUAL, "self.norm(self.g(x + self.f(self.norm(x), mask)))"),
     ("changes-its-input", RESIDUAL, "self.g(x.add_(self.f(self.norm(x), mask)))"),
     ("depends-on-batch", RESIDUAL, "self.g(x + self.f(self.norm(x - x.mean((0, 2), keepdim=True)), mask) + x.sum(0))"),
 ]
@@ -126,7 +126,11 @@ CLASSIFIER = [
     ("lengths-ignored", MASK, "torch.ones_like(tokens, dtype=torch.bool)"),
     ("depends-on-padding", "masked_mean(x, mask)", "x.mean(1)"),
     ("depends-on-padding", "x = layer(x, mask)", "x = layer(x, mask | True)"),
-    ("depends-on-batch", "positional_encoding(x.shape[1], x.shape[2])", "positional_encoding(*x.shape[::2])[:, None]"),
+    (
+        "positions-of-reviews",
+        "positional_encoding(x.shape[1], x.shape[2])",
+        "positional_encoding(*x.shape[::2])[:, None]",
+    ),
     ("depends-on-order", 'self.positions == "sinusoidal"', "True"),
     ("not-a-mean", "masked_mean(x, mask)", "(x * mask[..., None]).sum(1)"),
     ("no-positions", ADDED, "x"),
@@ -135,7 +139,7 @@ CLASSIFIER = [
         f"{CAT}\n            mask = {CAT_MASK}",
         "torch.cat([self.cls.expand(len(x), 1, -1), x[:, 1:]], dim=1)",
     ),
-    ("cls-hides-words", CAT_MASK, "torch.cat([mask, mask[:, :1] & False], dim=1)"),
+    ("cls-not-read", CAT_MASK, "torch.cat([mask, mask[:, :1] & False], dim=1)"),
     ("cls-not-trained", CLS, "torch.randn(width)"),
     ("cls-not-trained", CLS, "nn.Parameter(torch.randn(width), requires_grad=False)"),
     ("cls-not-trained", CAT, "torch.cat([torch.randn_like(self.cls).expand(len(x), 1, -1), x], dim=1)"),

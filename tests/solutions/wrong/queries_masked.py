@@ -1,4 +1,4 @@
-# expected: queries-masked
+# expected: no-key-mask
 import math
 
 import torch.nn as nn
