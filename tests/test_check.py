@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from imdbattn.check import PARTS, functions
+from imdbattn.check import PARTS, functions, process
+from imdbattn.check.__main__ import run
 from imdbattn.check.process import Outcome
 from imdbattn.check.report import as_text
 from imdbattn.check.subject import RULES, check
@@ -188,8 +189,12 @@ def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
     monkeypatch.setattr(functions, "MEANS", [("name", "sentence", None)])
     found = results(FOLDER / "wrong" / "padding_in_mean.py")
     (reference,) = [result for result in found if result["check"] == "reference"]
-    assert reference["held"] is None
+    assert (reference["held"], reference["finding"]) == (None, "not-checked")
     assert "the checker raised TypeError" in reference["sentence"]
+    others = [result for result in found if result["held"] is not False]
+    monkeypatch.setattr(process, "run", lambda *_: Outcome(results=others))
+    monkeypatch.setattr(sys, "argv", ["check", __file__])
+    assert run() == 2, "the checker failed and found no mistake"
 
 
 def test_an_error_in_one_part_does_not_block_the_others(tmp_path):

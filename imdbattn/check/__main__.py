@@ -18,7 +18,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def main() -> None:
-    """Prints what holds and what does not. Exit status: 0 if all checks hold, 1 if not, 2 for wrong input."""
+    """Prints what holds and what does not.
+
+    Exit status: 0 if all checks hold, 1 if not, 2 for wrong input or if the checker itself raised an exception.
+    """
     print_any_text()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
     try:
@@ -48,7 +51,8 @@ def run() -> int:
     outcome = process.run(file, names, options.seconds, options.memory)
     print(report.as_json(options.file, outcome) if options.json else report.as_text(outcome))
     held, of = report.score(outcome)
-    return int(held < of)
+    failed = any(result["finding"] == "not-checked" for result in outcome.results)
+    return 1 if held < of else 2 * failed
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

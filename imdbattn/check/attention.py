@@ -152,7 +152,7 @@ def attention_reference(part: Part) -> None:
     def call(*inputs: Tensor) -> Tensor:
         return student(module, *inputs).detach()
 
-    def right(linears: tuple[Linear, ...]) -> Callable[..., Tensor]:
+    def right(linears: tuple[Any, ...]) -> Callable[..., Tensor]:
         return partial(attend, linears, 1, {})
 
     def variants() -> Iterator[tuple[str, str, Callable[..., Tensor], Callable[..., Tensor]]]:
@@ -271,12 +271,14 @@ def layer_reference(part: Part) -> None:
     inputs = (x_BTD[:1, :1], mask(1)), (x_BTD[:1, :2], mask(2)), (x_BTD, mask(4, 2, 3))
     batches, table = dict(zip(texts, inputs, strict=True)), TABLES[part.name]
     inner = [child for child in module.modules() if child is not module]
-    found = {child: call for child in inner if (call := attending(child))}
+    found = {child: f for child in inner if (f := attending(child))}
     within = {deep for child in found for deep in child.modules() if deep is not child}
     attentions = [call for child, call in found.items() if child not in within]
     own = [child for child in inner if child not in within and child not in found]
-    norms = [c for c in own if isinstance(c, nn.LayerNorm)] or [partial(F.layer_norm, normalized_shape=[WIDTH])]
-    linears = [c for c in own if isinstance(c, nn.Linear) and c.weight.shape == (WIDTH, WIDTH)] or [identity]
+    norms: list[Any] = [child for child in own if isinstance(child, nn.LayerNorm)]
+    norms = norms or [partial(F.layer_norm, normalized_shape=[WIDTH])]
+    linears: list[Any] = [child for child in own if isinstance(child, nn.Linear)]
+    linears = [linear for linear in linears if linear.weight.shape == (WIDTH, WIDTH)] or [identity]
     choices = [*itertools.product(attentions, norms, linears)]
 
     def formula(choice: Any, do: Callable[..., Tensor], x: Tensor, m: Tensor) -> Tensor:

@@ -142,7 +142,8 @@ CLS: list[tuple[str, str, Reading]] = [
 
 def read(part: Part, cls: bool) -> bool:
     """Whether the head reads what the reference reads of the last layer. Raises Mistake for another reading."""
-    made = calls(model(part, **({"cls": True} if cls else {})), [[4, 2, 9, 1], [3, 8, 1, 6]], [4, 2])
+    options: dict[str, Any] = {"cls": True} if cls else {}
+    made = calls(model(part, **options), [[4, 2, 9, 1], [3, 8, 1, 6]], [4, 2])
     length = 5 if cls else 4
     weights = (torch.arange(length) < torch.tensor([4 + cls, 2 + cls])[:, None])[..., None] + torch.zeros(())
     long = [y for _, _, y in made if y.shape == (2, length, VECTORS)][-4:]

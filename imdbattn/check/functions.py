@@ -84,7 +84,7 @@ def sinusoids(length: int, width: int, start: float = 0, base: float = 1e4, expo
 
 POSITION_FIX = "pe[:, 0::2] = sin(angle) and pe[:, 1::2] = cos(angle), angle[i, k] = i / 10000 ** (2 * k / d)."
 # Finding, sentence, and what is different in `sinusoids`.
-POSITIONS = [
+POSITIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("sin-and-cos-swapped", "Even columns are cosines.", {"waves": lambda a: (a.cos(), a.sin())}),
     ("halves-not-interleaved", "Sines come first.", {"after": lambda pe: torch.cat([pe[:, ::2], pe[:, 1::2]], 1)}),
     ("positions-from-1", "The first position is 1, not 0.", {"start": 1}),

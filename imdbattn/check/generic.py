@@ -59,7 +59,8 @@ def module(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     """The function masked_mean, or a module with random weights. vectors, options: of a Classifier."""
     if part.name == "masked_mean":
         return part.make
-    arguments, gain = (WIDTH,), 1.0
+    arguments: tuple[Any, ...] = (WIDTH,)
+    gain = 1.0
     if part.name == "Classifier":
         arguments, gain = (vectors_VD() if vectors is None else vectors, CLASSES), GAIN
     return build(part.make, *arguments, sample=inputs(part, 1), seed=seed, gain=gain, **options)

@@ -30,7 +30,9 @@ class Part(NamedTuple):
 
 
 class Result(NamedTuple):
-    """held: None if the rule does not apply. finding: "blocked" if a rule that must hold first does not."""
+    """held: None if the rule does not apply. finding: "blocked" if a rule that must hold first does not, "not-checked"
+    if the checker itself raised an exception.
+    """
 
     part: str
     check: str
@@ -86,13 +88,13 @@ def attempt(rule: Rule, part: Part) -> Result:
         rule.test(part)
     except Mistake as mistake:
         return Result(part.name, rule.name, False, *mistake.args)
-    except NotChecked as reason:
-        return Result(part.name, rule.name, None, None, in_line(reason))
+    except NotChecked as error:
+        return Result(part.name, rule.name, None, None, in_line(error))
     except StudentError as error:
         return Result(part.name, rule.name, False, *explain(error.args[0], part))
     except Exception as error:  # of the checker itself
         reason = f"{rule.name} was not checked: the checker raised {type(error).__name__}: {in_line(error)}."
-        return Result(part.name, rule.name, None, None, reason)
+        return Result(part.name, rule.name, None, "not-checked", reason)
     return Result(part.name, rule.name, True, None, in_line((rule.test.__doc__ or "").partition("\n")[0]))
 
 
