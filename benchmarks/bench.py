@@ -16,7 +16,7 @@ from benchmarks.common import Row, markdown, own_process, write
 PARTS = {  # part -> function that returns its rows
     "training": "training.rows",
     "seq2seq": "training.string_rows",
-    **{name: f"commands.{name}_rows" for name in ("preparation", "startup", "memory")},
+    **{name: f"commands.{name}_rows" for name in ("preparation", "startup", "prediction", "memory")},
     "growth": "training.growth_rows",
 }
 

@@ -3,6 +3,8 @@
 Startup: seconds until `--help`, the settings, and the first optimizer step of a training run, with warm caches. The
 other side only imports what such a command needs at least.
 
+Prediction: CPU time of a process that loads a run and labels one text.
+
 Preparation: from the 25,000 packaged reviews to the first training batch, after the imports, with caches and without.
 
 Memory is the largest resident set of one process, in MB of 10^6 bytes. It includes pages of memory-mapped files
@@ -12,6 +14,7 @@ batches, which are the longest, are as large as any later ones.
 """
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -78,6 +81,31 @@ def startup_rows() -> list[Row]:
     ):
         theirs = partial(run, [sys.executable, "-c", imports])
         rows.append(row(name, "s", goal, in_turn(partial(seconds, ours), partial(seconds, theirs), rounds)))
+    return rows
+
+
+def cpu_seconds(*arguments: str) -> float:
+    """CPU time of a new Python process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run([sys.executable, *arguments])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def prediction_rows() -> list[Row]:
+    """The first prediction of a run in a new process, against importing torch; CPU time."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        place, rows = f"{folder}/run", []
+        short = ["data.source=packaged", "data.limit=1000", "logger=none", "pictures=false", "trainer.max_epochs=1"]
+        run([sys.executable, "-m", "imdbattn.train", "model=residual_pe", f"hydra.run.dir={place}", *short])
+        load = f"import imdbattn; imdbattn.load({place!r}).predict('A fine film.')"
+        command = ["-m", "imdbattn.predict", f"run={place}", "text=A fine film."]
+        for name, goal, words in (
+            ("imdbattn.load(run).predict(text), against importing torch", "<= 1.6", ["-c", load]),
+            ("imdbattn.predict text=, against importing torch", "<= 2", command),
+        ):
+            ours, theirs = partial(cpu_seconds, *words), partial(cpu_seconds, "-c", "import torch")
+            rows.append(row(name, "s of CPU", goal, in_turn(ours, theirs, 5)))
     return rows
 
 
