@@ -29,13 +29,6 @@ NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # of a file system, s
 LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
 
 
-def regular_file(path: Path) -> Path:
-    """`path` itself. Raises ValueError for a folder, pipe or device, which might block a reader forever."""
-    if not path.is_file():
-        raise ValueError("it is not a regular file")
-    return path
-
-
 def expanded(path: str | os.PathLike[str]) -> Path:
     """The path with ~ as the home folder. Unlike in Path.expanduser, ~ and an unknown name remain."""
     return Path(os.path.expanduser(path))

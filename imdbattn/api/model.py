@@ -206,13 +206,9 @@ class Model:
 
         upload: options of huggingface_hub.HfApi.upload_folder, such as commit_message and create_pr.
         """
-        from huggingface_hub import HfApi
-
-        client = HfApi(token=token)
-        repo_id = client.create_repo(repo_id, private=private, exist_ok=True).repo_id
         with TemporaryDirectory() as folder:
             self.export(out := Path(folder) / "model", vectors)
-            return str(client.upload_folder(repo_id=repo_id, folder_path=out, **upload))
+            return upload_export(out, repo_id, token, private, **upload)
 
     def save_pretrained(
         self, save_directory: StrPath, *, vectors: str = "training", push_to_hub: bool = False, **hub: Any
@@ -220,7 +216,7 @@ class Model:
         """`export` by the name that Hugging Face's libraries use. hub: repo_id, and options of `push_to_hub`."""
         self.export(save_directory, vectors)
         repo_id = hub.pop("repo_id", None) or Path(save_directory).name
-        return self.push_to_hub(repo_id, vectors, **hub) if push_to_hub else None
+        return upload_export(save_directory, repo_id, **hub) if push_to_hub else None
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any) -> "Model":
@@ -290,3 +286,12 @@ def within_memory(texts: list[str]) -> Iterator[None]:
         raise UserError(
             f"a text of {longest:,} characters is too long for the memory of this machine: cut it"
         ) from error
+
+
+def upload_export(folder: StrPath, repo_id: str, token: Any = None, private: bool | None = None, **upload: Any) -> str:
+    """Uploads an exported folder to the Hugging Face hub, and returns its address there. upload: see `push_to_hub`."""
+    from huggingface_hub import HfApi
+
+    client = HfApi(token=token)
+    repo_id = client.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    return str(client.upload_folder(repo_id=repo_id, folder_path=Path(folder), **upload))

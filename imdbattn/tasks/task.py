@@ -1,4 +1,7 @@
-"""The interface of a task. To add one, write a file like reviews.py and add a line to TASKS."""
+"""The interface of a task. To add one, write a file like reviews.py and add a line to TASKS.
+
+A task whose models are applied to new texts also has a line in tasks.predictor.PREDICTORS.
+"""
 
 from abc import ABC, abstractmethod
 from importlib import import_module
