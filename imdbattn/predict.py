@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from imdbattn.data.text_files import Lines, open_lines
+from imdbattn.data.tables import Lines, open_lines
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
 from imdbattn.run_folder import text_column
@@ -59,7 +59,7 @@ def check_out(out: Path, file: str | None) -> None:
 
 def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int | None) -> None:
     """Writes the results into a file with a progress bar, and prints its path."""
-    from imdbattn.data.table_writer import write_table
+    from imdbattn.data.tables import write_table
     from imdbattn.runs.signals import exiting_on_signals
 
     with exiting_on_signals(), tqdm(total=total, unit=" texts", delay=1, disable=None) as bar:

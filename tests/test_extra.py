@@ -13,7 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.corpus import read_texts
-from imdbattn.data.table_writer import WRITERS
+from imdbattn.data.tables import WRITERS
 from imdbattn.errors import UserError
 from imdbattn.export.folder import portable
 from imdbattn.nn.beyond.phrases import count_phrases, log_count_ratios

@@ -19,8 +19,7 @@ from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.report import rung_table
 from imdbattn.data.reviews import cut_reviews
 from imdbattn.data.sources import Split, Texts
-from imdbattn.data.table_writer import WRITERS, write_table
-from imdbattn.data.text_files import open_lines, read_columns
+from imdbattn.data.tables import WRITERS, open_lines, read_columns, write_table
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, details
 from imdbattn.runs.fit import fit

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data import pairs
 from imdbattn.data.reviews import find_source
-from imdbattn.data.text_files import open_lines
+from imdbattn.data.tables import open_lines
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import QUOTED, composed, plain_dict, quote
 from imdbattn.settings.schema import read_run, validate
@@ -157,12 +157,12 @@ LAYOUT = {f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for l
         ({"train.csv": TABLE, "Test-00000-of-00002.csv": TABLE}, r"has Test-\S+ for the split test: .* all parts"),
         ({"train.csv": TABLE, "eval.csv": TABLE}, r"eval\.csv has labeled reviews, but is not named .*: rename it"),
         ({**LAYOUT, "holdout/NEG/1_1.txt": "x"}, r"holdout has labeled reviews, but is not named .*: rename it"),
-        ({**LAYOUT, "Dev.csv": TABLE}, r"splits as tables and as folders, Dev\.csv, .*: keep the"),
+        ({**LAYOUT, "Dev.csv": TABLE}, r"splits as tables and as folders, Dev\.csv, .*: keep one"),
         (
             {"train.csv": TABLE, "test/1.txt": "x"},
-            r"test is neither a table .* nor a folder with <label>/\*\.txt: conv",
+            r"test is neither a table .* nor a folder with <label>/\*\.txt: convert",
         ),
-        ({"train.csv": TABLE, "Test.xlsx": "x"}, r"Test\.xlsx is neither a table .*: convert it"),
+        ({"train.csv": TABLE, "Test.xlsx": "x"}, r"Test\.xlsx is neither a table .*: convert"),
         ({**LAYOUT, "Train/Neg/1.txt": "x"}, "the labels 'Neg' and 'neg' are equal but for case.*: write them alike"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",

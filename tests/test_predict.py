@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from imdbattn.data.text_files import stream_lines
+from imdbattn.data.tables import stream_lines
 from imdbattn.runs.predict import load_predictor, predictions_of
 from imdbattn.settings.cli import quote, take_argument
 from imdbattn.settings.keys import BEYOND, RUNGS

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from imdbattn.data.text_files import open_lines, read_columns
+from imdbattn.data.tables import open_lines, read_columns
 from imdbattn.errors import UserError
 
 COLUMNS = {"data.text_column": "text", "data.label_column": "label"}
@@ -151,44 +151,42 @@ def lines_of(delimiter: str, *rows: tuple[str, str]) -> str:
 STRAY = [('"A film that', "pos"), ('that ends"', "neg")]
 SINGLE = ('He said "no" to it', "neg")
 QUOTED = python(".csv")([[f"A film, number {n}", "pos" if n % 2 else "neg"] for n in range(40)])
+UNCLEAR = "quotes may enclose values or belong to them: write all values in quotes"
 REFUSED = {
-    "rows between quotes": ("r.tsv", lines_of("\t", *STRAY), "line 7: a quote may enclose a value or belong to it: "),
-    "several times": ("r.tsv", lines_of("\t", *STRAY, *STRAY), "line 7: a quote may enclose a value or belong to it: "),
-    "in a csv": ("r.csv", lines_of(",", *STRAY), "line 7: a quote may enclose a value or belong to it: "),
-    "in a csv with quoting": (
-        "r.csv",
-        "text,label\n" + QUOTED + "".join(f"{text},{label}\n" for text, label in STRAY),
-        "line 42: a quote may enclose a value or belong to it: ",
-    ),
-    "a quote that is not closed": ("r.tsv", lines_of("\t", STRAY[0]), "lines 7 to 41: unexpected end of data"),
+    "rows between quotes": ("r.tsv", lines_of("\t", *STRAY), f"line 7: {UNCLEAR}"),
+    "in a csv": ("r.csv", lines_of(",", *STRAY), f"line 7: {UNCLEAR}"),
+    "rows with one label": ("r.csv", 'label,text\npos,"a film\nneg,b film\npos,"\n', f"line 2: {UNCLEAR}"),
     "not closed before another": (
         "r.csv",
         'text,label\nfine,pos\n"bad,neg\nso,so,pos\n"good, too",pos\n',
         """lines 3 to 5: ',' expected after '"'""",
     ),
-    "quotes of two kinds": ("r.tsv", lines_of("\t", ('"so"', "pos"), SINGLE), "line 7: a quote may enclose a value"),
-    "one column, quotes of two kinds": ("r.tsv", 'text\n"so\nfine\ngood"\na "bad" film\n', "line 2: a quote may"),
-    "escaped and doubled": ("r.tsv", 'text\tlabel\n"a ""b"""\tpos\n"a \\"b\\""\tneg\n', "line 3: "),
-    "escaped, then doubled": ("r.tsv", 'text\tlabel\n"a \\"b\\""\tpos\n"a ""b"""\tneg\n', "line 3: "),
-    "backslashes of two kinds": ("r.tsv", 'text\tlabel\n"a \\"b\\" \\\\ c"\tpos\n"7\\10"\tneg\n', "line 3: "),
-    "Git LFS": ("r.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer"),
-    "a notebook": ("r.csv", '{\n "cells": [\n', "is a Jupyter notebook"),
-    "UTF-16": ("r.csv", "text,label\na,b\n".encode("utf-16"), "is UTF-16 or UTF-32: save it as UTF-8"),
+    "quotes of two kinds": ("r.tsv", lines_of("\t", ('"so"', "pos"), SINGLE), f"line 17: {UNCLEAR}"),
+    "not closed, and values in quotes": ("r.tsv", lines_of("\t", ('"so"', "pos"), STRAY[0]), f"line 7: {UNCLEAR}"),
+    "one column": ("r.tsv", 'text\n"so\nfine\ngood"\na "bad" film\n', f"line 2: {UNCLEAR}"),
+    "escaped and doubled": ("r.csv", 'text,label\n"a, ""b""",pos\n"a \\"b\\"",neg\n', "line 3: "),
+    "backslashes of two kinds": ("r.csv", 'text,label\n"a, \\"b\\" \\\\ c",pos\n"7\\10",neg\n', "line 2: "),
+    "UTF-16": ("r.csv", "text,label\na,b\n".encode("utf-16"), "line 1, is not UTF-8 at byte 0: save it as UTF-8"),
     "UTF-16 without a mark": ("r.csv", "text,label\na,b\n".encode("utf-16-le"), "line 1, has a null byte: save it"),
     "Latin-1": ("r.csv", "text,label\nx,b\nfine,é\n".encode("latin1"), "line 3, is not UTF-8 at byte 5: save it"),
-    "UTF-32": ("r.csv", "text,label\na,b\n".encode("utf-32"), "is UTF-16 or UTF-32: save it as UTF-8"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_table_that_can_be_read_in_two_ways_or_is_something_else_is_refused_with_its_line(tmp_path, case):
+def test_a_table_that_can_be_read_in_two_ways_or_in_none_is_refused_with_its_line(tmp_path, case):
     name, content, message = REFUSED[case]
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    columns = {"data.text_column": "text"} if case.startswith("one column") else COLUMNS
+    columns = {"data.text_column": "text"} if case == "one column" else COLUMNS
     with pytest.raises(UserError, match=re.escape(message)):
         read_columns(tmp_path / name, columns)
     with pytest.raises(UserError, match=re.escape(message)):
         open_lines(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("row", [SINGLE, STRAY[0], ('"Bad" film', "neg"), ('the 12" record', "pos"), ('"', "neg")])
+def test_quotes_are_characters_where_no_value_is_enclosed(tmp_path, row):
+    (tmp_path / "r.tsv").write_text(lines_of("\t", row))
+    assert read_columns(tmp_path / "r.tsv", COLUMNS)[0][5] == row[0]
 
 
 def test_kaggles_labeled_train_data_is_read(tmp_path):

@@ -17,7 +17,7 @@ from imdbattn.data.corpus import ReviewCorpus, read_texts
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import number_labels, read_reviews
 from imdbattn.data.sources import fingerprint
-from imdbattn.data.text_files import SUFFIXES, column_names, counted, open_lines, read_columns, suffix_of
+from imdbattn.data.tables import SUFFIXES, counted, open_lines, open_table, read_columns, suffix_of
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded
@@ -75,7 +75,7 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
     if suffix_of(path) not in SUFFIXES:
         remedy = f"label it, imdbattn.predict run=... file={cfg.extra} out=labelled.parquet"
         raise UserError(f"{name} is not a table ({', '.join(SUFFIXES)}), which would have labels: {remedy}")
-    given = [column for column in column_names(path) if column.startswith(PROBABILITY)]
+    given = [column for column in open_table(path)[0] if column.startswith(PROBABILITY)]
     if not given:
         texts, labels = read_reviews(path, cfg.text_column, cfg.label_column, cfg.encoding_errors)
         return texts, F.one_hot(torch.from_numpy(number_labels(labels, label_names, path)), len(label_names)).double()

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.data.text_files import wheel_file
+from imdbattn.data.tables import wheel_file
 from imdbattn.errors import UserError
 from imdbattn.files import acquired, build_once, cache_root, expanded, sha256_of
 

@@ -31,7 +31,7 @@ from imdbattn.data.sources import (
     split_named,
     training_of,
 )
-from imdbattn.data.text_files import counted, read_text
+from imdbattn.data.tables import counted, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, sha256_of

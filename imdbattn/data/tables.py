@@ -1,0 +1,400 @@
+"""Reads and writes tables (CSV, TSV, JSON Lines, Parquet), and reads texts and streams of lines."""
+
+import csv
+import importlib.util
+import io
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from imdbattn.errors import UserError, in_line
+from imdbattn.files import atomically, expanded, sha256_of
+
+log = logging.getLogger(__name__)
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+Row = tuple[str | None, ...]
+Columns = Mapping[str, Sequence[Any]]  # the values of some rows
+
+
+def suffix_of(path: Path) -> str:
+    return path.suffix.lower()
+
+
+def counted(row: int) -> str:
+    return f"row {row} (counted from 0)"
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def wheel_file(package: str, name: str, sha256: str, setting: str, pin: str) -> Path:
+    """A file of an installed package. Raises UserError if it is missing, which names `setting`, or changed."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"{setting} needs a wheel: pip install {pin}")
+    file = Path(spec.submodule_search_locations[0]) / name
+    if sha256_of(file) != sha256:
+        raise UserError(f"{file} is changed: pip install --force-reinstall {pin}")
+    return file
+
+
+def visible_files(folder: Path, pattern: str, suffixes: Collection[str]) -> list[Path]:
+    """The files with these suffixes that match `pattern`, sorted. The number of hidden files is logged.
+
+    Hidden: a part of the path below `folder` begins with a dot, or is __MACOSX. Editors, notebooks and macOS write such
+    copies and metadata.
+    """
+    found = sorted(file for file in folder.glob(pattern) if suffix_of(file) in suffixes)
+    below = len(folder.parts)
+    visible = [file for file in found if not any(p[0] == "." or p == "__MACOSX" for p in file.parts[below:])]
+    if hidden := len(found) - len(visible):
+        log.info("%s: skipped %d hidden files, such as .ipynb_checkpoints and ._*", folder, hidden)
+    return visible
+
+
+def text_files_below(folder: Path, pattern: str) -> list[Path]:
+    """The visible .txt files that match `pattern`, in aclImdb's numeric order: neighbors are about the same film."""
+
+    def key(file: Path) -> tuple:  # 2_7 before 10_3
+        parts = file.stem.split("_")
+        return file.parent, [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+
+    return sorted(visible_files(folder, pattern, [".txt"]), key=key)
+
+
+def texts_in(folder: Path) -> list[Path]:
+    """The .txt files in a folder such as aclImdb/train/unsup. Raises UserError if it has subfolders.
+
+    Beside subfolders, aclImdb has .txt files that are no reviews.
+    """
+    if any(place.is_dir() for place in folder.iterdir()):
+        raise UserError(f"{folder} has subfolders: give a folder that has only a .txt file for each text")
+    return text_files_below(folder, "*")
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def decode(content: bytes, name: object, encoding_errors: str = "strict") -> str:
+    """The text of UTF-8 bytes. encoding_errors: `replace` turns invalid bytes and null bytes into U+FFFD.
+
+    Raises UserError otherwise, also for null bytes, which UTF-16 has.
+    """
+    remedy = "save it as UTF-8; data.encoding_errors=replace replaces such bytes in data.path"
+    try:
+        text = content.decode("utf-8", encoding_errors)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name} is not UTF-8 at byte {error.start}: {remedy}") from error
+    if "\0" in text and encoding_errors != "replace":
+        raise UserError(f"{name} has a null byte: {remedy}")
+    return text.replace("\0", "\ufffd")
+
+
+def read_text(file: Path, encoding_errors: str = "strict") -> str:
+    """A whole text file, with line breaks as \\n."""
+    text = decode(file.read_bytes(), file, encoding_errors).removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[str]:
+    """The lines of a file or pipe, or of standard input if None, as they arrive, without a byte order mark.
+
+    Only newlines separate lines, and stay at their ends: \\x85 and similar occur in reviews.
+    """
+    name = file or "standard input"
+    with nullcontext(sys.stdin.buffer) if file is None else open(file, "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            text = decode(line, f"{name}, line {number},", encoding_errors)
+            if number == 1:
+                text = text.removeprefix("\ufeff")
+            if text:  # a byte order mark alone is not a line
+                yield text
+
+
+def stream_lines(file: Path | None) -> Iterator[str]:
+    """The lines of `read_lines` without their newlines."""
+    for line in read_lines(file):
+        yield line.replace("\r\n", "\n").removesuffix("\n")
+
+
+class Lines(NamedTuple):
+    """Texts. total: their number. blank: number of the first blank one, from 1. Both are None for a stream."""
+
+    lines: Iterator[str]
+    total: int | None = None
+    blank: int | None = None
+
+
+def open_lines(file: str | None, column: str | None = None, default: str = "text") -> Lines:
+    """The lines of a file, or of standard input if None; the texts of a folder; the values of `column` of a table.
+
+    A regular file is first read to its end, to check all of it. column: None is `default`; None for other files.
+    Raises UserError if there are no lines.
+    """
+    path = None if file is None else expanded(file)
+    read: Callable[[], Iterator[str]] = partial(stream_lines, path)
+    if path and suffix_of(path) in SUFFIXES:
+        read = partial(stream_column, path, default if column is None else column)
+    elif column is not None:
+        raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
+    elif path and path.is_dir():
+        read = partial(map, read_text, texts_in(path))
+    if path is None and sys.stdin.isatty():
+        print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
+    total = blank = None
+    if path and (path.is_dir() or path.is_file()):
+        for total, line in enumerate(read(), 1):
+            blank = blank or (None if line.strip() else total)
+    lines = read()
+    first = next(lines, None)
+    if first is None:
+        raise UserError("no review was given: use text=..., file=... or standard input, one review per line")
+    return Lines(chain([first], lines), total, blank)
+
+
+# --- reading tables --------------------------------------------------------------------------------------------------
+
+
+def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = "strict") -> list[list[str | None]]:
+    """The values of some columns of a table. columns, errors: see `read_rows`."""
+    return [list(values) for values in zip(*read_rows(file, columns, encoding_errors), strict=True)]
+
+
+def stream_column(file: Path, column: str) -> Iterator[str]:
+    """The values of one column, few of which are in memory at a time. Raises UserError for a row without one."""
+    for row, (value,) in enumerate(read_rows(file, {"column": column})):
+        if value is None:
+            raise UserError(f"{file}: {counted(row)} has no '{column}': fill it, or remove the row")
+        yield value
+
+
+def read_rows(file: Path, columns: Mapping[str, str], encoding_errors: str = "strict") -> Iterator[Row]:
+    """The values of some columns in each row of a file with one of SUFFIXES, as text; None where there is no value.
+
+    columns: the setting that names a column -> its name. Raises UserError for a missing column, a file without rows,
+    and rows that cannot be read, or in two ways.
+    """
+    row = None
+    try:
+        names, rows = open_table(file, [*columns.values()], encoding_errors)
+        for setting, column in columns.items():
+            if (count := names.count(column)) != 1:
+                has, known = f"{count} columns" if count else "no column", ", ".join(f"'{name}'" for name in names)
+                raise UserError(f"{file} has {has} '{column}'; it has {in_line(known)}: set {setting}")
+        for row in rows:
+            yield row
+        if row is None:
+            raise ValueError("it has no rows")
+    except ValueError as error:  # pyarrow's are among them
+        raise UserError(f"{file} cannot be read: {in_line(error)}") from error
+
+
+def open_table(
+    file: Path, columns: Sequence[str] = (), encoding_errors: str = "strict"
+) -> tuple[list[str], Iterator[Row]]:
+    """The names of all columns (of JSON Lines, those of the first row), and the rows of some columns."""
+    split = re.compile("(?<=\r)(?!\n)").split  # lines also end with \r, the line break of old Macs
+
+    def lines() -> Iterator[str]:
+        return chain.from_iterable(map(split, read_lines(file, encoding_errors)))
+
+    if suffix_of(file) == ".parquet":
+        return parquet_rows(file, columns)
+    if suffix_of(file) in (".jsonl", ".json"):
+        objects = json_objects(lines())
+        first = next(objects, {})
+        return list(first), (tuple(as_text(row.get(name)) for name in columns) for row in chain([first], objects))
+    if suffix_of(file) not in SUFFIXES:
+        raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
+    rows = read_delimited(lines, "," if suffix_of(file) == ".csv" else "\t")
+    names = next(rows, [])
+    places = [names.index(name) for name in columns if name in names]
+    return names, (tuple(row[place] for place in places) for row in rows)
+
+
+def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterator[Row]]:
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+    batches = table.iter_batches(4096, columns=columns)
+    values = ([batch[name].cast("string").to_pylist() for name in columns] for batch in batches)
+    return table.schema_arrow.names, (row for batch in values for row in zip(*batch, strict=True))
+
+
+def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON Lines file. Raises ValueError for other lines.
+
+    pyarrow's reader is not used: some invalid lines, such as `null[`, crash the process.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} is a {type(row).__name__}, not an object")
+            yield row
+
+
+def as_text(value: Any) -> str | None:
+    """A JSON value as in a CSV file; lone surrogates become U+FFFD. Raises ValueError for a list or an object."""
+    if isinstance(value, (list, dict)):
+        raise ValueError(f"a value is a {type(value).__name__}: {in_line(value)}")
+    if isinstance(value, str):
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
+    return None if value is None else str(value).lower()
+
+
+# --- CSV and TSV -----------------------------------------------------------------------------------------------------
+# Programs write quotes in three ways. A value may be enclosed in quotes, and its own quotes are DOUBLED, or ESCAPED by
+# a backslash; or quotes are characters like others (LITERAL).
+
+DOUBLED, ESCAPED, LITERAL = "doubled", "escaped", "literal"
+VALUES = {  # with a quote; of LITERAL those that have no meaning in the other ways
+    DOUBLED: re.compile(r'"([^"]|"")*"'),
+    ESCAPED: re.compile(r'"([^"\\]|\\.)*"'),
+    LITERAL: re.compile(r'(?!".*"$|.*\\").*'),
+}
+ESCAPED_QUOTE = "\udc22"  # stands for \" within a row; does not occur in text that is decoded from UTF-8
+AMBIGUOUS = "quotes may enclose values or belong to them: write all values in quotes, and double the quotes within them"
+
+
+def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
+    """The header and the rows. lines: returns those of the file, which is read several times.
+
+    The file is read in each of the three ways, and is refused if it is a table in none of them. If it is one without
+    quoting, its quotes must have one meaning: either all values are enclosed, or no value spans several lines and all
+    values with a quote are of one way. Raises ValueError.
+    """
+    if not any('"' in line for line in lines()):
+        return delimited_rows(lines(), delimiter, LITERAL)
+    rows: dict[str, int] = {}  # their number in each way
+    errors = {}
+    for way in VALUES:
+        try:
+            rows[way] = sum(1 for _ in delimited_rows(lines(), delimiter, way))
+        except ValueError as error:
+            errors[way] = error
+    if not rows:
+        raise errors[DOUBLED]
+    ways, where = list(rows), ""
+    if LITERAL in ways:
+        unlike = {way: first_unlike(lines(), delimiter, VALUES[way]) for way in ways}
+        where = f"line {unlike[ways[0]] or 1}: "
+        by_line = len(set(rows.values())) == 1
+        ways = [way for way in ways if (by_line and not unlike[way]) or all_enclosed(lines, delimiter, way)]
+    if len(ways) != 1:
+        raise ValueError(where + AMBIGUOUS)
+    return delimited_rows(lines(), delimiter, ways[0])
+
+
+def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) -> int | None:
+    """The number of the first line that has a value with a quote, but not of this form."""
+    for number, line in enumerate(lines, 1):
+        if '"' in line:
+            for value in line.rstrip("\r\n").split(delimiter):
+                if '"' in value and not form.fullmatch(value):
+                    return number
+    return None
+
+
+def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -> bool:
+    """Whether all values are enclosed in quotes: then the file has two for each value, and those within values."""
+    within = {DOUBLED: 2, ESCAPED: 1, LITERAL: 0}[way]
+    rows = delimited_rows(lines(), delimiter, way)
+    return sum(line.count('"') for line in lines()) == sum(2 + within * v.count('"') for row in rows for v in row)
+
+
+def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:
+    """The header and the rows, without blank lines. Raises ValueError with the lines of a wrong row.
+
+    If quotes are escaped, other backslashes are all doubled, as by Python and MySQL, or none is, as by R.
+    """
+    csv.field_size_limit(sys.maxsize)
+    followers = set()  # what follows the backslashes: quotes, backslashes, or "" for all others
+
+    def marked(match: re.Match[str]) -> str:
+        followers.add(match[1])
+        return ESCAPED_QUOTE if match[1] == '"' else "\\"
+
+    if way == ESCAPED:
+        lines = (re.sub(r'\\([\\"]?)', marked, line) if "\\" in line else line for line in lines)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=3 * (way == LITERAL))  # type: ignore[arg-type]
+    first, width = 1, 0
+    try:
+        for row in reader:
+            if row:
+                width = width or len(row)
+                if len(row) != width:
+                    raise csv.Error(f"expected {width} columns, got {len(row)}")
+                if way == ESCAPED:
+                    if any('"' in value for value in row) or {"\\", ""} <= followers:
+                        raise csv.Error("a quote or backslash is not escaped")
+                    row = [value.replace(ESCAPED_QUOTE, '"') for value in row]
+                yield row
+            first = reader.line_num + 1
+        if way == ESCAPED and '"' not in followers:
+            raise csv.Error("no quote is escaped")
+    except csv.Error as error:
+        last = reader.line_num
+        raise ValueError(f"lines {first} to {last}: {error}" if last > first else f"line {first}: {error}") from error
+
+
+# --- writing tables --------------------------------------------------------------------------------------------------
+
+
+def write_table(path: Path, chunks: Iterable[Columns]) -> None:
+    """Writes rows into a file with the suffix of one of WRITERS, which replaces `path` when all are written.
+
+    Nothing is left of it after an exception. Raises UserError if the folder cannot be written.
+    """
+    with atomically(path) as temporary, open(temporary, "wb") as file:
+        WRITERS[suffix_of(path)](file, chunks)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_parquet(file: BinaryIO, chunks: Iterable[Columns]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with ExitStack() as stack:
+        writer = None
+        for columns in chunks:
+            table = pa.table(dict(columns))
+            writer = writer or stack.enter_context(pq.ParquetWriter(file, table.schema))
+            writer.write_table(table)
+
+
+def write_json_lines(file: BinaryIO, chunks: Iterable[Columns]) -> None:
+    for columns in chunks:
+        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        file.write("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
+
+
+def write_csv(file: BinaryIO, chunks: Iterable[Columns], delimiter: str = ",") -> None:
+    """Writes all values in quotes, also the header: a text with quotes can then be read in one way only."""
+    for number, columns in enumerate(chunks):
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer.writerows([] if number else [columns])
+        writer.writerows(zip(*columns.values(), strict=True))
+        file.write(text.getvalue().encode())
+
+
+WRITERS: dict[str, Callable[[BinaryIO, Iterable[Columns]], None]] = {
+    ".csv": write_csv,
+    ".tsv": partial(write_csv, delimiter="\t"),
+    ".jsonl": write_json_lines,
+    ".parquet": write_parquet,
+}
