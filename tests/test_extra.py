@@ -103,7 +103,7 @@ REFUSED = {
     "fewer.csv": ("text,probability_pos\na film,1\n", "has the columns probability_pos, not probability_neg, prob"),
     "more.csv": ("text,probability_neg,probability_pos,probability_x\na film,0,1,0\n", "has the columns .*_x, not"),
     "sum.csv": ("text,probability_neg,probability_pos\na,0.5,0.5\nb,0.5,0.502\n", "row 1 .* or whose sum is not 1"),
-    "range.csv": ("text,probability_neg,probability_pos\na film,1.2,-0.2\n", "row 0 .* has probabilities outside"),
+    "range.csv": ("text,probability_neg,probability_pos\na film,1.2,-0.2\n", "row 0 .* has .*probabilities outside"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Converts reviews to ids in one flat array, cached per content and settings, and memory-mapped."""
+"""Reviews as ids: read, split and encoded once per content and settings, then memory-mapped from the cache."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ from imdbattn.files import build_once, cache_root
 
 log = logging.getLogger(__name__)
 
-FORMAT = 9  # version of the cache entries; increment it when `write` changes
+FORMAT = 10  # version of the cache entries; increment it when `write` changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class ReviewCorpus(Corpus):
 
     def texts(self, split: str) -> Path:
         """A Parquet file with `row` and `text` of validation or test, in the order of its items."""
-        return self.folder / texts_file(split)
+        return self.folder / f"{split}_texts.parquet"
 
 
 def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> ReviewCorpus:
@@ -82,8 +82,7 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
     for name, split in splits.items():
         if empty := int((split.lengths == 0).sum()):
             log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
-    facts = {"labels": meta["label_names"], "known_tokens": meta.pop("known"), **meta.pop("facts")}
-    return ReviewCorpus(splits=splits, glove=glove, facts=facts, folder=folder, **meta)
+    return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
 
 
 def load_vectors(cfg: Any) -> Glove:
@@ -102,17 +101,17 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
     for name, split in reviews.splits.items():
         ids, offsets = tokenizer.encode_flat(split.texts)
         tokens, known = tokens + len(ids), known + int((ids > UNK).sum())
-        columns = {
-            "ids": pa.LargeListArray.from_arrays(offsets, ids),
-            "label": pa.array(split.labels, pa.int64()),
-            "row": pa.array(split.rows, pa.int64()),
-        }
-        table = pa.table(columns)
+        columns = (
+            pa.LargeListArray.from_arrays(offsets, ids),
+            pa.array(split.labels, pa.int64()),
+            pa.array(split.rows),
+        )
+        table = pa.table(dict(zip(("ids", "label", "row"), columns, strict=True)))
         with pa.ipc.new_stream(folder / f"{name}.arrow", table.schema) as stream:
             stream.write_table(table, max_chunksize=max(len(table), 1))  # one chunk, so that reading copies nothing
         if name != "train":
             texts = pa.table({"row": table["row"], "text": split.texts})
-            pq.write_table(texts, folder / texts_file(name), compression="zstd")
+            pq.write_table(texts, folder / f"{name}_texts.parquet", compression="zstd")
     if reviews.dropped:
         log.info("%s: omitted %d training reviews whose text is also in another split", source.name, reviews.dropped)
     meta = {
@@ -122,8 +121,7 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
         "test_set": reviews.test_set,
         "fingerprints": {name: fingerprint(split.labelled()) for name, split in reviews.splits.items()},
         "dropped": reviews.dropped,
-        "facts": reviews.facts,
-        "known": known / max(tokens, 1),
+        "facts": {"labels": reviews.label_names, "known_tokens": known / max(tokens, 1), **reviews.facts},
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
 
@@ -137,10 +135,6 @@ def read_split(file: Path) -> Ragged:
     # DLPack, because `to_numpy` imports pandas, which takes half a second and 50 MB.
     flat, offsets, labels = (torch.from_dlpack(array) for array in (ids.values, ids.offsets, labels))
     return Ragged(flat, offsets, labels, np.from_dlpack(rows))
-
-
-def texts_file(split: str) -> str:
-    return f"{split}_texts.parquet"
 
 
 def read_texts(file: Path) -> list[str]:

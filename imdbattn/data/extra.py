@@ -31,14 +31,17 @@ TOLERANCE = 1e-3  # of the sum of the probabilities of a text
 def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewCorpus:
     """The corpus with the texts of data.extra in training, and `targets_NC`; without those in validation or test.
 
-    labelled: whether the texts have labels or probabilities; otherwise their targets are 0.
+    labelled: whether the texts have labels or probabilities; otherwise their targets are 0, and data.extra may also be
+    a folder with a text in each .txt file, or a file with one text per line.
     Raises UserError for a table that cannot be read, or has other classes than the corpus.
     """
+    classes = len(corpus.label_names)
     if labelled:
         texts, targets_UC = read_labelled(cfg, corpus.label_names)
     else:
-        texts = read_unlabelled(cfg)
-        targets_UC = torch.zeros(len(texts), len(corpus.label_names))
+        column = cfg.text_column if suffix_of(Path(cfg.extra)) in SUFFIXES else None
+        texts = [text for text in open_lines(cfg.extra, column).lines if text.strip()]
+        targets_UC = torch.zeros(len(texts), classes)
     held_out = {spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
     kept = [place for place, text in enumerate(texts) if spaced(text) not in held_out]
     dropped = len(texts) - len(kept)
@@ -46,14 +49,13 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
     targets_UC, texts = targets_UC[kept], [texts[place] for place in kept]
     ids, offsets = Tokenizer(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
     train = corpus.splits["train"]
-    tokens = torch.from_numpy(ids), torch.from_numpy(offsets)
-    more = Ragged(*tokens, targets_UC.argmax(1), np.array(kept, np.int64))
+    more = Ragged(torch.from_numpy(ids), torch.from_numpy(offsets), targets_UC.argmax(1), np.array(kept, np.int64))
     added = fingerprint(f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True))
     return replace(
         corpus,
         splits=corpus.splits | {"train": train.joined(more)},
         added=len(more),
-        targets_NC=torch.cat([F.one_hot(train.labels, len(corpus.label_names)), targets_UC]).float(),
+        targets_NC=torch.cat([F.one_hot(train.labels, classes), targets_UC]).float(),
         fingerprints=corpus.fingerprints | {"extra": added},
         source_key=f"{corpus.source_key}-{added}",
         facts=corpus.facts | {"extra_texts": len(more)},
@@ -83,17 +85,12 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
     if sorted(given) != sorted(expected):
         has, needed = (in_line(", ".join(columns)) for columns in (given, expected))
         raise UserError(f"{name} has the columns {has}, not {needed}: use runs with the same classes")
-    texts, _ = read_reviews(path, "text", expected[0], cfg.encoding_errors)
-    values = read_columns(path, {column: column for column in expected}, cfg.encoding_errors)
-    targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
+    columns = {"its columns": "text"} | {column: column for column in expected}
+    texts, *values = read_columns(path, columns, cfg.encoding_errors)
+    targets_UC = torch.from_numpy(np.array(values, dtype=float).T)  # nan where there is no value
     within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & ((targets_UC.sum(1) - 1).abs() <= TOLERANCE)
-    if not within_U.all():
-        row = counted(int(within_U.int().argmin()))
-        raise UserError(f"{name}: {row} has probabilities outside 0 to 1, or whose sum is not 1: correct it")
-    return texts, targets_UC
-
-
-def read_unlabelled(cfg: Any) -> list[str]:
-    """The texts of data.extra: a table, a folder with a text in each .txt file, or a file with one per line."""
-    column = cfg.text_column if suffix_of(Path(cfg.extra)) in SUFFIXES else None
-    return [text for text in open_lines(cfg.extra, column).lines if text.strip()]
+    for row, (text, within) in enumerate(zip(texts, within_U.tolist(), strict=True)):
+        if text is None or not within:
+            problem = "no text, or probabilities outside 0 to 1, or whose sum is not 1"
+            raise UserError(f"{name}: {counted(row)} has {problem}: correct it")
+    return texts, targets_UC  # type: ignore[return-value]

@@ -15,7 +15,7 @@ import ssl
 import zipfile
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.data.tables import wheel_file
+from imdbattn.data.tables import suffix_of, wheel_file
 from imdbattn.errors import UserError
 from imdbattn.files import acquired, build_once, cache_root, expanded, sha256_of
 
@@ -84,11 +84,7 @@ def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cac
     folder = build_once(root / "glove" / f"{key}-v{FORMAT}", build)
     meta = json.loads((folder / "meta.json").read_text())
     vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
-    mean_D, std_D = np.array(meta["mean"], np.float32), np.array(meta["std"], np.float32)
-    return Glove(folder, meta["fingerprint"], vectors, mean_D, std_D)
-
-
-# --- cache -----------------------------------------------------------------------------------------------------------
+    return Glove(folder, meta["fingerprint"], vectors, *(np.array(meta[name], np.float32) for name in ("mean", "std")))
 
 
 def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
@@ -108,15 +104,12 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
     square_D = np.einsum("vd,vd->d", rows_VD, rows_VD, dtype=np.float64) / len(rows_VD)  # without a float64 copy
     std_D = np.sqrt(np.maximum(square_D - mean_D**2, 0))
     constant_D = std_D <= np.maximum(1e-5 * np.abs(mean_D), np.finfo(np.float32).tiny)  # up to rounding
-    meta = {
-        "fingerprint": digest.hexdigest()[:16],
-        "mean": mean_D.tolist(),
-        "std": np.where(constant_D, np.inf, std_D).tolist(),
-    }
+    std_D[constant_D] = np.inf
+    meta = {"fingerprint": digest.hexdigest()[:16], "mean": mean_D.tolist(), "std": std_D.tolist()}
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
-# --- wheel, torchtext, download --------------------------------------------------------------------------------------
+# --- sources ---------------------------------------------------------------------------------------------------------
 
 
 def read_wheel() -> Table:
@@ -143,10 +136,7 @@ def read_torchtext(dim: int, cache: Path) -> Table:
 
 
 def download(folder: Path) -> Path:
-    """Downloads glove.6B.zip into `folder` unless it is there; an interrupted download is resumed.
-
-    Raises UserError if the archive does not have the known checksum.
-    """
+    """Downloads glove.6B.zip into `folder` unless it is there. Raises UserError for a wrong checksum."""
     from huggingface_hub import hf_hub_download
 
     file = folder / ZIP
@@ -158,9 +148,6 @@ def download(folder: Path) -> Path:
                 raise UserError(f"{ZIP} was downloaded with a wrong checksum: try again")
             part.rename(file)
     return file
-
-
-# --- text ------------------------------------------------------------------------------------------------------------
 
 
 def read_file(path: Path, dim: int) -> Table:
@@ -188,40 +175,32 @@ def read_file(path: Path, dim: int) -> Table:
 
 
 def parse(text: bytes, dim: int) -> tuple[str, array]:
-    """The word and numbers of a line. Raises ValueError if it contains anything else."""
+    """The word and numbers of a line. Raises ValueError for other numbers, and if the word may end with a number."""
     word, *numbers = text.rsplit(b" ", dim)
     row = array("f", map(float, numbers))
-    parts = word.split(b" ")
-    if len(row) < dim or not math.isfinite(sum(row)) or b"_" in text[len(word) :]:  # Python reads 1_0 as 10
-        raise ValueError
-    if b"" in parts or b"\r" in text or (len(parts) > 1 and is_number(parts[-1])):
+    _, space, last = word.rpartition(b" ")
+    with suppress(ValueError):
+        if space and math.isfinite(float(last)):  # more than D numbers
+            row = array("f")
+    if len(row) < dim or not math.isfinite(sum(row)):
         raise ValueError
     return word.decode(), row
 
 
-def is_number(text: bytes) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
 @contextmanager
 def open_text(path: Path, dim: int) -> Iterator[Any]:
-    """The text in `path` as a stream of bytes."""
-    if path.suffix.lower() == ".zip":
-        with zipfile.ZipFile(path) as archive, archive.open(member(archive, dim)) as stream:
+    """The text in `path` as a stream of bytes; of a .zip, the file that ends in .{dim}d.txt, else its only .txt."""
+    if suffix_of(path) != ".zip":
+        with gzip.open(path) if suffix_of(path) == ".gz" else open(path, "rb") as stream:
             yield stream
-    else:
-        with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
+        return
+    with zipfile.ZipFile(path) as archive:
+        names = [
+            name for name in archive.namelist() if name.lower().endswith(".txt") and not name.startswith("__MACOSX/")
+        ]
+        members = [name for name in names if name.lower().endswith(f".{dim}d.txt")] or names
+        if len(members) != 1:
+            content = f"{path} contains {', '.join(names) or 'no .txt'}"
+            raise UserError(f"{content}, not one .{dim}d.txt: change data.glove.dim or data.glove.path")
+        with archive.open(members[0]) as stream:
             yield stream
-
-
-def member(archive: zipfile.ZipFile, dim: int) -> str:
-    """Name of the file in `archive` that ends in .{dim}d.txt, else of its only .txt."""
-    texts = [name for name in archive.namelist() if name.lower().endswith(".txt") and not name.startswith("__MACOSX/")]
-    members = [name for name in texts if name.lower().endswith(f".{dim}d.txt")] or texts
-    if len(members) != 1:
-        content = f"{archive.filename} contains {', '.join(texts) or 'no .txt'}"
-        raise UserError(f"{content}, not one .{dim}d.txt or a single .txt: change data.glove.dim or data.glove.path")
-    return members[0]

@@ -83,10 +83,6 @@ class Pairs:
     def to(self, device: torch.device) -> "Pairs":
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
-    def count_of(self, symbol: int) -> int:
-        """How often a symbol occurs on both sides."""
-        return sum(int((side.ids == symbol).sum()) for side in (self.source, self.target))
-
     def batch_lengths(self) -> np.ndarray:
         """(N,) symbols of source and target, including EOS."""
         return (self.source.lengths + self.target.lengths).numpy()
@@ -124,21 +120,20 @@ def prepare(
     """
     source = find_source(cfg)
     generated = source.kind == "reverse"
+    items, least = ("strings", 1) if generated else ("sentences", cfg.min_frequency)
     shares = {} if generated else {"test": cfg.test_share, "validation": cfg.validation_share}
     texts = source.load()
     texts = as_given(texts, source.name) if keep_splits else cut_pairs(texts, source.name, shares)
     groups = {name: split if name == "train" else by_source(split) for name, split in texts.splits.items()}
-    of_source, of_target = vocabularies or count(groups["train"], 1 if generated else cfg.min_frequency)
+    of_source, of_target = vocabularies or count(groups["train"], least)
     splits = {name: encode(split, of_source, of_target) for name, split in groups.items()}
-    unknown = {name: pairs.count_of(UNK) for name, pairs in splits.items()}
-    for name, pairs in splits.items():
-        if unknown[name] and name != "train":
-            symbols = len(pairs.source.ids) + len(pairs.target.ids) - len(pairs)  # without EOS
-            log.warning(
-                "%s: %d of %d symbols of %s are not in the training data and are read as %s",
-                *(source.name, unknown[name], symbols, name, MARKERS[UNK]),
-            )
-    items = "strings" if generated else "sentences"
+    unknown = {
+        name: sum(int((side.ids == UNK).sum()) for side in (pairs.source, pairs.target))
+        for name, pairs in splits.items()
+    }
+    for name, symbols in unknown.items():
+        if symbols and name != "train":
+            log.warning("%s: %d symbols of %s are not in the training data: <unk>", source.name, symbols, name)
     sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
     return PairCorpus(
         splits=splits,
@@ -171,7 +166,7 @@ def encode(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:
 
 
 def parts(split: Split) -> Iterator[str]:
-    """The content that a fingerprint covers: sources and all their targets."""
+    """What a fingerprint covers: sources and all their targets."""
     return ("\0".join([source, *targets, "\n"]) for source, targets in zip(split.texts, split.labels, strict=True))
 
 

@@ -5,6 +5,7 @@ import importlib.util
 import io
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -310,9 +311,9 @@ def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) ->
 
 def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -> bool:
     """Whether all values are enclosed in quotes: then the file has two for each value, and those within values."""
-    within = {DOUBLED: 2, ESCAPED: 1, LITERAL: 0}[way]
-    rows = delimited_rows(lines(), delimiter, way)
-    return sum(line.count('"') for line in lines()) == sum(2 + within * v.count('"') for row in rows for v in row)
+    within = {DOUBLED: 2, ESCAPED: 1, LITERAL: math.inf}[way]
+    values = chain.from_iterable(delimited_rows(lines(), delimiter, way))
+    return sum(line.count('"') for line in lines()) == sum(2 + within * value.count('"') for value in values)
 
 
 def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:

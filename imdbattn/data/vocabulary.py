@@ -26,13 +26,11 @@ class Vocabulary:
 
     def encode(self, symbols: Sequence[str]) -> list[int]:
         """The numbers of the symbols, UNK for unknown ones; without BOS and EOS."""
-        ids = self.ids
-        return [ids.get(symbol, UNK) for symbol in symbols]
+        return [self.ids.get(symbol, UNK) for symbol in symbols]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The symbols before the first EOS, without PAD and BOS."""
-        before_end = takewhile(lambda number: number != EOS, ids)
-        return [self.symbols[number] for number in before_end if number not in (PAD, BOS)]
+        return [self.symbols[n] for n in takewhile(lambda n: n != EOS, ids) if n not in (PAD, BOS)]
 
     @classmethod
     def count(cls, sequences: Iterable[Sequence[str]], min_frequency: int = 1) -> "Vocabulary":
