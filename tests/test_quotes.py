@@ -133,11 +133,13 @@ REVIEWS = [(f'A film, number {n}.\n\nIt was "fine", or so.', "pos" if n % 2 else
     "writer", [name for name in WRITERS if name not in ("python, none, escaped", "google sheets", "joined")]
 )
 @pytest.mark.parametrize("order", [("text", "label"), ("label", "text")])
-def test_reviews_of_several_lines_are_read(tmp_path, writer, order):
+@pytest.mark.parametrize("lines", [1, 3])
+def test_what_programs_write_is_read(tmp_path, writer, order, lines):
     suffix, write = WRITERS[writer]
-    rows = [dict(zip(("text", "label"), row, strict=True)) for row in REVIEWS]
+    reviews = REVIEWS if lines == 3 else [(text.replace("\n", " "), label) for text, label in REVIEWS]
+    rows = [dict(zip(("text", "label"), row, strict=True)) for row in reviews]
     (tmp_path / f"r{suffix}").write_bytes(write([order, *([row[name] for name in order] for row in rows)]).encode())
-    assert read_columns(tmp_path / f"r{suffix}", COLUMNS) == [list(values) for values in zip(*REVIEWS, strict=True)]
+    assert read_columns(tmp_path / f"r{suffix}", COLUMNS) == [list(values) for values in zip(*reviews, strict=True)]
 
 
 def lines_of(delimiter: str, *rows: tuple[str, str]) -> str:

@@ -101,12 +101,8 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
     for name, split in reviews.splits.items():
         ids, offsets = tokenizer.encode_flat(split.texts)
         tokens, known = tokens + len(ids), known + int((ids > UNK).sum())
-        columns = (
-            pa.LargeListArray.from_arrays(offsets, ids),
-            pa.array(split.labels, pa.int64()),
-            pa.array(split.rows),
-        )
-        table = pa.table(dict(zip(("ids", "label", "row"), columns, strict=True)))
+        lists = pa.LargeListArray.from_arrays(offsets, ids)
+        table = pa.table({"ids": lists, "label": pa.array(split.labels, pa.int64()), "row": split.rows})
         with pa.ipc.new_stream(folder / f"{name}.arrow", table.schema) as stream:
             stream.write_table(table, max_chunksize=max(len(table), 1))  # one chunk, so that reading copies nothing
         if name != "train":

@@ -195,9 +195,7 @@ def open_text(path: Path, dim: int) -> Iterator[Any]:
             yield stream
         return
     with zipfile.ZipFile(path) as archive:
-        names = [
-            name for name in archive.namelist() if name.lower().endswith(".txt") and not name.startswith("__MACOSX/")
-        ]
+        names = [name for name in archive.namelist() if name.lower().endswith(".txt") and name[:8] != "__MACOSX"]
         members = [name for name in names if name.lower().endswith(f".{dim}d.txt")] or names
         if len(members) != 1:
             content = f"{path} contains {', '.join(names) or 'no .txt'}"

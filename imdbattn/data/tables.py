@@ -5,7 +5,6 @@ import importlib.util
 import io
 import json
 import logging
-import math
 import os
 import re
 import sys
@@ -311,7 +310,9 @@ def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) ->
 
 def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -> bool:
     """Whether all values are enclosed in quotes: then the file has two for each value, and those within values."""
-    within = {DOUBLED: 2, ESCAPED: 1, LITERAL: math.inf}[way]
+    if way == LITERAL:
+        return False
+    within = 2 if way == DOUBLED else 1
     values = chain.from_iterable(delimited_rows(lines(), delimiter, way))
     return sum(line.count('"') for line in lines()) == sum(2 + within * value.count('"') for value in values)
 
