@@ -44,12 +44,8 @@ PAIRS = math.prod(map(len, SLOTS))
 def order_probe_source(probe: Any) -> Source:
     """All three splits of the corpus; probe: the `data.probe` settings."""
     options = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
-    return Source(
-        "order_probe",
-        "Order probe (generated)",
-        repr((VERSION, options)),
-        lambda: Texts(generate(**options), LABEL_NAMES),
-    )
+    key = repr((VERSION, options))
+    return Source("order_probe", "Order probe (generated)", key, lambda: Texts(generate(**options), LABEL_NAMES))
 
 
 def generate(seed: int, **sizes: int) -> dict[str, Split]:
@@ -72,9 +68,6 @@ def pair(number: int) -> tuple[str, str]:
         number, choice = divmod(number, len(slot))
         choices.append(slot[choice])
     front, they, know, we, enjoy, film, behind = choices
-
-    def review(first: str, second: str) -> str:
-        words = f"{front} {they} did {first} {know} that {we} would {second} {enjoy} {film} {behind}"
-        return " ".join(words.split())
-
-    return review("", "not"), review("not", "")
+    neg = f"{front} {they} did {know} that {we} would not {enjoy} {film} {behind}"
+    pos = f"{front} {they} did not {know} that {we} would {enjoy} {film} {behind}"
+    return neg.strip(), pos.strip()

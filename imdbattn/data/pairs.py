@@ -40,7 +40,6 @@ log = logging.getLogger(__name__)
 
 PACKAGED = Path(__file__).with_name("pairs.tsv")
 PACKAGED_LANGUAGES = ["en", "fr"]  # its columns
-COLUMN = "translation"  # of a dataset on the hub: {"en": "...", "fr": "..."}
 SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')  # each is a separate symbol; apostrophes and hyphens belong to words
 
 
@@ -217,21 +216,21 @@ def find_source(cfg: Any) -> Source:
 def hub_source(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
     dataset = load_hub(cfg.hub, name=cfg.hub_config)
-    names = {split: name for name in dataset if (split := split_named(name)[0])}
-    if others := [name for name in dataset if name not in names.values()]:
+    parts = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
+    if others := [name for name in dataset if not split_named(name)[0]]:
         log.warning("%s: not used: %s", cfg.hub, ", ".join(others))
 
     def read(part: Any) -> Iterator[Pair]:
         rows = range(min(len(part), cfg.limit or len(part)))
-        for row, sides in enumerate(part.select(rows)[COLUMN][:]):
+        for row, sides in enumerate(part.select(rows)["translation"][:]):  # {"en": "...", "fr": "..."}
             source, target = (str(sides[language] or "") for language in cfg.languages)
             yield row, source, target
 
     def load() -> Texts:
-        tables = {split: read(dataset[name]) for split, name in names.items()}
-        return clean({"": tables["train"]} if list(tables) == ["train"] else tables, cfg.hub, cfg)
+        whole = list(parts) == ["train"]
+        return clean({"" if whole else split: read(part) for split, part in parts.items()}, cfg.hub, cfg)
 
-    fingerprints = [dataset[name]._fingerprint for name in names.values()]
+    fingerprints = [part._fingerprint for part in parts.values()]
     return Source("hub", cfg.hub, repr((cfg.hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)), load)
 
 

@@ -90,7 +90,8 @@ class Ragged:
         index_B = torch.cat([index_B for _, index_B in items])
         full_B = self.lengths[index_B]
         lengths_B, kept_B = self.kept(full_B, max_tokens), self.kept(full_B, max_tokens, word_dropout)
-        longest, sizes = longest_of(lengths_B.split(counts)), longest_of(kept_B.split(counts))
+        # The longest length of each batch, at least 1, in all and after word dropout
+        longest, sizes = ([max(c.tolist(), default=0) or 1 for c in n_B.split(counts)] for n_B in (lengths_B, kept_B))
         padded_sizes = [int(padded(size, multiple, max_tokens, widths)) for size in sizes]
         index_B, full_B, lengths_B, kept_B = move(torch.stack([index_B, full_B, lengths_B, kept_B]), self.ids.device)
         # 2. The position of each token in its truncated review.
@@ -115,23 +116,13 @@ class Ragged:
             made.append(Batch(*own, reviews=count))  # type: ignore[misc]
         return made
 
-    def batch_lengths(
-        self,
-        max_tokens: int | None = None,
-        word_dropout: float = 0.0,
-        multiple: int = 1,
-        widths: Sequence[int] = (),
-        **_: Any,
-    ) -> np.ndarray:
+    def batch_lengths(self, max_tokens: int | None = None, word_dropout: float = 0.0, **options: Any) -> np.ndarray:
         """(N,) positions that each review takes in a batch with these options."""
-        kept_N = self.kept(self.lengths, max_tokens, word_dropout)
-        return padded(kept_N.numpy(), multiple, max_tokens, widths)
+        kept_N = self.kept(self.lengths, max_tokens, word_dropout).numpy()
+        return padded(kept_N, options.get("multiple", 1), max_tokens, options.get("widths", ()))
 
     def before(self, place: Tensor, start: Tensor, words: int) -> Tensor:
-        """Ids of the `words` tokens before each place, nearest first, (..., words); 0 before the review's start.
-
-        start: place where each review starts; broadcasts.
-        """
+        """Ids of the `words` tokens before each place, nearest first, (..., words); 0 before the review's `start`."""
         ids = place.new_zeros(*place.shape, words)
         for back in range(1, words + 1 if len(self.ids) else 1):
             inside = place - back >= start
@@ -149,11 +140,6 @@ class Ragged:
         """Number of tokens that reviews of these lengths keep; at least one unless a review is empty."""
         lengths = lengths if max_tokens is None else lengths.clamp(max=max_tokens)
         return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
-
-
-def longest_of(groups: Sequence[Tensor]) -> list[int]:
-    """The longest length of each batch, at least 1."""
-    return [max(lengths_B.tolist(), default=0) or 1 for lengths_B in groups]
 
 
 def draw_positions(

@@ -6,7 +6,6 @@ A model that has learned this task attends to the source from its last position 
 """
 
 import random
-from collections.abc import Mapping
 from itertools import product
 from string import ascii_uppercase
 from typing import Any
@@ -23,14 +22,9 @@ HELD_OUT_DIVISOR = 4  # test and validation each contain at most 1 / HELD_OUT_DI
 def reverse_source(cfg: Any) -> Source:
     """All three splits of the strings; cfg: settings of conf/data/reverse.yaml."""
     lengths = tuple(cfg.lengths)
-    options = {
-        "seed": cfg.seed,
-        "letters": cfg.letters,
-        "lengths": lengths,
-        "test_lengths": tuple(cfg.test_lengths or lengths),
-        **{split: getattr(cfg, split) for split in SPLITS},
-    }
-    shortest, longest = options["test_lengths"]
+    shortest, longest = test_lengths = tuple(cfg.test_lengths or lengths)
+    options = {"seed": cfg.seed, "letters": cfg.letters, "lengths": lengths, "test_lengths": test_lengths}
+    options |= {split: getattr(cfg, split) for split in SPLITS}
     test_set = f"{cfg.letters} letters, lengths {shortest} to {longest}, seed {cfg.seed}"
 
     def load() -> Texts:
@@ -53,34 +47,30 @@ def generate(
     and validation. Raises UserError if too few different strings exist.
     """
     alphabet = ascii_uppercase[:letters]
-    taken: dict[int, set[str]] = {}
+    taken: dict[int, set[str]] = {}  # strings of each length that are in a split
     splits = {}
     for name in ("test", "validation", "train"):
-        count, (shortest, longest) = sizes[name], test_lengths if name == "test" else lengths
         rng = random.Random(f"{name} {seed}")
-        room = {}
+        shortest, longest = test_lengths if name == "test" else lengths
+        room = {}  # number of strings of each length that this split may have
         for length in range(shortest, longest + 1):
-            every, used = letters**length, len(taken.get(length, ()))
+            every, used = letters**length, len(taken.setdefault(length, set()))
             room[length] = every - used if name == "train" else min(every // HELD_OUT_DIVISOR, every - used)
+        count = left = sizes[name]
         if sum(room.values()) < count:
             raise UserError(
                 f"data.{name}={count}: only {sum(room.values())} strings of {letters} letters and lengths {shortest} "
                 f"to {longest} are available; use fewer, or longer ones"
             )
         strings: list[str] = []
-        for length, share in allot(count, room).items():
-            strings += draw(rng, alphabet, length, share, taken.setdefault(length, set()))
+        # Equal numbers of each length, or all of a length that has fewer
+        for done, length in enumerate(sorted(room, key=lambda length: (room[length], length))):
+            share = min(room[length], left // (len(room) - done))
+            left -= share
+            strings += draw(rng, alphabet, length, share, taken[length])
         rng.shuffle(strings)
         splits[name] = strings
     return {name: splits[name] for name in SPLITS}
-
-
-def allot(count: int, room: Mapping[int, int]) -> dict[int, int]:
-    """Number to draw for each key, `count` in total: equal numbers, or all (`room`) for keys that have fewer."""
-    shares: dict[int, int] = {}
-    for done, key in enumerate(sorted(room, key=lambda key: (room[key], key))):
-        shares[key] = min(room[key], (count - sum(shares.values())) // (len(room) - done))
-    return shares
 
 
 def draw(rng: random.Random, alphabet: str, length: int, count: int, taken: set[str]) -> list[str]:

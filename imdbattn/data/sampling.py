@@ -35,9 +35,8 @@ def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
 class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     """The batches of an epoch: random pools, sorted by length, divided by the budget, in random order.
 
-    Deterministic in (seed, epoch), different in each epoch, and of the same number in each epoch. All processes plan
-    the same batches; each later takes its part of every batch, which is empty if there are fewer items than processes.
-    Yields (random seed of the batch, indices of its items).
+    Determined by seed and epoch; their number is the same in each epoch. All processes plan the same batches, and each
+    takes its part of every batch, which may be empty. Yields (random seed of the batch, indices of its items).
 
     Args:
         lengths_N: positions that each item takes in a batch.
@@ -99,8 +98,7 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
 class EvalBatches(Sampler[tuple[int, np.ndarray]]):
     """Every item exactly once, longest first; each process gets every `ranks`-th batch.
 
-    A process without items gets one empty batch: Lightning skips the end of the epoch, where the scores are gathered,
-    in a process without batches.
+    A process without items gets an empty batch: else Lightning would skip its end of the epoch, which gathers scores.
     """
 
     def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):

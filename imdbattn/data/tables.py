@@ -71,16 +71,6 @@ def text_files_below(folder: Path, pattern: str) -> list[Path]:
     return sorted(visible_files(folder, pattern, [".txt"]), key=key)
 
 
-def texts_in(folder: Path) -> list[Path]:
-    """The .txt files in a folder such as aclImdb/train/unsup. Raises UserError if it has subfolders.
-
-    Beside subfolders, aclImdb has .txt files that are no reviews.
-    """
-    if any(place.is_dir() for place in folder.iterdir()):
-        raise UserError(f"{folder} has subfolders: give a folder that has only a .txt file for each text")
-    return text_files_below(folder, "*")
-
-
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
@@ -146,8 +136,10 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
         read = partial(stream_column, path, default if column is None else column)
     elif column is not None:
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
-    elif path and path.is_dir():
-        read = partial(map, read_text, texts_in(path))
+    elif path and path.is_dir():  # such as aclImdb/train/unsup; aclImdb/train has .txt files that are no reviews
+        if any(place.is_dir() for place in path.iterdir()):
+            raise UserError(f"{path} has subfolders: give a folder that has only a .txt file for each text")
+        read = partial(map, read_text, text_files_below(path, "*"))
     if path is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
     total = blank = None
@@ -231,19 +223,13 @@ def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterato
 
 
 def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON Lines file. Raises ValueError for other lines.
-
-    pyarrow's reader is not used: some invalid lines, such as `null[`, crash the process.
-    """
+    """The objects of a JSON Lines file. pyarrow's reader crashes at some invalid lines, such as `null[`."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                row = json.loads(line)
-            except ValueError as error:
+                yield {**json.loads(line)}
+            except (ValueError, TypeError) as error:  # no JSON, or no object
                 raise ValueError(f"line {number}: {error}") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"line {number} is a {type(row).__name__}, not an object")
-            yield row
 
 
 def as_text(value: Any) -> str | None:

@@ -72,6 +72,7 @@ class Tokenizer:
         return Tokenizer, self._arguments
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of each text."""
         ids, offsets = self.encode_flat(texts)
         return [ids[start:end].tolist() for start, end in pairwise(offsets)]
 
