@@ -40,17 +40,6 @@ def test_every_review_is_in_one_of_the_announced_number_of_batches(lengths, epoc
     assert all(len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget for _, index in batches)
 
 
-def test_batches_depend_only_on_seed_and_epoch():
-    lengths = np.random.default_rng(0).integers(1, 80, 500)
-
-    def listed(**more):
-        return [(seed, index.tolist()) for seed, index in plan(lengths, **more)[1]]
-
-    assert listed(epoch=3) == listed(epoch=3)
-    assert listed(epoch=3) != listed(epoch=4)
-    assert listed(epoch=3, seed=2) != listed(epoch=3, seed=1)
-
-
 def test_composition_order_and_random_numbers_of_the_batches_are_random():
     """Different in each epoch; with batches in order of length, a net would learn one length after the other."""
     lengths = np.random.default_rng(0).integers(1, 80, 2000)
@@ -95,13 +84,6 @@ def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
     assert len([shape for shape in scored if shape not in full]) <= 1
 
 
-def test_batches_of_few_lengths_are_padded_to_them_in_training_and_evaluation(settings, small):
-    cfg = settings(*small, "data.padded_lengths=2", "data.word_dropout=0.4", "data.eval_batch_tokens=300")
-    data = TASK.loaders(cfg, prepare(cfg.data))
-    for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader()):
-        assert len({batch.tokens_BT.shape[1] for batch in loader}) == 2
-
-
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 300))
 @examples(max_examples=25, deadline=None)
 def test_evaluation_gives_each_review_to_exactly_one_process(lengths, ranks, budget):
@@ -128,16 +110,6 @@ def test_a_batch_contains_the_head_and_the_tail_of_each_review(reviews, max_toke
         assert batch.tokens_BT[row, : len(expected)].tolist() == expected
         assert batch.lengths_B[row] == len(expected) == min(len(review), max_tokens)
         assert batch.tokens_BT[row, len(expected) :].eq(0).all()
-
-
-def test_the_setting_of_the_head_reaches_the_batches(settings, small):
-    """Of 8 tokens, 2 are from the start of a review of 20."""
-    cfg = settings(*small, "data.max_tokens=8", "data.head_share=0.25", "data.word_dropout=0", "model=mean")
-    corpus = TASK.prepare(cfg)
-    reviews = replace(corpus.splits["test"], **vars(ragged([list(range(3, 23))])))
-    data = TASK.loaders(cfg, replace(corpus, splits=corpus.splits | {"test": reviews}))
-    (batch,) = data.test_dataloader()
-    assert batch.tokens_BT[0, :8].tolist() == [3, 4, *range(17, 23)]
 
 
 def test_dropped_words_are_drawn_for_each_word_review_and_seed():
@@ -212,17 +184,6 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
                 assert one.equal(other) if isinstance(one, torch.Tensor) else one == other
 
 
-@given(st.lists(st.lists(st.integers(3, 99), max_size=12), min_size=1, max_size=8), st.integers(0, 4))
-@examples(max_examples=25, deadline=None)
-def test_the_preceding_words_of_all_tokens_equal_those_of_batches(reviews, before):
-    whole = ragged(reviews)
-    batch = whole.batch(torch.arange(len(reviews)), before=before)
-    word_BT = torch.arange(batch.tokens_BT.shape[1]) < batch.lengths_B[:, None]
-    flat, review = whole.words(before)
-    assert flat.equal(batch.before_BTW[word_BT])
-    assert review.tolist() == [number for number, ids in enumerate(reviews) for _ in ids]
-
-
 @pytest.mark.parametrize("multiple", [1, 16])
 @pytest.mark.parametrize("word_dropout", [0.0, 0.5])
 @pytest.mark.parametrize("max_tokens", [None, 40])
@@ -244,15 +205,6 @@ def test_the_ranks_together_have_the_batch_of_one_process(ranks):
     for rank, part in enumerate(parts):
         assert part.positions_BT.tolist() == whole.positions_BT[rank::ranks].tolist()
         assert part.before_BTW.tolist() == whole.before_BTW[rank::ranks].tolist()
-
-
-def test_an_unlucky_draw_still_has_every_review_in_the_announced_number_of_batches():
-    lengths = np.random.default_rng(2).integers(1, 80, 400)
-    sampler = TrainBatches(lengths, budget=200, seed=0, pool=16)
-    sampler.count = len(sampler._by_length(np.arange(400)))  # no slack, so that pools need more batches than there are
-    batches = [index for _, index in sampler]
-    assert len(batches) == sampler.count
-    assert sorted(np.concatenate(batches)) == list(range(400))
 
 
 def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_path):

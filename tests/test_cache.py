@@ -15,21 +15,6 @@ def write_one(folder: Path) -> None:
     (folder / "file").write_text("whole")
 
 
-def test_a_folder_is_built_once(tmp_path):
-    built = []
-
-    def build(folder: Path) -> None:
-        built.append(folder)
-        write_one(folder)
-
-    for _ in range(2):
-        folder = build_once(tmp_path / "deep" / "key", build)
-        assert folder == tmp_path / "deep" / "key"
-        assert (folder / "file").read_text() == "whole"
-    assert len(built) == 1
-    assert not built[0].exists()
-
-
 def test_one_of_several_threads_builds_the_folder_and_all_get_it(tmp_path):
     built, seen, start = [], [], threading.Barrier(4)
 

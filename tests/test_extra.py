@@ -115,11 +115,6 @@ def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_r
         TASK.prepare(student(extra=tmp_path / name))
 
 
-def test_probabilities_may_be_in_any_order_of_columns_and_rounded(student, tmp_path):
-    (tmp_path / "r.csv").write_text("probability_pos,text,label,probability_neg\n0.3335,a film,neg,0.667\n")
-    assert TASK.prepare(student(extra=tmp_path / "r.csv")).targets_NC[-1].tolist() == pytest.approx([0.667, 0.3335])
-
-
 # --- training --------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,6 @@ from imdbattn.data.tables import WRITERS, open_lines, read_columns, write_table
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, details
 from imdbattn.runs.fit import fit
-from imdbattn.runs.predict import load_predictor, predict_columns
 from imdbattn.runs.score import score_run
 
 from .commands import label_texts
@@ -111,19 +110,6 @@ def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
             columns["probability"]: ["0.5"] * len(labels),
         }
         assert file.read_bytes().startswith(b'"row"')
-
-
-def test_the_labels_equal_those_of_evaluate(trained, settings, world, tmp_path):
-    folder, _ = trained("mean")
-    score_run(settings(f"run={folder}", "trainer=cpu", f"data.path={world}/reviews.csv", config="evaluate"))
-    (file,) = (folder / "evaluations").glob("test-*.parquet")
-    cfg = settings(f"run={folder}", config="predict")
-    texts, found = open_lines(f"{world}/reviews.csv").lines, {"row": [], "probability_neg": [], "probability_pos": []}
-    for chunk in predict_columns(load_predictor(cfg)[0], texts, cfg):
-        found = {name: values + chunk[name] for name, values in found.items()}
-    scored = pq.read_table(file).to_pydict()
-    assert found.pop("row") == scored["row"] == list(range(240))
-    np.testing.assert_allclose(np.transpose([*found.values()]), scored["probabilities"], atol=1e-6)
 
 
 @pytest.mark.parametrize("suffix", WRITERS)

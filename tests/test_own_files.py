@@ -1,27 +1,23 @@
 """Folders, names of splits, labels and names in settings are read as they are meant, or refused."""
 
-import json
 import logging
 import re
 import unicodedata
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from datasets import Dataset
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import Phase, assume, example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.data import pairs
 from imdbattn.data.reviews import find_source
 from imdbattn.data.tables import open_lines
 from imdbattn.errors import UserError
 from imdbattn.settings.cli import QUOTED, composed, plain_dict, quote
-from imdbattn.settings.schema import read_run, validate
+from imdbattn.settings.schema import validate
 
 NAMES = {"train": ["train"], "validation": ["validation", "valid", "val", "dev"], "test": ["test"]}
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]  # a folder is small already
@@ -180,28 +176,6 @@ def test_splits_are_found_by_name_and_what_is_unclear_is_refused(data_settings, 
     assert not unused or f"not used: {unused}" in logged[0]
 
 
-def test_other_splits_of_the_hub_are_named(monkeypatch, caplog):
-    monkeypatch.setattr(pairs, "load_hub", lambda *_, **__: datasets_of(TRAIN=["a"], dev=["b"], devtest=["c"]))
-    values = {
-        "hub": "x/y",
-        "hub_config": None,
-        "languages": ["en", "fr"],
-        "limit": None,
-        "max_tokens": None,
-        "lower": True,
-    }
-    texts = pairs.find_source(SimpleNamespace(source="packaged", path=None, **values)).load()
-    assert {name: split.texts for name, split in texts.splits.items()} == {"train": ["a"], "validation": ["b"]}
-    assert [line for line in caplog.messages if "not used" in line] == ["x/y: not used: devtest"]
-
-
-def datasets_of(**splits: list[str]) -> dict:
-    return {
-        name: Dataset.from_dict({"translation": [{"en": text, "fr": text} for text in texts]})
-        for name, texts in splits.items()
-    }
-
-
 # --- names in settings -----------------------------------------------------------------------------------------------
 
 WORD = st.text("aeEnuls01_:.+~- ", min_size=1, max_size=6).map(str.strip).filter(bool)
@@ -221,26 +195,6 @@ def test_names_in_settings_are_text_as_typed(names, column):
         assert column == "null" or parser.parse_override(word).value() == column
     swept = parser.parse_override(quote(f"data.label_column={column},b", ()))
     assert column == "null" or [*swept.sweep_string_iterator()] == [f"'{column}'", "'b'"]
-
-
-@pytest.mark.slow
-def test_names_that_look_like_numbers_train_sweep_and_score(small, shell, tmp_path):
-    rows = "".join(f"a {'good' if n % 2 else 'bad'} film {n},{str(n % 2 == 1).upper()}\n" for n in range(80))
-    (tmp_path / "sheet.csv").write_text("0,1e3\n" + rows)
-    names = ["data.text_column=0", "data.label_column=1e3", "data.label_names=[FALSE,TRUE]"]
-    words = ["model=mean", *small, f"data.path={tmp_path}/sheet.csv", "trainer.max_epochs=1", *names]
-    swept = shell("train", "-m", *words, f"hydra.sweep.dir={tmp_path}/sweep", "seed=1", cwd=tmp_path)
-    assert swept.returncode == 0, swept.stderr
-    (folder,) = (path.parent for path in (tmp_path / "sweep").rglob("metrics.json"))
-    data = read_run(folder / "config.yaml").data
-    assert (data.text_column, data.label_column, data.label_names) == ("0", "1e3", ["FALSE", "TRUE"])
-    assert json.loads((folder / "metrics.json").read_text())["labels"] == ["FALSE", "TRUE"]
-    again = shell("train", f"resume={folder}", *names, cwd=tmp_path)
-    assert "label_names" not in again.stderr, again.stderr
-    (tmp_path / "no.csv").write_text("1,0\n" + rows.replace("FALSE", "no").replace("TRUE", "null"))
-    others = [f"data.path={tmp_path}/no.csv", "data.text_column=1", "data.label_column=0", "data.label_names=[no,null]"]
-    scored = shell("evaluate", f"run={folder}", "trainer=cpu", *others)
-    assert scored.returncode == 0, scored.stderr
 
 
 def test_numbers_and_booleans_in_yaml_are_refused():

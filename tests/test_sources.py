@@ -42,14 +42,6 @@ def data(settings, path, *overrides):
     return settings(f"data.path='{path}'", *overrides)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
-def test_every_format_gives_the_same_reviews(data_settings, tmp_path, suffix):
-    reviews = find_source(data(data_settings, write(tmp_path / f"reviews{suffix}"))).load()
-    assert reviews.splits[""].texts == TEXTS
-    assert reviews.label_names == ["neg", "pos"]
-    assert reviews.splits[""].labels.tolist() == [1, 0] * 6
-
-
 def test_columns_and_label_names_are_settings(data_settings, tmp_path):
     def read(labels, names):
         path = write(tmp_path / "r.csv", labels=labels * (12 // len(labels)), columns=("review", "stars"))
@@ -145,20 +137,11 @@ def test_auto_prefers_the_path_then_the_hub_then_the_wheel(data_settings, tmp_pa
     undecided.setattr(sources, "hub_available", lambda timeout: False)
     assert find_source(cfg).kind == "packaged"
     assert "not the official test half" in caplog.text
-    undecided.setenv(sources.DECIDED, "")
     undecided.setattr(sources, "hub_available", lambda timeout: True)
+    assert find_source(cfg).kind == "packaged", "decided once for all jobs of a sweep"
+    undecided.setenv(sources.DECIDED, "")
     undecided.setattr(sources, "hub_source", lambda: "the hub")
     assert find_source(cfg) == "the hub"
-
-
-def test_auto_decides_once_for_all_jobs_of_a_sweep(data_settings, undecided, caplog):
-    cfg = data_settings()
-    undecided.setattr(sources, "hub_available", lambda timeout: False)
-    assert find_source(cfg).kind == "packaged"
-    undecided.setattr(sources, "hub_available", lambda timeout: True)
-    caplog.clear()
-    assert find_source(cfg).kind == "packaged"
-    assert not caplog.text
 
 
 def test_auto_falls_back_when_the_hub_answers_without_data(data_settings, undecided, caplog):

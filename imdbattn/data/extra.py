@@ -86,11 +86,11 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
         has, needed = (in_line(", ".join(columns)) for columns in (given, expected))
         raise UserError(f"{name} has the columns {has}, not {needed}: use runs with the same classes")
     columns = {"its columns": "text"} | {column: column for column in expected}
-    texts, *values = read_columns(path, columns, cfg.encoding_errors)
+    found, *values = read_columns(path, columns, cfg.encoding_errors)
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)  # nan where there is no value
     within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & ((targets_UC.sum(1) - 1).abs() <= TOLERANCE)
-    for row, (text, within) in enumerate(zip(texts, within_U.tolist(), strict=True)):
+    for row, (text, within) in enumerate(zip(found, within_U.tolist(), strict=True)):
         if text is None or not within:
             problem = "no text, or probabilities outside 0 to 1, or whose sum is not 1"
             raise UserError(f"{name}: {counted(row)} has {problem}: correct it")
-    return texts, targets_UC  # type: ignore[return-value]
+    return [text or "" for text in found], targets_UC
