@@ -20,17 +20,7 @@ from torch import Tensor
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
-from imdbattn.data.sources import (
-    Source,
-    Split,
-    Texts,
-    as_given,
-    cut,
-    fingerprint,
-    load_hub,
-    split_named,
-    training_of,
-)
+from imdbattn.data.sources import Source, Split, Texts, as_given, cut, fingerprint, load_hub, split_named, training_of
 from imdbattn.data.tables import counted, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line
@@ -126,13 +116,11 @@ def prepare(
     groups = {name: split if name == "train" else by_source(split) for name, split in texts.splits.items()}
     of_source, of_target = vocabularies or count(groups["train"], least)
     splits = {name: encode(split, of_source, of_target) for name, split in groups.items()}
-    unknown = {
-        name: sum(int((side.ids == UNK).sum()) for side in (pairs.source, pairs.target))
-        for name, pairs in splits.items()
-    }
-    for name, symbols in unknown.items():
-        if symbols and name != "train":
-            log.warning("%s: %d symbols of %s are not in the training data: <unk>", source.name, symbols, name)
+    unknown = {}
+    for name, pairs in splits.items():
+        unknown[name] = sum(int((side.ids == UNK).sum()) for side in (pairs.source, pairs.target))
+        if unknown[name] and name != "train":
+            log.warning("%s: %d symbols of %s are not in the training data: <unk>", source.name, unknown[name], name)
     sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
     return PairCorpus(
         splits=splits,
@@ -216,8 +204,9 @@ def find_source(cfg: Any) -> Source:
 def hub_source(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
     dataset = load_hub(cfg.hub, name=cfg.hub_config)
-    parts = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
-    if others := [name for name in dataset if not split_named(name)[0]]:
+    names = {split: name for name in dataset if (split := split_named(name)[0])}
+    parts = {split: dataset[name] for split, name in names.items()}
+    if others := [name for name in dataset if name not in names.values()]:
         log.warning("%s: not used: %s", cfg.hub, ", ".join(others))
 
     def read(part: Any) -> Iterator[Pair]:

@@ -112,10 +112,8 @@ def hub_source() -> Source:
     parts = {name: load_hub(HUB_NAME, split=name, revision=HUB_REVISION) for name in ("train", "test")}
 
     def load() -> Texts:
-        splits = {
-            name: Split(list(part["text"][:]), np.asarray(part["label"][:]), np.arange(len(part)))
-            for name, part in parts.items()
-        }
+        columns = {name: (list(part["text"][:]), np.asarray(part["label"][:])) for name, part in parts.items()}
+        splits = {name: Split(*both, np.arange(len(both[1]))) for name, both in columns.items()}
         return Texts(splits, list(parts["train"].features["label"].names))
 
     return Source("hub", "IMDB official halves (hub)", "-".join(part._fingerprint for part in parts.values()), load)
@@ -218,11 +216,10 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     return files
 
 
-def has_labels(table: Path, text_column: str, label_column: str) -> bool:
+def has_labels(table: Path, *columns: str) -> bool:
     """Whether a table has both columns; not if it is named as reviews without labels, or cannot be read."""
     with suppress(Exception):
-        unlabelled = table.stem.casefold().partition("-")[0] in UNLABELLED
-        return not unlabelled and {text_column, label_column} <= {*open_table(table)[0]}
+        return table.stem.casefold().partition("-")[0] not in UNLABELLED and {*columns} <= {*open_table(table)[0]}
     return False
 
 

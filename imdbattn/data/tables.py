@@ -162,7 +162,7 @@ def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = 
 
 
 def stream_column(file: Path, column: str) -> Iterator[str]:
-    """The values of one column, few of which are in memory at a time. Raises UserError for a row without one."""
+    """The values of one column. Raises UserError for a row without one."""
     for row, (value,) in enumerate(read_rows(file, {"column": column})):
         if value is None:
             raise UserError(f"{file}: {counted(row)} has no '{column}': fill it, or remove the row")
