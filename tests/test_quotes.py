@@ -168,6 +168,7 @@ REFUSED = {
     "one column": ("r.tsv", 'text\n"so\nfine\ngood"\na "bad" film\n', f"line 2: {UNCLEAR}"),
     "escaped and doubled": ("r.csv", 'text,label\n"a, ""b""",pos\n"a \\"b\\"",neg\n', "line 3: "),
     "backslashes of two kinds": ("r.csv", 'text,label\n"a, \\"b\\" \\\\ c",pos\n"7\\10",neg\n', "line 2: "),
+    "a line break may be escaped": ("r.csv", "label,text\npos,a\\\n,b\n", "line 2: its last backslash may escape"),
     "UTF-16": ("r.csv", "text,label\na,b\n".encode("utf-16"), "line 1, is not UTF-8 at byte 0: save it as UTF-8"),
     "UTF-16 without a mark": ("r.csv", "text,label\na,b\n".encode("utf-16-le"), "line 1, has a null byte: save it"),
     "Latin-1": ("r.csv", "text,label\nx,b\nfine,é\n".encode("latin1"), "line 3, is not UTF-8 at byte 5: save it"),

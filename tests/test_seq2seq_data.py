@@ -73,17 +73,6 @@ def short(count: int) -> str:
 # --- vocabulary ------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(WORDS, min_size=1), st.randoms(), st.integers(1, 5))
-def test_a_vocabulary_depends_only_on_the_counts_and_contains_frequent_words(sequences, rng, least):
-    shuffled = [rng.sample(symbols, len(symbols)) for symbols in rng.sample(sequences, len(sequences))]
-    vocabulary = Vocabulary.count(sequences, least)
-    assert vocabulary == Vocabulary.count(shuffled, least)
-    counts = Counter(symbol for symbols in sequences for symbol in symbols)
-    known = vocabulary.symbols[len(MARKERS) :]
-    assert set(known) == {symbol for symbol, n in counts.items() if n >= least}
-    assert [(-counts[symbol], symbol) for symbol in known] == sorted((-counts[symbol], symbol) for symbol in known)
-
-
 def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
     vocabulary = Vocabulary.count([["<eos>", "a", "<pad>"]] * 5)
     assert vocabulary.symbols == [*MARKERS, "a"]
