@@ -135,19 +135,16 @@ def test_numbers_follow_from_the_predictions(ladder):
         assert rung["test"]["mean"] == pytest.approx(right.mean())
         assert rung["test"]["sd"] == pytest.approx(right.mean(1).std(ddof=1))
         assert rung["interval"][0] < rung["test"]["mean"] < rung["interval"][1]
-        assert sum(one["count"] for one in rung["reliability"]) == pytest.approx(REVIEWS)
         assert np.trace(rung["confusion"]) == pytest.approx(right.sum(1).mean())
-        for sliced in rung["slices"].values():
-            total = sum(one["reviews"] * one["accuracy"] for one in sliced)
-            assert (sum(one["reviews"] for one in sliced), total) == (REVIEWS, pytest.approx(right.sum(1).mean()))
-        assert [one["reviews"] for one in rung["slices"]["not"]] == [300, 100]
-        assert [one["reviews"] for one in rung["slices"]["but"]] == [320, 80]
+        for without in ("without “not”", "without “but”"):
+            sides = [
+                found["slices"][name] * rung["slices"][name] for name in (without, without.replace("without", "with"))
+            ]
+            assert sum(sides) == pytest.approx(right.sum(1).mean())
         first = right[:, np.arange(REVIEWS) % 5 != 0].mean()  # without BUT: a word less
-        assert rung["slices"]["length"][0] == {
-            "name": "up to 5 words",
-            "reviews": 320,
-            "accuracy": pytest.approx(first),
-        }
+        assert rung["slices"]["0 to 5 words"] == pytest.approx(first)
+    sizes = {"0 to 5 words": 320, "without “not”": 300, "with “not”": 100, "without “but”": 320, "with “but”": 80}
+    assert found["slices"] == sizes | {"6 to 6 words": 80}
     pair = found["pairs"][0]
     assert pair["difference"] == pytest.approx(rungs["base"]["test"]["mean"] - rungs["mean"]["test"]["mean"])
     assert pair["only_to_right"] - pair["only_from_right"] == pytest.approx(REVIEWS * pair["difference"])
@@ -298,7 +295,7 @@ def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page
     write_run(tmp_path / "c", "residual", **common)
     found = quick(tmp_path)
     assert labels_of(found) == ["mean", "residual", "residual score=Dot lr=0.003"]
-    assert about(found).endswith(" All runs: max_tokens=128, tokenizer=ptb, max_epochs=3.")
+    assert about(found).endswith(" All rungs were trained with max_tokens=128, tokenizer=ptb, max_epochs=3.")
 
 
 def test_settings_with_the_same_short_name_are_named_in_full(tmp_path):
@@ -453,8 +450,11 @@ def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
     assert rung["ece"] == pytest.approx(
         np.mean([statistics.calibration_error(*c) for c in zip(confidence, right, strict=True)])
     )
-    assert rung["slices"].keys() == {"length"}, "no string has a word such as not"
-    assert rung["slices"]["length"][0]["name"] == "up to 4 symbols"
+    assert next(iter(rung["slices"])) == "0 to 4 symbols"
+    assert not [name for name in rung["slices"] if "with" in name], "no string has a word such as not"
+    lengths = np.array([len(text.split()) for text in STRINGS])
+    assert rung["lengths"]["x"] == list(range(1, 21))
+    assert rung["lengths"]["values"][1][4] == pytest.approx(right[1][lengths == 5].mean())
     review = found["disagreements"][0]
     n = review["row"] - 3
     assert (review["text"], review["label"]) == (STRINGS[n], STRINGS[n][::-1])
