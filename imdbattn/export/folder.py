@@ -5,10 +5,11 @@ model.safetensors  config.json  tokenizer.json  metrics.json  README.md, and on 
 
 import hashlib
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -24,7 +25,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError
 from imdbattn.export.vectors import VECTORS, build, smaller
-from imdbattn.files import expanded, make_folder, sha256_of, write_atomically, writing_into
+from imdbattn.files import expanded, sha256_of, writing_into
 from imdbattn.pages import plain, render
 from imdbattn.run_folder import RESULTS, write_json
 from imdbattn.settings.keys import as_dict
@@ -72,9 +73,7 @@ def write_export(
     if is_export(run_folder):
         facts = read_config(run_folder)["export"]
         if vectors == "all" and facts.get("vectors") == "training":
-            raise UserError(
-                f"{run_folder} has only the words of its training reviews: vectors=all needs the run folder"
-            )
+            raise UserError(f"{run_folder} has only the words of its training reviews: vectors=all needs the run")
     elif predictor.cfg.task == "reviews":
         predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
     net = predictor.net
@@ -83,9 +82,9 @@ def write_export(
         dtype = torch.float16 if facts.get("precision") == "float16" else torch.float32
         tensors[VECTORS] = net.embedding.vectors_VD.to(dtype).contiguous()
     with replacing(out) as folder:
-        write_atomically(folder / WEIGHTS, safetensors.torch.save(tensors, {"format": "pt"}))
+        safetensors.torch.save_file(tensors, folder / WEIGHTS, {"format": "pt"})
         if facts:
-            write_atomically(folder / WORDS, tokenizer_json(predictor.cfg.data.tokenizer, predictor.glove.words))
+            (folder / WORDS).write_text(tokenizer_json(predictor.cfg.data.tokenizer, predictor.glove.words), "utf-8")
         if graph or onnx:
             from imdbattn.export.graph import to_onnx, to_program  # for which the others do not wait
 
@@ -98,17 +97,14 @@ def write_export(
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
         write_config(folder, {"settings": settings, "facts": dict(predictor.facts), "export": facts})
-        write_atomically(folder / CARD, card(predictor, metrics, facts))
+        (folder / CARD).write_text(card(predictor, metrics, facts), "utf-8")
     return facts
 
 
 def check_out(out: Path) -> None:
     """Raises UserError unless `out` is absent, empty, or an export and what commands have written into it."""
-    with writing_into(out, OTHER_FOLDER):
-        files = {file.name for file in out.iterdir()} if out.exists() else set()
-    is_ours = False
-    with suppress(UserError):
-        is_ours = CONFIG in files and read_json(out / CONFIG).get("model_type") == KIND
+    files = {file.name for file in out.iterdir()} if out.is_dir() else {out.name} if out.exists() else set()
+    is_ours = is_export(out) and json.loads((out / CONFIG).read_bytes()).get("model_type") == KIND
     if others := files - ({*FILES, PROGRAM, ONNX, *RESULTS} if is_ours else set()):
         raise UserError(f"{out} contains {min(others)}, which is not part of an exported model: {OTHER_FOLDER}")
 
@@ -117,14 +113,13 @@ def check_out(out: Path) -> None:
 def replacing(out: Path) -> Iterator[Path]:
     """A temporary folder that replaces `out` at the end, unless an exception is raised."""
     new, old = (out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.{end}") for end in ("tmp", "old"))
-    make_folder(new, OTHER_FOLDER)
     with writing_into(out.parent, OTHER_FOLDER):
         try:
+            new.mkdir(parents=True)
             yield new
-            with writing_into(out, OTHER_FOLDER):  # a mount point cannot be renamed
-                if out.exists():
-                    out.rename(old)
-                new.rename(out)
+            if out.exists():
+                out.rename(old)
+            new.rename(out)
         finally:
             if old.exists() and not out.exists():
                 old.rename(out)
@@ -192,9 +187,7 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
 
 def is_export(folder: Path | str) -> bool:
     """Whether a folder is an exported model rather than a run folder."""
-    with suppress(OSError):  # a name that is too long
-        return (expanded(folder) / CONFIG).is_file()
-    return False
+    return os.path.isfile(expanded(folder) / CONFIG)  # Path.is_file raises for a name that is too long
 
 
 def read_export(folder: Path | str, trust: Any = None) -> Any:

@@ -4,18 +4,15 @@ import logging
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import optuna
-from matplotlib.figure import Figure
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 from imdbattn.comparison.compare import spread
-from imdbattn.comparison.figures import BLUE, finish, row_chart
 from imdbattn.comparison.report import mean_and_sd
 from imdbattn.errors import UserError, in_shell
-from imdbattn.pages import Picture, Report, Section, print_reports, write_report
+from imdbattn.pages import Report, Section, print_reports, write_report
 from imdbattn.search.space import as_words
 from imdbattn.settings.cli import has_plugin, quote
 from imdbattn.settings.safety import read_json
@@ -62,29 +59,28 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
 
 def report_of(study: optuna.Study, command: str, test_accuracies: list[float]) -> Report:
     """command: trains the best settings."""
-    trials = study.get_trials()
-    states = [STATES[one.state.name] for one in trials]
-    done = sorted((one for one in trials if one.state.name == "COMPLETE"), key=lambda one: -one.values[0])
-    rows = [
-        [" ".join(as_words(one.params)), str(one.number), f"{100 * one.values[0]:.2f}", str(one.last_step or 0)]
-        for one in done[:BEST]
+    described = [
+        {"number": one.number, "state": STATES[one.state.name], "values": one.values, "epochs": one.last_step}
+        | {"settings": one.params}
+        for one in study.get_trials()
     ]
+    states = [one["state"] for one in described]
+    done = sorted((one for one in described if one["state"] == "finished"), key=lambda one: -one["values"][0])
+    rows = []
+    for one in done[:BEST]:
+        accuracy, epochs = f"{100 * one['values'][0]:.2f}", str(one["epochs"] or 0)
+        rows.append([" ".join(as_words(one["settings"])), str(one["number"]), accuracy, epochs])
     best = [["settings", "trial", "validation %", "epochs"], *rows]
     sections = [
         Section("The best trials", table=best, short=best),
-        Section(f"The command that trains trial {done[0].number} again", table=[["command"], [command]]),
+        Section(f"The command that trains trial {done[0]['number']} again", table=[["command"], [command]]),
     ]
     importance: dict[str, float] = {}  # of each setting, the largest first; their sum is 1
     if len(done) >= FEWEST:
         importance = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=0.5))
         table = [["setting", "importance %"], *([name, f"{100 * share:.1f}"] for name, share in importance.items())]
         text = f"By PED-ANOVA: the better half of {len(done)} finished trials against all of them."
-        pictures = [Picture("importance", partial(draw_importance, importance))]
-        sections.append(Section("Importance of settings", text, table, pictures, short=table))
-    described = [
-        {"number": one.number, "state": state, "values": one.values, "epochs": one.last_step, "settings": one.params}
-        for one, state in zip(trials, states, strict=True)
-    ]
+        sections.append(Section("Importance of settings", text, table, short=table))
     return Report(
         name="search",
         title=", ".join(f"{states.count(state)} {state}" for state in STATES.values() if state in states),
@@ -92,13 +88,6 @@ def report_of(study: optuna.Study, command: str, test_accuracies: list[float]) -
         points=[f"test accuracy {mean_and_spread(test_accuracies)}"] if test_accuracies else [],
         content={"command": command, "test_accuracies": test_accuracies, "importance": importance, "trials": described},
     )
-
-
-def draw_importance(importance: dict[str, float]) -> Figure:
-    figure, axes = row_chart(list(importance))
-    axes.barh(range(len(importance)), [100 * share for share in importance.values()], color=BLUE, height=0.6)
-    axes.set_xlabel("share of the importance (%)", fontsize=9)
-    return finish(figure, "Importance of settings")
 
 
 def mean_and_spread(accuracies: list[float]) -> str:

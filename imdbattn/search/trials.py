@@ -1,6 +1,6 @@
 """The trials of a search: each is an ordinary run in a child process, in <search folder>/trial-<number>.
 
-journal.log holds Optuna's study. A pruned trial's folder is renamed to trial-<number>-pruned.
+journal.log holds Optuna's study.
 """
 
 import logging
@@ -93,7 +93,6 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: DictCon
 
     waiting = [Trial(study, trial._trial_id) for trial in trials(TrialState.RUNNING)]
     running: list[Generator[None]] = []
-    failed = trials(TrialState.FAIL)
     try:
         while True:
             done = len(trials(TrialState.COMPLETE, TrialState.PRUNED))
@@ -103,12 +102,6 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: DictCon
                 break
             time.sleep(POLL)
             running = [run for run in running if next(run, "ended") != "ended"]
-            if len(trials(TrialState.COMPLETE, TrialState.PRUNED)) > done:
-                failed = trials(TrialState.FAIL)
-            if len(trials(TrialState.FAIL)) >= len(failed) + FAILURES:
-                place = in_shell(os.path.relpath(folder))
-                remedy = f"correct their cause, then resume={place}, or start a new search"
-                raise UserError(f"{FAILURES} trials in a row failed: {remedy}")
     except BaseException as stop:
         for run in running:
             with suppress(BaseException):
@@ -139,13 +132,11 @@ def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> 
 
     A run folder that exists already is resumed from its last checkpoint; without one it starts again.
     """
-    study, run, reason = trial.study, folder / f"trial-{trial.number:03}", ""
-    chosen, kept = as_words(trial.params), run.with_name(f"{run.name}-pruned")
-    pruned = kept.exists()
+    run, pruned, reason = folder / f"trial-{trial.number:03}", False, ""
     last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
-    if not (pruned or finished(run)):
+    if not finished(run):
         run.mkdir(exist_ok=True)
-        resume = resumable(run, settings)
+        resume, chosen = resumable(run, settings), as_words(trial.params)
         log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
         words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
         threads = threads_of({"n_jobs": cfg.n_jobs}) if cfg.n_jobs > 1 else None
@@ -156,20 +147,19 @@ def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> 
                     process.terminate()  # it saves its state
         reason = failure(process.returncode, run)
     if pruned or report(trial, run, last):  # also if it has finished meanwhile
-        if run.exists():
-            run.rename(kept)
-            if (latest := Path("runs", "latest")).is_symlink() and not latest.exists():
-                latest.unlink()
-        study.tell(trial, state=TrialState.PRUNED)
-        ended = study.get_trials(deepcopy=False)[trial.number]
+        ended = trial.study.tell(trial, state=TrialState.PRUNED)
         log.info("pruned  %s after epoch %d: validation %.2f %%", run.name, ended.last_step, 100 * ended.values[0])
     elif finished(run):
         accuracy = read_json(run / "metrics.json")["val_accuracy"]
-        study.tell(trial, accuracy)
+        trial.study.tell(trial, accuracy)
         log.info("done    %s: validation %.2f %%", run.name, 100 * accuracy)
     else:
-        study.tell(trial, state=TrialState.FAIL)
+        trial.study.tell(trial, state=TrialState.FAIL)
         log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
+        times = {one.datetime_complete: one.state for one in trial.study.get_trials(deepcopy=False)}
+        if [times[at] for at in sorted(filter(None, times))[-FAILURES:]] == [TrialState.FAIL] * FAILURES:
+            place = in_shell(os.path.relpath(folder))
+            raise UserError(f"{FAILURES} trials in a row failed: correct their cause, then resume={place}")
 
 
 def report(trial: Trial, run: Path, last: int | None) -> bool:
