@@ -1,4 +1,4 @@
-"""Reports as HTML, Markdown and terminal text; figures as PNG and SVG; pages from Jinja templates.
+"""Reports as HTML, Markdown and terminal text; figures as PNG; pages from Jinja templates.
 
 Figures are made without pyplot. A table is a list of rows of cells; the first row is the head.
 """
@@ -101,13 +101,13 @@ def write_report(report: Report, out: Path) -> Path:
     Everything is rendered before anything is written, and every file is atomic. Figures of an earlier report in `out`
     that this one does not have are removed.
     """
-    drawn = {picture.name: picture.draw() for section in report.sections for picture in section.pictures}
-    files: dict[str, bytes | str] = {f"figures/{name}.png": png(figure) for name, figure in drawn.items()}
+    drawn = {picture.name: png(picture.draw()) for section in report.sections for picture in section.pictures}
+    files: dict[str, bytes | str] = {f"figures/{name}.png": image for name, image in drawn.items()}
     if report.content is not None:
         content = json.loads(json.dumps(report.content), parse_constant=lambda _: None)  # null instead of NaN
         files[f"{report.name}.json"] = json.dumps(content, indent=1) + "\n"
     files[f"{report.name}.md"] = markdown(report)
-    files[f"{report.name}.html"] = page(report, {name: svg(figure) for name, figure in drawn.items()})
+    files[f"{report.name}.html"] = page(report, drawn)
     old = out / f"{report.name}.md"
     with writing_into(out, "choose another folder"):
         written = re.findall(r"\]\((figures/\w+\.png)\)", old.read_text()) if old.exists() else []
@@ -119,7 +119,7 @@ def write_report(report: Report, out: Path) -> Path:
 
 
 def page(report: Report, pictures: Mapping[str, bytes]) -> str:
-    """One HTML page with the pictures (name -> SVG) inside."""
+    """One HTML page with the pictures (name -> PNG) inside."""
     return render(Path(__file__).with_name("report.html.jinja"), report=report, figures=pictures)
 
 
@@ -129,13 +129,13 @@ def markdown(report: Report) -> str:
 
 
 def print_reports(reports: Sequence[Report], console: Console | None = None) -> None:
-    """Prints the results of each report, then the notes that all have, and the skipped runs."""
+    """Prints the results of each report with the notes that no earlier one has, and the skipped runs."""
     console = console or terminal()
 
     def show(*lines: str, style: str = "") -> None:
         console.print(*map(visible, filter(None, lines)), sep="\n", style=style)
 
-    common = [note for note in reports[0].notes if len(reports) > 1 and all(note in one.notes for one in reports)]
+    told: set[str] = set()
     for report in reports:
         if len(reports) > 1:
             console.rule(visible(report.about))
@@ -145,10 +145,10 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
             print_table(section.short, console, section.names)
         console.print()
         show(*report.points)
-        show(*(note for note in report.notes if note not in common), style="dim")
-    if common:
-        console.rule("all sets")
-        show(*common, style="dim")
+        if notes := [note for note in report.notes if note not in told]:
+            console.print()
+            show(*notes, style="dim")
+        told |= set(report.notes)
     for one in reports[0].skipped:  # the same for all
         show(f"skipped: {one['folder']}: {one['reason']}", style="yellow")
 
@@ -203,16 +203,6 @@ def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # characters of reviews that the font lacks
         figure.savefig(buffer, format="png", dpi=150, bbox_inches=bbox_inches)
-    return buffer.getvalue()
-
-
-def svg(figure: Figure) -> bytes:
-    """The figure as SVG, with text as paths; equal figures give equal bytes."""
-    import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "imdbattn", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
 
 

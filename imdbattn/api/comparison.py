@@ -15,7 +15,7 @@ from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.report import report_of, set_name
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
-from imdbattn.pages import Report, print_reports, printed, svg, write_reports
+from imdbattn.pages import Report, png, print_reports, printed, write_reports
 from imdbattn.settings.keys import defaults, overlay
 from imdbattn.settings.schema import Compare, validate_as
 
@@ -26,7 +26,7 @@ RUNGS = {  # name in comparison.json -> column of the data frame
     **{name: name for name in ("ece", "parameters", "tokens_per_s", "train_seconds", "epochs")},
     **{name: name for name in ("max_tokens", "max_epochs", "tokenizer")},
 }
-PAIRS = ["set", "from", "to", "about", "difference", "low", "high", "only_to_right", "only_from_right"]
+PAIRS = ["set", "from", "to", "difference", "low", "high", "only_to_right", "only_from_right"]
 PAIRS += ["mcnemar_p", "holm_p", "verdict"]
 
 
@@ -84,8 +84,8 @@ class Comparison:
             shown = [section for section in report.sections if section.table and not section.folded]
             parts += [f"<p>{escape(text)}</p>" for text in (report.title, report.about, report.lead)]
             parts += [html(pd.DataFrame(one.table[1:], columns=[*one.table[0]]), index=False) for one in shown]
-            image = base64.b64encode(svg(shown[0].pictures[0].draw())).decode()
-            parts.append(f'<img style="background: #fff" src="data:image/svg+xml;base64,{image}">')
+            image = base64.b64encode(png(shown[0].pictures[0].draw())).decode()
+            parts.append(f'<img style="max-width: 40rem" src="data:image/png;base64,{image}">')
         return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(parts)}</div>'
 
 

@@ -32,8 +32,6 @@ from imdbattn.per_class import confusion, macro_f1
 from imdbattn.settings.keys import flat
 
 TRAINING = ("data.max_tokens", "data.tokenizer", "trainer.max_epochs")  # settings that a report states of all rungs
-TRAINED = "two trained models"  # the subject of a comparison with one seed each
-ABOUT = ("architectures", "architecture and trained model", TRAINED)  # by the number of variants with a single seed
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 FEWEST = 10  # the smallest number of items of one length for its accuracy
 
@@ -215,7 +213,6 @@ def compare_pairs(
         pair = {
             "from": labels[old],
             "to": labels[to],
-            "about": ABOUT[sum(bootstrap.seeds_V[place] == 1 for place in (old, to))],
             "difference": float((share_NV[:, to] - share_NV[:, old]).mean()),
             "interval": [low, high],
             "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),

@@ -14,7 +14,6 @@ from imdbattn.pages import integer_ticks, new_figure, style
 WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # for color-blind readers (Okabe & Ito)
 COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#000000", "#56B4E9")
-DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # with COLORS: 28 different lines
 MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
 
 
@@ -42,31 +41,17 @@ def interval_row(
 
 
 def lengths(comparison: dict[str, Any]) -> Figure:
-    """Accuracy over source length. A panel for each range of lengths that variants were trained on, which is shaded."""
+    """A panel for each rung: accuracy over source length; the lengths of training are shaded."""
     rungs = comparison["rungs"]
-    ranges = list(dict.fromkeys(tuple(rung["trained_on"] or ()) for rung in rungs))
-    names = [re.sub(r" (data\.)?lengths=\[[^]]*\]", "", rung["label"]) for rung in rungs]  # titles state the range
-    styles = {
-        name: {"color": COLORS[place % len(COLORS)], "ls": DASHES[place % len(DASHES)], "marker": "."}
-        for place, name in enumerate(dict.fromkeys(names))
-    }
-    figure = new_figure(WIDTH, 1.1 + (1.7 if len(ranges) > 1 else 2.6) * len(ranges))
-    panels = figure.subplots(len(ranges), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, trained in zip(panels, ranges, strict=True):
-        style(axes)
-        if trained:
-            axes.axvspan(trained[0] - 0.5, trained[1] + 0.5, color=GREY, alpha=0.18, lw=0)
-            axes.set_title(f"trained on lengths {trained[0]} to {trained[1]} (shaded)", fontsize=9)
-        for rung, name in zip(rungs, names, strict=True):
-            if tuple(rung["trained_on"] or ()) == trained:
-                band(axes, rung["lengths"], 100, **styles[name])
-    for name, line in styles.items():
-        panels[0].plot([], [], **line, label=wrapped(name))
-    panels[0].set_ylim(-4, 104)
-    integer_ticks(panels[-1])
-    panels[-1].set_xlabel(f"length of the source {comparison['items'][:-1]} ({comparison['unit']})", fontsize=9)
+    figure, panels = small_multiples([rung["label"] for rung in rungs])
+    for axes, rung in zip(panels, rungs, strict=True):
+        if rung["trained_on"]:
+            axes.axvspan(rung["trained_on"][0] - 0.5, rung["trained_on"][1] + 0.5, color=GREY, alpha=0.18, lw=0)
+        band(axes, rung["lengths"], 100, color=BLUE, marker=".")
+        integer_ticks(axes, 5)
+    figure.supxlabel(f"length of the source {comparison['items'][:-1]} ({comparison['unit']})", fontsize=9)
     figure.supylabel("exact outputs (%)", fontsize=9)
-    return finish(figure, f"Accuracy by length, {comparison['split']} {comparison['items']}", legend=2)
+    return finish(figure, f"Accuracy by length, {comparison['split']} {comparison['items']}")
 
 
 def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:

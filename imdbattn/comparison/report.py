@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from imdbattn.comparison.compare import TRAINED, TRAINING
+from imdbattn.comparison.compare import TRAINING
 from imdbattn.comparison.figures import accuracies, curves_of_seeds, lengths, level, signed
 from imdbattn.comparison.runs import in_short
 from imdbattn.pages import Picture, Report, Section, Table, as_table, render
@@ -47,7 +47,7 @@ def sections(comparison: dict[str, Any]) -> list[Section]:
         Section("All rungs", "", table, [Picture("accuracies", partial(accuracies, comparison), caption)], 1, short)
     ]
     if all(rung["lengths"] and rung["lengths"]["x"] for rung in rungs):
-        caption = f"{BAND} Lengths with fewer than ten {items} are omitted."
+        caption = f"{BAND} Shaded: training. Lengths of fewer than ten {items} are omitted."
         parts.append(
             Section("Accuracy by length", pictures=[Picture("lengths", partial(lengths, comparison), caption)])
         )
@@ -104,15 +104,6 @@ def count(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{float(f'{value:.3g}'):,.10g}"
 
 
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"
-
-
 def p_value(p: float) -> str:
     """With three decimals, or three figures if it is close to 0.05."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3g}" if 0.04 < p < 0.06 else f"p = {p:.3f}"
@@ -143,7 +134,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
                 **{key: "" if rung[key] is None else str(rung[key]) for key in different},
                 "parameters": count(rung["parameters"]),
                 "tokens/s": count(rung["tokens_per_s"]),
-                "training": duration(rung["train_seconds"]),
+                "training min": "" if rung["train_seconds"] is None else f"{rung['train_seconds'] / 60:.1f}",
             }
             for rung in rungs
         ]
@@ -255,13 +246,7 @@ def verdicts(comparison: dict[str, Any]) -> str:
     if not pairs:
         return ""
     counted = by_verdict(pairs, ("better", "worse", "undecided"))
-    text = f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(counted)}."
-    if trained := sum(pair["about"] == TRAINED for pair in pairs):
-        text += (
-            f" Comparisons with one seed each ({trained:,} of {len(pairs):,}) are about two trained models, not about "
-            "their architectures."
-        )
-    return text
+    return f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(counted)}."
 
 
 def sentence(pair: Mapping[str, Any]) -> str:
@@ -272,8 +257,7 @@ def sentence(pair: Mapping[str, Any]) -> str:
         text = f"no difference shown, {signed(pair['difference'])} points ({signed_interval(pair['interval'])})"
     text += f", {p_value(pair['holm_p'])}"
     if pair["verdict"] == "undecided" and pair["holm_p"] < 0.05:
-        other = "reviews" if pair["about"] == TRAINED else "seeds"
-        text += f"; these trained models differ, but other {other} could reverse it"
+        text += "; these trained models differ, but other seeds or reviews could reverse it"
     return f"{pair['to']} against {pair['from']}: {text}"
 
 
