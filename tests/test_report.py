@@ -21,43 +21,32 @@ PNG = b"PNG"
 HOSTILE = """<script>alert("1")</script> 'quoted' & <img src="https://example.org/x.png"> {{ 7 * 7 }} | `a`"""
 
 
-def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", "pos"), text=HOSTILE, split="test"):
-    """A comparison as compare.compare makes it, with invented numbers."""
-
-    def mean_of(center):
-        values = [center + 0.001 * place for place in range(len(seeds))]
-        return {"mean": sum(values) / len(values), "sd": 0.001 if len(values) > 1 else None, "values": values}
-
-    def curve(end):
-        return {"x": [1, 2, 3], "values": [[0.6, end, None if place else end] for place in range(len(seeds))]}
-
-    slices = {"0 to 120 words": 2200, "121 to 900 words": 2800, "without “although”": 2950, "with “although”": 2050}
+def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOSTILE):
+    """A comparison as compare.compare makes it, with invented numbers of two seeds."""
+    slices = {"0 to 900 words": 5000, "without “although”": 2950, "with “although”": 2050}
+    curve = {"x": [1, 2, 3], "values": [[0.6, 0.8, 0.8], [0.6, 0.8, None]]}
     rungs = []
     for i, name in enumerate(names):
         center = 0.76 + 0.1 * (i + 1) / len(names)
+        over_seeds = {"mean": center, "sd": 0.001, "values": [center - 0.0005, center + 0.0005]}
         rungs.append(
-            {"label": name, "model": name.split()[0], "after": names[i - 1] if i else None}
-            | {"trained_on": None, "lengths": None, "folds": None}
-            | {"max_tokens": 512, "tokenizer": "ptb", "max_epochs": 8}
-            | {"seeds": list(seeds), "folders": [f"runs/{name}"], "interval": [center - 0.009, center + 0.0101]}
-            | {"validation": mean_of(center), "test": mean_of(center) if split == "test" else None}
-            | {"bleu": {"validation": None, "test": None}, "macro_f1": mean_of(center - 0.01)}
+            {"label": name, "model": name.split()[0], "after": names[i - 1] if i else None, "seeds": [1, 2]}
+            | {"folders": [f"runs/{name}"], "max_tokens": 512, "tokenizer": "ptb", "max_epochs": 8, "trained_on": None}
+            | {"interval": [center - 0.009, center + 0.0101], "lengths": None, "folds": None, "train_seconds": 8.25}
+            | {"validation": over_seeds, "test": over_seeds, "bleu": {"validation": None, "test": None}}
+            | {"macro_f1": over_seeds, "parameters": 152 * 7 ** min(i, 4), "tokens_per_s": 158_123.4, "epochs": 8.0}
             | {
-                "parameters": 152 * 7 ** min(i, 4),
-                "tokens_per_s": 1_588_123.4 / (i + 1),
-                "train_seconds": 8.25,
-                "epochs": 8.0,
+                "ece": 0.0312,
+                "confusion": [[2000.3] * len(labels)] * len(labels),
+                "slices": dict.fromkeys(slices, center),
             }
-            | {"ece": 0.0312, "confusion": [[2000.3] * len(labels) for _ in labels]}
-            | {"curves": {f"{part}/{name}": curve(0.8) for part in ("train", "val") for name in ("accuracy", "loss")}}
-            | {"slices": dict.fromkeys(slices, center)}
+            | {"curves": dict.fromkeys(("train/accuracy", "train/loss", "val/accuracy", "val/loss"), curve)}
         )
     pairs = []
     for i, (one, other) in enumerate(itertools.pairwise(names)):
         difference, p = ((0.0187, 0.00002), (0.0012, 0.31), (-0.0089, 0.016))[i % 3]
         pairs.append(
-            {"from": one, "to": other}
-            | {"difference": difference, "interval": [difference - 0.005, difference + 0.0061]}
+            {"from": one, "to": other, "difference": difference, "interval": [difference - 0.005, difference + 0.0061]}
             | {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 2, "holm_p": p}
             | {"verdict": ("better", "undecided", "worse")[i % 3]}
         )
@@ -65,23 +54,19 @@ def made_up(names=("mean", "base", "residual"), seeds=(1, 2, 3), labels=("neg", 
     item = {"row": 17, "label": labels[0], "text": text, "probability": probability, "spread": 0.9}
     machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
     return {
-        "split": split,
-        "test_set": "packaged: every fifth block",
-        "fingerprint": "fc45bb824bf15091",
-        "items": "reviews",
-        "unit": "words",
-        "slices": slices,
-        "overrides": [],
-        "one_validation": True,
-        "reviews": 5000,
-        "labels": list(labels),
+        **{"split": "test", "test_set": "packaged: every fifth block", "fingerprint": "fc45bb824bf15091"},
+        **{"items": "reviews", "unit": "words", "reviews": 5000, "labels": list(labels), "slices": slices},
+        **{
+            "overrides": [],
+            "one_validation": True,
+            "untested": [],
+            "folders": ["runs"],
+            "rungs": rungs,
+            "pairs": pairs,
+        },
         "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
-        "folders": ["runs"],
         "skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}],
         "method": {"resamples": 10000, "seed": 0, "level": 0.95, "words": {"although": ["although", "though"]}},
-        "untested": [],
-        "rungs": rungs,
-        "pairs": pairs,
         "disagreements": [item] * 3 if len(names) > 1 else [],
     }
 

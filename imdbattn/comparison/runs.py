@@ -92,9 +92,8 @@ class Run:
 
     @property
     def place(self) -> str:
-        """The folder, relative to the current one if it is below it."""
-        here = Path.cwd()
-        return str(self.folder.relative_to(here) if self.folder.is_relative_to(here) else self.folder)
+        """The folder, for display."""
+        return display(self.folder)
 
     def fingerprint(self, split: str) -> str | None:
         return self.metrics.get(FINGERPRINT[split])
@@ -206,7 +205,12 @@ def read_run(folder: Path) -> Run:
 
 def skip(folder: Path, error: Exception) -> Skipped:
     reason = str(error) if isinstance(error, UserError) else f"unreadable: {type(error).__name__}: {error}"
-    return {"folder": Run(folder, {}, {}, {}, {}).place, "reason": in_line(reason, 300)}
+    return {"folder": display(folder), "reason": in_line(reason, 300)}
+
+
+def display(folder: Path) -> str:
+    """The path, relative to the current folder if it is below it."""
+    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
 
 
 # --- cross-validation -------------------------------------------------------------------------------------------------
