@@ -149,7 +149,6 @@ WRONG = [
     (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),
     (["model.layers=1,2"], "model.layers=1,2 has several values"),
     (["test=true"], "test=true: the search decides this setting"),
-    (["space={optim.lrr:[1,2]}"], "there is no setting optim.lrr; the nearest is optim.lr"),
     (["space={optim.lr:0.1}"], "space.optim.lr=0.1 must be a list, or a range"),
     (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
     ([], "the space is empty: add +search=residual"),

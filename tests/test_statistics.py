@@ -13,7 +13,6 @@ from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmode
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from imdbattn.comparison import statistics
-from imdbattn.per_class import confusion
 
 
 def right_answers(rng, reviews, seeds, spread, shift=0.0):
@@ -157,11 +156,6 @@ def test_few_discordant_reviews_are_tested_by_all_signs_of_their_gains(gains):
     assert statistics.mcnemar(np.array([*gains, 0.0])) == pytest.approx(as_large.mean())
 
 
-def test_holms_correction_by_hand():
-    assert statistics.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert statistics.holm([]) == []
-
-
 @pytest.mark.parametrize(
     ("p", "low", "high", "expected"),
     [
@@ -195,11 +189,6 @@ def test_calibration_error_equals_that_of_torchmetrics(classes, seed):
     assert ours == pytest.approx(float(theirs), abs=1e-6)
 
 
-def test_the_confusion_matrix_has_true_classes_in_rows():
-    found = confusion(np.array([0, 0, 1, 2]), np.array([1, 1, 1, 0]), 3)
-    assert found.tolist() == [[0, 2, 0], [0, 1, 0], [1, 0, 0]]
-
-
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200))
 def test_each_review_is_in_the_length_slice_whose_name_matches_its_length(lengths):
     slices = statistics.length_slices(np.array(lengths), "words")
@@ -213,15 +202,11 @@ def test_each_review_is_in_the_length_slice_whose_name_matches_its_length(length
     ("text", "words", "found"),
     [
         ("I do not like it", ["not"], True),
-        ("NOT bad", ["not"], True),
         ("nothing, and a knot", ["not"], False),
-        ("I don't", ["not", "n't"], True),
         ("I DON’T", ["n't"], True),
         ("I don\x92t", ["n't"], True),
         ("can'tankerous", ["n't"], False),
-        ("good,but long", ["but"], True),
         ("a button, a rebut", ["but"], False),
-        ("though", ["although"], False),
         ("is this a.b?", ["a.b"], True),
         ("is this aXb?", ["a.b"], False),
     ],

@@ -27,12 +27,9 @@ class Metrics(dict[str, Any]):
     """
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self:
+        if name not in self:
             raise AttributeError(f"there is no {name}; there are {', '.join(self)}")
         return self[name]
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self]
 
     def shown(self) -> dict[str, str]:
         """Each number and text, scores first."""
