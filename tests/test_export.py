@@ -23,7 +23,7 @@ from imdbattn.data import corpus, glove
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.export import folder as export
-from imdbattn.export.folder import digest, is_export, read_export, write_export
+from imdbattn.export.folder import is_export, read_export, write_export
 from imdbattn.export.graph import example, to_onnx, to_program
 from imdbattn.export.vectors import renumbered, with_vectors
 from imdbattn.files import sha256_of
@@ -53,11 +53,12 @@ def results(predictor) -> list[tuple[str, float]]:
 
 
 def edited(folder: Path, change) -> None:
-    """Changes config.json, which then has the right checksums."""
+    """Changes config.json, which then has the right checksum."""
     config = json.loads((folder / "config.json").read_text())
     change(config)
-    config["files"] = {name: sha256_of(folder / name) for name in config["files"]}
-    (folder / "config.json").write_text(json.dumps(config | {"checksum": digest(config)}))
+    (folder / "config.json").write_text(json.dumps(config))
+    sums = json.loads((folder / "checksums.json").read_text())
+    (folder / "checksums.json").write_text(json.dumps({name: sha256_of(folder / name) for name in sums}))
 
 
 # --- what it holds ---------------------------------------------------------------------------------------------------
@@ -342,7 +343,7 @@ def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
         raise OSError(28, "No space left on device", str(tmp_path / "x"))
 
     with monkeypatch.context() as full:
-        full.setattr(export, "write_config", fail)
+        full.setattr(export, "card", fail)
         with pytest.raises(UserError, match="cannot be written"):
             write_export(predictor, tmp_path / "m", run)
     assert contents(tmp_path) == before

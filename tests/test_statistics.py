@@ -13,6 +13,7 @@ from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmode
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from imdbattn.comparison import statistics
+from imdbattn.per_class import confusion
 
 
 def right_answers(rng, reviews, seeds, spread, shift=0.0):
@@ -187,6 +188,11 @@ def test_calibration_error_equals_that_of_torchmetrics(classes, seed):
         torch.tensor(probabilities), torch.tensor(labels), num_classes=classes, n_bins=statistics.BINS, norm="l1"
     )
     assert ours == pytest.approx(float(theirs), abs=1e-6)
+
+
+def test_the_confusion_matrix_has_true_classes_in_rows():
+    found = confusion(np.array([0, 0, 1, 2]), np.array([1, 1, 1, 0]), 3)
+    assert found.tolist() == [[0, 2, 0], [0, 1, 0], [1, 0, 0]]
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200))

@@ -1,9 +1,9 @@
 """Writes a trained model as a folder that needs no wheel, cache or network, and reads it.
 
-model.safetensors  config.json  tokenizer.json  metrics.json  README.md, and on request model.pt2 and model.onnx
+model.safetensors  config.json  tokenizer.json  metrics.json  checksums.json  README.md
+On request also model.pt2 and model.onnx.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -35,8 +35,8 @@ from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
 
 KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
-METRICS, PROGRAM, ONNX = "metrics.json", "model.pt2", "model.onnx"
-FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD)  # what `read_export` needs; a graph is for other programs
+METRICS, PROGRAM, ONNX, CHECKSUMS = "metrics.json", "model.pt2", "model.onnx", "checksums.json"
+FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)  # what `read_export` needs; a graph is for other programs
 REMEDY = "export the model again, or copy its whole folder again"
 OTHER_FOLDER = "choose another folder"
 
@@ -96,7 +96,10 @@ def write_export(
         path = str(predictor.cfg.data.get("path") or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
-        write_config(folder, {"settings": settings, "facts": dict(predictor.facts), "export": facts})
+        version = import_module("imdbattn").__version__  # an import of its API would be a cycle
+        config = {"model_type": KIND, "format": FORMAT, "version": version, "settings": settings}
+        write_json(folder / CONFIG, config | {"facts": dict(predictor.facts), "export": facts})
+        write_json(folder / CHECKSUMS, {file.name: sha256_of(file) for file in sorted(folder.iterdir())})
         (folder / CARD).write_text(card(predictor, metrics, facts), "utf-8")
     return facts
 
@@ -139,20 +142,6 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     if "cache_dir" in data:
         data["cache_dir"] = None
     return settings | {"logger": {"name": "none"}, "resume": None, "trust": None}
-
-
-def write_config(folder: Path, parts: Mapping[str, Any]) -> None:
-    """Writes config.json with the checksums of itself and of each file but the card, which people edit."""
-    files = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-    version = import_module("imdbattn").__version__  # an import of its API would be a cycle
-    config = {"model_type": KIND, "format": FORMAT, "version": version, **parts, "files": files}
-    write_json(folder / CONFIG, config | {"checksum": digest(config)})
-
-
-def digest(config: Mapping[str, Any]) -> str:
-    """The checksum of config.json without its own."""
-    parts = {key: value for key, value in config.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def tokenizer_json(name: str, words: Sequence[str]) -> str:
@@ -198,9 +187,6 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
     folder = expanded(folder)
     config, file = read_config(folder), folder / CONFIG
     cfg = check_run(plain_settings(config.get("settings"), file), file, trust)
-    for name in (WEIGHTS, METRICS, *([WORDS] if cfg.task == "reviews" else [])):
-        if sha256_of(folder / name) != config["files"][name]:
-            raise UserError(f"{folder / name} has changed since it was written: {REMEDY}")
     tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
     if cfg.task == "seq2seq":
         return Seq2SeqPredictor.load(cfg, folder / WEIGHTS, (tensors, facts))
@@ -211,15 +197,16 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of an export. Raises UserError for one that was changed, of another version or another program."""
-    config, file = read_json(folder / CONFIG, REMEDY), folder / CONFIG
+    """config.json of an export. Raises UserError if a file has changed, or the folder is of another version."""
+    config = read_json(folder / CONFIG, REMEDY)
     if config.get("model_type") != KIND:
-        raise UserError(f"{file} is not that of an exported model: give a run folder, or a folder that export wrote")
+        raise UserError(f"{folder / CONFIG} is not that of an exported model: give a run folder or an exported one")
     if config.get("format") != FORMAT:
         raise UserError(
-            f"{file} has format {config.get('format')}, and this version reads {FORMAT}: install imdbattn "
+            f"{folder / CONFIG} has format {config.get('format')}, and this version reads {FORMAT}: install imdbattn "
             f"{config.get('version')}, or export the model again"
         )
-    if config.get("checksum") != digest(config):
-        raise UserError(f"{file} has changed since it was written: {REMEDY}")
+    for name, checksum in read_json(folder / CHECKSUMS, REMEDY).items():
+        if sha256_of(folder / name) != checksum:
+            raise UserError(f"{folder / name} has changed since it was written: {REMEDY}")
     return config
