@@ -16,18 +16,10 @@ from imdbattn.comparison.report import report_of, set_name
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
 from imdbattn.pages import Report, png, print_reports, printed, write_reports
-from imdbattn.settings.keys import defaults, overlay
+from imdbattn.settings.keys import defaults, flat, overlay
 from imdbattn.settings.schema import Compare, validate_as
 
 StrPath = str | os.PathLike[str]
-RUNGS = {  # name in comparison.json -> column of the data frame
-    **{"set": "set", "label": "rung", "seeds": "seeds", "validation.mean": "validation"},
-    **{"validation.sd": "validation_sd", "test.mean": "test", "test.sd": "test_sd", "low": "low", "high": "high"},
-    **{name: name for name in ("ece", "parameters", "tokens_per_s", "train_seconds", "epochs")},
-    **{name: name for name in ("max_tokens", "max_epochs", "tokenizer")},
-}
-PAIRS = ["set", "from", "to", "difference", "low", "high", "only_to_right", "only_from_right"]
-PAIRS += ["mcnemar_p", "holm_p", "verdict"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,21 +43,24 @@ class Comparison:
     @property
     def rungs(self) -> pd.DataFrame:
         """A row for each rung: accuracies as fractions, with standard deviations over seeds, and the 95 % interval."""
-        return self._frame("rungs").reindex(columns=list(RUNGS)).rename(columns=RUNGS)
+        return self._frame("rungs").rename(columns={"label": "rung"})
 
     @property
     def pairs(self) -> pd.DataFrame:
         """A row for each compared pair: difference as a fraction with its 95 % interval, p values, verdict."""
-        return self._frame("pairs").reindex(columns=PAIRS)
+        return self._frame("pairs")
 
     def _frame(self, part: str) -> pd.DataFrame:
+        """The single numbers and texts of comparison.json; of lists only the number of seeds and the interval."""
         rows = []
         for content in self.contents:
             for row in content[part]:
-                low, high = row["interval"]
                 seeds = {"seeds": len(row["seeds"])} if "seeds" in row else {}
-                rows.append({"set": set_name(content), **row, **seeds, "low": low, "high": high})
-        return pd.json_normalize(rows)
+                values = {name.removesuffix(".mean").replace(".sd", "_sd"): value for name, value in flat(row).items()}
+                numbers = {name: value for name, value in values.items() if not isinstance(value, list | dict)}
+                low, high = row["interval"]
+                rows.append({"set": set_name(content), **numbers, **seeds, "low": low, "high": high})
+        return pd.DataFrame(rows)
 
     def save(self, out: StrPath) -> Path:
         """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns the HTML page."""

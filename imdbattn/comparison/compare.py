@@ -168,8 +168,8 @@ def describe(one: Variant, seeds: Sequence[Predictions], slices: Mapping[str, np
         "confusion": np.mean(confusions, axis=0).tolist() if confusions else [],
         "macro_f1": spread([macro_f1(counts_CC) for counts_CC in confusions]) if confusions else None,
         "slices": {name: float(right_NS[mask_N].mean()) for name, mask_N in slices.items()},
-        "trained_on": settings.get("data.lengths"),  # the shortest and longest string of training
-        "lengths": None if confusions else by_length(right_NS, seeds[0].lengths_N),
+        "trained_on": settings.get("data.lengths", []),  # the shortest and longest string of training
+        "lengths": {} if confusions else by_length(right_NS, seeds[0].lengths_N),
         "curves": curves(one.runs),
     }
 
