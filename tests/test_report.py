@@ -6,7 +6,6 @@ The comparisons here are invented; tests/test_compare.py makes real ones.
 import io
 import itertools
 import json
-import re
 from html.parser import HTMLParser
 
 import pytest
@@ -97,24 +96,8 @@ def words(source: str) -> str:
     return " ".join(" ".join(Page(source).text).split())
 
 
-def names_of(one) -> list[str]:
-    """The figures of a report."""
-    return [picture.name for section in one.sections for picture in section.pictures]
-
-
 def drawn_page(one) -> str:
-    return page(one, dict.fromkeys(names_of(one), PNG))
-
-
-def markdown_tables(source: str) -> list[list[list[str]]]:
-    """The cells of each table; a | behind a backslash does not end a cell."""
-    tables: list[list[list[str]]] = [[]]
-    for line in source.splitlines():
-        if line.startswith("|"):
-            tables[-1].append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
-        elif tables[-1]:
-            tables.append([])
-    return [table for table in tables if table]
+    return page(one, {picture.name: PNG for section in one.sections for picture in section.pictures})
 
 
 @pytest.fixture
@@ -175,10 +158,8 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     texts = (words((folder / "comparison.html").read_text()), (folder / "comparison.md").read_text().replace("\\", ""))
     for text in (*texts, printed(comparison)):
         assert [one for one in told if one not in text] == []
-    rungs, pairs, *_ = markdown_tables((folder / "comparison.md").read_text())
-    assert [line[1:] for line in rungs[2:]] == [line[1:] for line in report.rung_table(comparison)[1:]]
-    assert [line[0] for line in rungs[2:]] == ["`mean`", "`base`", "`residual`"]
-    assert pairs[3][1:] == ["+0.1", "−0.4 to +0.7", "undecided", "p = 0.310", "322", "227"]
+    line = "| `residual against base` | +0.1 | −0.4 to +0.7 | undecided | p = 0.310 | 322 | 227 |\n"
+    assert line in (folder / "comparison.md").read_text()
 
 
 def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_removed(undrawn, tmp_path, monkeypatch):
