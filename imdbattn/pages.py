@@ -1,4 +1,4 @@
-"""Reports as HTML, Markdown and terminal text; figures as PNG and SVG; pages from Jinja templates.
+"""Reports as HTML, Markdown and terminal text; figures as PNG; pages from Jinja templates.
 
 Figures are made without pyplot. A table is a list of rows of cells; the first row is the head.
 """
@@ -12,8 +12,8 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,107 +98,72 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
 def write_report(report: Report, out: Path) -> Path:
     """Writes <name>.json, .md and .html and figures/*.png into `out`; returns the HTML page.
 
-    Everything is rendered before anything is written, and every file is atomic. Files of an earlier report in `out`
+    Everything is rendered before anything is written, and every file is atomic. Figures of an earlier report in `out`
     that this one does not have are removed.
     """
-    drawn = {picture.name: picture.draw() for section in report.sections for picture in section.pictures}
-    files: dict[str, bytes | str] = {f"figures/{name}.png": png(figure) for name, figure in drawn.items()}
+    drawn = {picture.name: png(picture.draw()) for section in report.sections for picture in section.pictures}
+    files: dict[str, bytes | str] = {f"figures/{name}.png": image for name, image in drawn.items()}
     if report.content is not None:
-        files[f"{report.name}.json"] = json.dumps(each(report.content, without_nan), indent=1, allow_nan=False) + "\n"
+        content = json.loads(json.dumps(report.content), parse_constant=lambda _: None)  # null instead of NaN
+        files[f"{report.name}.json"] = json.dumps(content, indent=1) + "\n"
     files[f"{report.name}.md"] = markdown(report)
-    files[f"{report.name}.html"] = page(report, {name: svg(figure) for name, figure in drawn.items()})
+    files[f"{report.name}.html"] = page(report, drawn)
     old = out / f"{report.name}.md"
     with writing_into(out, "choose another folder"):
         written = re.findall(r"\]\((figures/\w+\.png)\)", old.read_text()) if old.exists() else []
         for name in {*written, f"{report.name}.json"} - files.keys():
             (out / name).unlink(missing_ok=True)
-    for name, content in files.items():
-        write_atomically(out / name, content)
+    for name, data in files.items():
+        write_atomically(out / name, data)
     return out / f"{report.name}.html"
 
 
 def page(report: Report, pictures: Mapping[str, bytes]) -> str:
-    """One HTML page with the pictures (name -> SVG) inside."""
+    """One HTML page with the pictures (name -> PNG) inside."""
     return render(Path(__file__).with_name("report.html.jinja"), report=report, figures=pictures)
 
 
 def markdown(report: Report) -> str:
-    """The report as Markdown with links to the figures; names are set as code."""
-    parts = [f"# {plain(report.title)}", plain(report.about), plain(report.lead), bullets(map(plain, report.points))]
-    for section in report.sections:
-        parts += [f"## {plain(section.title)}", plain(section.text), markdown_table(section)]
-        parts += [f"![{picture.name}](figures/{picture.name}.png)" for picture in section.pictures]
-        parts += [f"[Full report]({section.link.removesuffix('html')}md)"] if section.link else []
-    if report.notes:
-        parts += ["## Notes", bullets(map(plain, report.notes))]
-    if report.skipped:
-        skipped = (f"{code(one['folder'])}: {plain(one['reason'])}" for one in report.skipped)
-        parts += ["## Skipped", bullets(skipped)]
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def markdown_table(section: Section) -> str:
-    if not section.table:
-        return ""
-    head, *rows = section.table
-    lines = [[*map(code, row[: section.names]), *map(plain, row[section.names :])] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (list(map(plain, head)), ["---"] * len(head), *lines))
-
-
-def bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+    """The report as Markdown with links to the figures."""
+    return render(Path(__file__).with_name("report.md.jinja"), report=report)
 
 
 def print_reports(reports: Sequence[Report], console: Console | None = None) -> None:
-    """Prints the results of each report, then the notes that all have, and the skipped runs."""
+    """Prints the results of each report with the notes that no earlier one has, and the skipped runs."""
     console = console or terminal()
-    common = [note for note in reports[0].notes if len(reports) > 1 and all(note in one.notes for one in reports)]
-    for report in map(with_visible_text, reports):
+
+    def show(*lines: str, style: str = "") -> None:
+        console.print(*map(visible, filter(None, lines)), sep="\n", style=style)
+
+    told: set[str] = set()
+    for report in reports:
         if len(reports) > 1:
-            console.rule(report.about)
-        console.print(report.title, style="bold")
-        console.print(*filter(None, (report.about, report.lead)), sep="\n")
-        for section in report.sections:
+            console.rule(visible(report.about))
+        show(report.title, style="bold")
+        show(report.about, report.lead)
+        for section in filter(lambda one: one.short, report.sections):
             print_table(section.short, console, section.names)
-        for lines, style in ((report.points, ""), ([one for one in report.notes if one not in common], "dim")):
-            if lines:
-                console.print("", *lines, sep="\n", style=style)
-    if common:
-        console.rule("all sets")
-        console.print(*map(visible, common), sep="\n", style="dim")
+        console.print()
+        show(*report.points)
+        if notes := [note for note in report.notes if note not in told]:
+            console.print()
+            show(*notes, style="dim")
+        told |= set(report.notes)
     for one in reports[0].skipped:  # the same for all
-        console.print(visible(f"skipped: {one['folder']}: {one['reason']}"), style="yellow")
-
-
-def with_visible_text(report: Report) -> Report:
-    """A copy for a terminal, without control characters."""
-    short = [replace(one, short=[list(map(visible, row)) for row in one.short]) for one in report.sections]
-    title, about, lead = map(visible, (report.title, report.about, report.lead))
-    points, notes = (list(map(visible, lines)) for lines in (report.points, report.notes))
-    return replace(report, title=title, about=about, lead=lead, sections=short, points=points, notes=notes)
+        show(f"skipped: {one['folder']}: {one['reason']}", style="yellow")
 
 
 def print_table(rows: Table, console: Console, names: int = 1) -> None:
-    """Prints an empty line and a table, which may be wider than the console.
-
-    names: number of columns that hold names; these fold between words if that lets the table fit.
-    """
-    if not rows:
-        return
+    """Prints a table, which may be wider than the console. names: number of columns that hold names."""
     from rich.table import Table as RichTable
 
     table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for place, name in enumerate(rows[0]):
-        is_name = place < names
-        sizes = [console.measure(row[place]) for row in rows]
-        least = max(size.minimum if is_name else size.maximum for size in sizes)  # a name's longest word
-        table.add_column(name, justify="left" if is_name else "right", no_wrap=not is_name, min_width=least)
+        table.add_column(visible(name), justify="left" if place < names else "right", no_wrap=True)
     for row in rows[1:]:
-        table.add_row(*row)
+        table.add_row(*map(visible, row))
     width = console.width
-    needed = console.measure(table, options=console.options.update(width=1000))
-    if needed.minimum > width:  # rich would cut names and numbers
-        console.width = needed.maximum
+    console.width = max(width, console.measure(table, options=console.options.update(width=1000)).maximum)
     console.print("", table, sep="\n")
     console.width = width
 
@@ -207,18 +172,6 @@ def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Rows (column -> cell) as a table without the columns that are empty."""
     columns = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
     return [columns, *([row[name] for name in columns] for row in rows)] if columns else []
-
-
-def each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A copy of nested dicts and lists with change(value) for every other value."""
-    if isinstance(value, Mapping):
-        return {key: each(one, change) for key, one in value.items()}
-    return [each(one, change) for one in value] if isinstance(value, list) else change(value)
-
-
-def without_nan(value: Any) -> Any:
-    """null for numbers that JSON does not have, such as the loss of a run that diverged."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # --- figures and text -------------------------------------------------------------------------------------------------
@@ -253,16 +206,6 @@ def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
     return buffer.getvalue()
 
 
-def svg(figure: Figure) -> bytes:
-    """The figure as SVG, with text as paths; equal figures give equal bytes."""
-    import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "imdbattn", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
-
-
 def terminal(**options: Any) -> Console:
     """A rich console that prints text literally, because reports quote run folders and reviews. options: of Console."""
     from rich.console import Console
@@ -282,8 +225,8 @@ def printed(show: Callable[[Console], None]) -> str:
 def render(template: Path, **values: Any) -> str:
     """The template filled with values; in HTML every value is escaped. Lone surrogates become question marks.
 
-    The filter `base64` encodes bytes, such as those of a figure.
-    It can include templates from its own folder, the folder of this module, and imdbattn/explain.
+    Filters: `base64` of bytes, `plain` and `code` of text in Markdown. It can include templates from its own folder,
+    the folder of this module, and imdbattn/explain.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -294,7 +237,7 @@ def render(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
+    environment.filters |= {"plain": plain, "code": code, "base64": lambda data: base64.b64encode(data).decode()}
     text = environment.get_template(template.name).render(values, policy=PAGE_POLICY, log=math.log, exp=math.exp)
     return text.encode("utf-8", "replace").decode()
 

@@ -198,7 +198,7 @@ def test_folds_are_compared_as_one_run_that_has_scored_every_review(folded, tmp_
     assert [rung["label"] for rung in found["rungs"]] == ["mean", "base"]
     for one, other in zip(found["rungs"], ordinary["rungs"], strict=True):
         assert one["test"]["values"] == pytest.approx(other["test"]["values"])
-        for key in ("seeds", "interval", "ece", "confusion", "slices", "reliability"):
+        for key in ("seeds", "interval", "ece", "confusion", "slices"):
             assert one[key] == other[key], key
     assert len(found["folders"]) == 16
 
@@ -215,7 +215,7 @@ def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(fold
     assert rung["folds"]["mean"] == pytest.approx(np.mean(values))
     assert rung["folds"]["sd"] == pytest.approx(np.std(values, ddof=1))
     assert (rung["train_seconds"], rung["parameters"]) == (2.5, 10)
-    assert rung["curves"]["val/accuracy"] == {"epochs": [1], "values": [[pytest.approx(0.25)]] * 2}
+    assert rung["curves"]["val/accuracy"] == {"x": [1], "values": [[pytest.approx(0.25)]] * 2}
     head, _, row = rung_table(found)
     shown = f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
     assert dict(zip(head, row, strict=True))["over 4 folds %"] == shown

@@ -60,7 +60,7 @@ def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
     assert pruned
     for trial in trials:
         name = f"trial-{trial['number']:03}"
-        run = folder / (f"{name}-pruned" if trial in pruned else name)
+        run = folder / name
         assert run.is_dir()
         assert (run / "metrics.json").exists() == (trial not in pruned)
         assert (run / "checkpoints" / "last.ckpt").exists()
@@ -120,20 +120,15 @@ def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path,
 
 @pytest.mark.slow
 def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
-    """Killed between the end of a run, or its new name, and Optuna's record."""
+    """Killed between the end of a run and Optuna's record."""
     folder = tmp_path / "search"
     assert search("n_trials=3", "pruner=none").returncode == 0
     journal = (folder / "journal.log").read_bytes().splitlines(keepends=True)
     last = max(place for place, line in enumerate(journal) if b'"op_code":6' in line)
-    before = epochs_of(folder)
-    for name, state in (("trial-002", "finished"), ("trial-002-pruned", "pruned")):
-        (folder / "journal.log").write_bytes(b"".join(journal[:last]) + journal[last][:20])  # cut in a line
-        if state == "pruned":
-            (folder / "trial-002" / "metrics.json").unlink()
-            (folder / "trial-002").rename(folder / name)
-        assert search(f"resume={folder}").returncode == 0
-        assert trials_of(folder)[2]["state"] == state
-    assert epochs_of(folder) == before
+    before, trials = epochs_of(folder), trials_of(folder)
+    (folder / "journal.log").write_bytes(b"".join(journal[:last]) + journal[last][:20])  # cut in a line
+    assert search(f"resume={folder}").returncode == 0
+    assert (trials_of(folder), epochs_of(folder)) == (trials, before)
 
 
 @pytest.mark.slow
@@ -152,10 +147,9 @@ def test_failed_trials_are_named_and_avoided(search, tmp_path):
 WRONG = [
     (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
     (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),
-    (["model.layers=1,2"], "model.layers=1,2 has several values: give several in the space only"),
+    (["model.layers=1,2"], "model.layers=1,2 has several values"),
     (["test=true"], "test=true: the search decides this setting"),
-    (["space={optim.lrr:[1,2]}"], "there is no setting optim.lrr; the nearest is optim.lr"),
-    (["space={optim.lr:{low:0.1,high:0.01}}"], "space.optim.lr={'low': 0.1, 'high': 0.01} must be"),
+    (["space={optim.lr:0.1}"], "space.optim.lr=0.1 must be a list, or a range"),
     (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
     ([], "the space is empty: add +search=residual"),
     (["resume=nowhere"], "resume=nowhere is not a folder of a search, it has no search.yaml"),

@@ -1,25 +1,23 @@
 """Comparisons of finished runs. Imports no torch."""
 
-from __future__ import annotations
-
+import base64
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from imdbattn.api.display import fragment
+import pandas as pd
+
+from imdbattn.api.display import html
 from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.report import report_of, set_name
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
-from imdbattn.pages import Report, print_reports, printed, svg, write_reports
-from imdbattn.settings.cli import composed, plain_dict
-from imdbattn.settings.keys import overlay
+from imdbattn.pages import Report, png, print_reports, printed, write_reports
+from imdbattn.settings.keys import defaults, flat, overlay
 from imdbattn.settings.schema import Compare, validate_as
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 StrPath = str | os.PathLike[str]
 
@@ -38,30 +36,31 @@ class Comparison:
     contents: tuple[dict[str, Any], ...]
 
     @property
-    def sets(self) -> list[Comparison]:
+    def sets(self) -> list["Comparison"]:
         """A comparison for each set; their accuracies cannot be compared."""
         return [Comparison((content,)) for content in self.contents]
 
     @property
     def rungs(self) -> pd.DataFrame:
         """A row for each rung: accuracies as fractions, with standard deviations over seeds, and the 95 % interval."""
-        return self._frame("rungs", {"label": "rung"})
+        return self._frame("rungs").rename(columns={"label": "rung"})
 
     @property
     def pairs(self) -> pd.DataFrame:
         """A row for each compared pair: difference as a fraction with its 95 % interval, p values, verdict."""
-        return self._frame("pairs", {})
+        return self._frame("pairs")
 
-    def _frame(self, part: str, renamed: Mapping[str, str]) -> pd.DataFrame:
-        import pandas as pd
-
-        several = len(self.contents) > 1
-        rows = [
-            ({"set": set_name(content)} if several else {}) | numbers(row)
-            for content in self.contents
-            for row in content[part]
-        ]
-        return pd.DataFrame(rows).rename(columns=dict(renamed))
+    def _frame(self, part: str) -> pd.DataFrame:
+        """The single numbers and texts of comparison.json; of lists only the number of seeds and the interval."""
+        rows = []
+        for content in self.contents:
+            for row in content[part]:
+                seeds = {"seeds": len(row["seeds"])} if "seeds" in row else {}
+                values = {name.removesuffix(".mean").replace(".sd", "_sd"): value for name, value in flat(row).items()}
+                numbers = {name: value for name, value in values.items() if not isinstance(value, list | dict)}
+                low, high = row["interval"]
+                rows.append({"set": set_name(content), **numbers, **seeds, "low": low, "high": high})
+        return pd.DataFrame(rows)
 
     def save(self, out: StrPath) -> Path:
         """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns the HTML page."""
@@ -74,31 +73,15 @@ class Comparison:
         return printed(lambda console: print_reports(self._reports(), console))
 
     def _repr_html_(self) -> str:
-        return "\n".join(map(html, self._reports()))
-
-
-def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The single values of a rung or pair, with mean and standard deviation of those that seeds have."""
-    values: dict[str, Any] = {}
-    for name, value in row.items():
-        if name == "interval":
-            values |= {"low": value[0], "high": value[1]}
-        elif name == "seeds":
-            values[name] = len(value)
-        elif name in ("validation", "test"):
-            values |= {name: (value or {}).get("mean"), f"{name}_sd": (value or {}).get("sd")}
-        elif name != "trained_on" and not isinstance(value, dict | list):
-            values[name] = value
-    return values
-
-
-def html(report: Report) -> str:
-    """One set as a part of a notebook: the tables of rungs and pairs, and the figure of accuracies."""
-    shown = [section for section in report.sections if section.table and not section.folded]
-    skipped = [f"skipped: {one['folder']}: {one['reason']}" for one in report.skipped]
-    notes = [report.about, report.lead, *report.notes, *skipped]
-    images = [svg(picture.draw()) for picture in shown[0].pictures]
-    return fragment(report.title, [section.table for section in shown], images, notes)
+        """The tables of rungs and pairs, and the figure of accuracies."""
+        parts = []
+        for report in self._reports():
+            shown = [section for section in report.sections if section.table and not section.folded]
+            parts += [f"<p>{escape(text)}</p>" for text in (report.title, report.about, report.lead)]
+            parts += [html(pd.DataFrame(one.table[1:], columns=[*one.table[0]]), index=False) for one in shown]
+            image = base64.b64encode(png(shown[0].pictures[0].draw())).decode()
+            parts.append(f'<img style="max-width: 40rem" src="data:image/png;base64,{image}">')
+        return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(parts)}</div>'
 
 
 def compare(
@@ -117,19 +100,14 @@ def compare(
     >>> imdbattn.compare("runs/ladder", against="mean").pairs[["to", "from"]].values.tolist()
     [['residual_pe', 'mean']]
     """
-    try:
-        folders = [os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
-    except TypeError:
-        raise UserError(f"compare takes a folder or a list of folders, not {runs!r:.100}") from None
+    folders = [os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     if not all(folders) or not folders:
         raise UserError("compare takes at least one folder that contains run folders")
-    changes = {**settings, "runs": folders, "against": against}
-    values = overlay(plain_dict(composed("compare")), changes)
+    values = overlay(defaults("compare"), {**settings, "runs": folders, "against": against})
     if settings.get("words") is not None:  # instead of the default words, not in addition
         values["words"] = settings["words"]
-    options = validate_as(Compare, values).model_dump()
-    del options["out"]  # null in conf/compare.yaml
-    comparison = Comparison(tuple(compare_sets(options.pop("runs"), **options)))
+    options = validate_as(Compare, values).model_dump(exclude={"runs", "out"})
+    comparison = Comparison(tuple(compare_sets(folders, **options)))
     if out is not None:
         comparison.save(out)
     return comparison

@@ -1,20 +1,18 @@
-"""How results are displayed in notebooks and terminals, and the numbers of a run."""
+"""How results are displayed in notebooks, and the numbers of a run."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from imdbattn.pages import render
 from imdbattn.settings.safety import visible
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SCORES = ("accuracy", "loss", "bleu", "f1")  # ends of the names that are shown first
-Table = Sequence[Sequence[str]]  # rows of cells; the first row is the head
 
 
-def fragment(heading: str, tables: Sequence[Table], images: Sequence[bytes] = (), notes: Sequence[str] = ()) -> str:
-    """HTML for a notebook, in which every text is escaped. images: SVG."""
-    template = Path(__file__).with_name("fragment.html.jinja")
-    return render(template, heading=heading, tables=tables, images=images, notes=notes)
+def html(table: "pd.DataFrame", **options: Any) -> str:
+    """A table for a notebook, with every text escaped. The classes: $ in a text begins no formula."""
+    return table.to_html(border=0, classes="tex2jax_ignore mathjax_ignore", **options)
 
 
 class Metrics(dict[str, Any]):
@@ -29,22 +27,21 @@ class Metrics(dict[str, Any]):
     """
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self:
-            raise AttributeError(f"there is no {name}; there are {', '.join(self)}" if name[:1] != "_" else name)
+        if name not in self:
+            raise AttributeError(f"there is no {name}; there are {', '.join(self)}")
         return self[name]
 
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self]
-
-    def rows(self) -> list[list[str]]:
-        """Name and value of each number and text, scores first."""
+    def shown(self) -> dict[str, str]:
+        """Each number and text, scores first."""
         simple = [name for name, value in self.items() if isinstance(value, str | int | float)]
         ordered = sorted(simple, key=lambda name: not name.endswith(SCORES))
-        return [[name, f"{self[name]:.4f}" if isinstance(self[name], float) else str(self[name])] for name in ordered]
+        return {name: f"{self[name]:.4f}" if isinstance(self[name], float) else str(self[name]) for name in ordered}
 
     def __repr__(self) -> str:
-        width = max((len(name) for name, _ in self.rows()), default=0)
-        return "\n".join(visible(f"{name:{width}}  {value}") for name, value in self.rows())
+        width = max(map(len, self.shown()), default=0)
+        return "\n".join(visible(f"{name:{width}}  {value}") for name, value in self.shown().items())
 
     def _repr_html_(self) -> str:
-        return fragment("", [[["", "value"], *self.rows()]])
+        import pandas as pd
+
+        return html(pd.DataFrame({"value": self.shown()}))

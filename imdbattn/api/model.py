@@ -4,8 +4,7 @@ import copy
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,12 +14,9 @@ from torch import nn
 
 from imdbattn.api.display import Metrics
 from imdbattn.api.predictions import Explanation, Predictions
-from imdbattn.data.reviews import label_of, number_labels
-from imdbattn.data.sources import fingerprint
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 from imdbattn.explain.prediction import Prediction
 from imdbattn.export.folder import FILES, write_export
-from imdbattn.files import cache_root
 from imdbattn.run_folder import write_table
 from imdbattn.runs import predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
@@ -47,12 +43,8 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -
     >>> imdbattn.load("runs/latest").labels
     ['neg', 'pos']
     """
-    try:
-        run = os.fsdecode(path)
-    except TypeError:
-        raise UserError(f"load takes the path of a run folder, not {type(path).__name__}") from None
     packages = list(trust) if isinstance(trust, Iterable) and not isinstance(trust, str) else trust
-    changes = {"run": run, "trust": packages, "data": data}
+    changes = {"run": os.fsdecode(path), "trust": packages, "data": data}
     options = validate_as(Predict, overlay(defaults("predict"), changes))
     return Model(*predict.load_predictor(options), options)
 
@@ -121,7 +113,7 @@ class Model:
 
     def _read(self, texts: list[str], **options: Any) -> tuple[Prediction, ...]:
         options = self.options.model_dump() | options
-        with READS, within_memory(texts):
+        with READS:
             return tuple(predict.predictions_of(self.predictor, texts, validate_as(Predict, options)))
 
     def evaluate(
@@ -158,13 +150,16 @@ class Model:
         from imdbattn.tasks.task import task_of
 
         if labels is not None:
-            file, count = self._write_texts(data, labels, settings.get("label_names"))
-            metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
-            return Metrics({**metrics, "test_set": f"{count} given texts"})
+            if not self.labels:
+                raise UserError("labels are for classifiers: give the path of a file with pairs")
+            texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]  # as predict reads them
+            given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
+            with TemporaryDirectory() as folder:
+                write_table(file := Path(folder, "given.parquet"), {"text": texts, "label": given})
+                metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
+            return Metrics({**metrics, "test_set": f"{len(texts)} given texts"})
         if data is not None:
-            if not isinstance(data, str | os.PathLike):
-                raise UserError("evaluate takes the path of a file, or texts and their labels: evaluate(texts, labels)")
-            settings["path"] = os.fspath(data)
+            settings["path"] = os.fspath(data)  # type: ignore[arg-type]
         settings |= {"text_column": text_column, "label_column": label_column}
         changes = {
             "run": str(self.folder),
@@ -206,92 +201,41 @@ class Model:
 
         upload: options of huggingface_hub.HfApi.upload_folder, such as commit_message and create_pr.
         """
-        with TemporaryDirectory() as folder:
-            self.export(out := Path(folder) / "model", vectors)
-            return upload_export(out, repo_id, token, private, **upload)
+        from huggingface_hub import HfApi
 
-    def save_pretrained(
-        self, save_directory: StrPath, *, vectors: str = "training", push_to_hub: bool = False, **hub: Any
-    ) -> str | None:
-        """`export` by the name that Hugging Face's libraries use. hub: repo_id, and options of `push_to_hub`."""
+        client = HfApi(token=token)
+        with TemporaryDirectory() as folder:
+            self.export(out := Path(folder, "model"), vectors)
+            repo_id = client.create_repo(repo_id, private=private, exist_ok=True).repo_id
+            return str(client.upload_folder(repo_id=repo_id, folder_path=out, **upload))
+
+    def save_pretrained(self, save_directory: StrPath, vectors: str = "training") -> None:
+        """`export` by the name that Hugging Face's libraries use."""
         self.export(save_directory, vectors)
-        repo_id = hub.pop("repo_id", None) or Path(save_directory).name
-        return upload_export(save_directory, repo_id, **hub) if push_to_hub else None
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any) -> "Model":
-        """An exported folder, or owner/name of one at the hub, as `load` opens it. Raises UserError.
+        """An exported folder, or owner/name of one at the hub, as `load` opens it.
 
         hub: options of huggingface_hub.snapshot_download, such as revision, token, cache_dir and local_files_only.
         """
         from huggingface_hub import snapshot_download
 
-        try:
-            path = os.path.expanduser(pretrained_model_name_or_path)
-            if not os.path.isdir(path):
-                path = snapshot_download(os.fspath(pretrained_model_name_or_path), allow_patterns=list(FILES), **hub)
-        except Exception as error:  # the hub's client raises a dozen kinds
-            raise UserError(
-                f"{pretrained_model_name_or_path} cannot be loaded ({in_line(error)}): give a folder that export "
-                "wrote, or owner/name of one at the hub"
-            ) from error
+        path = os.path.expanduser(pretrained_model_name_or_path)
+        if not os.path.isdir(path):
+            path = snapshot_download(os.fspath(pretrained_model_name_or_path), allow_patterns=list(FILES), **hub)
         return load(path, trust)
-
-    def _write_texts(self, data: Any, labels: Iterable[Any], names: list[Any] | None) -> tuple[Path, int]:
-        """Writes texts and labels into a file of the cache; returns it, and their number. names: see `evaluate`."""
-        if not self.labels:
-            raise UserError("labels are for classifiers: give the path of a file with pairs")
-        texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]  # as predict reads them
-        try:
-            given = [label_of(str(label)) for label in ([labels] if isinstance(labels, str) else labels)]
-        except TypeError:
-            raise UserError(f"labels must be a list with one label for each text, not {labels!r:.50}") from None
-        if len(texts) != len(given) or not given:
-            raise UserError(f"there are {len(texts)} texts and {len(given)} labels: give one label for each text")
-        known = [str(name) for name in names or self.labels]
-        chosen = [known[number] for number in number_labels(given, known, "labels")]
-        digest = fingerprint(f"{name}\0{text}\0" for text, name in zip(texts, chosen, strict=True))
-        path = cache_root(self.options.data.cache_dir) / "given" / f"{digest}.parquet"
-        write_table(path, {"text": texts, "label": chosen})
-        return path, len(texts)
 
 
 def listed(texts: Any) -> list[str]:
-    """Texts as a list. Raises UserError for anything else, naming the first value that is not text."""
+    """Texts as a list. Raises UserError for a container whose items are not the texts, and for items that are none."""
     if isinstance(texts, str):
         return [texts]
-    try:
-        if isinstance(texts, bytes | bytearray | Mapping) or hasattr(texts, "columns"):  # data frames have these
-            raise TypeError
-        values = list(texts)
-    except TypeError:
-        kind = type(texts).__name__
-        raise UserError(f"give a text, or texts in a list or in a column of a data frame, not {kind}") from None
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # their items would be names of columns
+        raise UserError("give a text, or texts in a list or in one column of a data frame")
+    values = list(texts)
     for place, text in enumerate(values):
         if not isinstance(text, str):
             kind = type(text).__name__
             raise UserError(f"item {place} (counted from 0) is {str(text)[:50]!r} of type {kind}, not text: omit it")
     return values
-
-
-@contextmanager
-def within_memory(texts: list[str]) -> Iterator[None]:
-    """Turns an error of allocation into a UserError."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "alloc" not in str(error):
-            raise
-        longest = max(map(len, texts))
-        raise UserError(
-            f"a text of {longest:,} characters is too long for the memory of this machine: cut it"
-        ) from error
-
-
-def upload_export(folder: StrPath, repo_id: str, token: Any = None, private: bool | None = None, **upload: Any) -> str:
-    """Uploads an exported folder to the Hugging Face hub, and returns its address there. upload: see `push_to_hub`."""
-    from huggingface_hub import HfApi
-
-    client = HfApi(token=token)
-    repo_id = client.create_repo(repo_id, private=private, exist_ok=True).repo_id
-    return str(client.upload_folder(repo_id=repo_id, folder_path=Path(folder), **upload))

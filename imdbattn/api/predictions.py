@@ -9,12 +9,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imdbattn.api.display import fragment
-from imdbattn.explain.prediction import AttentionWeights, Classification, Prediction, Translation, percent
+from imdbattn.api.display import html
+from imdbattn.explain.prediction import AttentionWeights, Classification, Prediction, Translation
 from imdbattn.explain.show import page, print_predictions, printable, write_page
 from imdbattn.files import expanded
 from imdbattn.pages import printed
@@ -41,11 +41,7 @@ class Predictions(Sequence[Prediction]):
     items: tuple[Prediction, ...]
     classes: tuple[str, ...] = ()
 
-    @overload
-    def __getitem__(self, place: int) -> Prediction: ...
-    @overload
-    def __getitem__(self, place: slice) -> Predictions: ...
-    def __getitem__(self, place: int | slice) -> Prediction | Predictions:
+    def __getitem__(self, place: Any) -> Any:
         return Predictions(self.items[place], self.classes) if isinstance(place, slice) else self.items[place]
 
     def __len__(self) -> int:
@@ -67,18 +63,16 @@ class Predictions(Sequence[Prediction]):
         import pandas as pd
 
         columns = {name: [getattr(item, name) for item in self] for name in ("text", "label", "probability")}
+        columns["text"] = [text.encode("utf-8", "replace").decode() for text in columns["text"]]  # lone surrogates
         each = {f"probability of {name}": [item.probabilities[name] for item in self] for name in self.classes}
         return pd.DataFrame(columns | each)
 
     def __repr__(self) -> str:
-        return printable("\n".join([*(item.line for item in self[:SHOWN]), *self._rest()]) or "no texts")
+        more = [f"and {len(self) - SHOWN} more"] if len(self) > SHOWN else []
+        return printable("\n".join([*(item.line for item in self[:SHOWN]), *more]) or "no texts")
 
     def _repr_html_(self) -> str:
-        rows = [[item.text[:200], item.label, percent(item.probability)] for item in self[:SHOWN]]
-        return fragment("", [[["text", "label", "probability"], *rows]], notes=self._rest())
-
-    def _rest(self) -> list[str]:
-        return [f"and {len(self) - SHOWN} more"] if len(self) > SHOWN else []
+        return html(self.to_frame(), max_rows=SHOWN, show_dimensions=True)
 
 
 @dataclass(frozen=True, repr=False)

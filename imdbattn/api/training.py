@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.api.display import Metrics, fragment
+from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
 from imdbattn.settings.cli import QUOTED, composed, plain_dict, remove_empty
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from imdbattn.api.model import Model
 
 COMMAND = "python -m imdbattn.train"
-ONE_MODEL = f"train() trains one model; call it in a loop, or start a sweep: {COMMAND}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,10 +44,10 @@ class TrainedRun:
         return load(self.folder, trust=self.trust)
 
     def __repr__(self) -> str:
-        return f"{self.metrics!r}\nfolder  {os.path.relpath(self.folder)}"
+        return repr(Metrics(self.metrics | {"folder": os.path.relpath(self.folder)}))
 
     def _repr_html_(self) -> str:
-        return fragment(os.path.relpath(self.folder), [[["", "value"], *self.metrics.rows()]])
+        return Metrics(self.metrics | {"folder": os.path.relpath(self.folder)})._repr_html_()
 
 
 def train(
@@ -112,23 +111,14 @@ def train(
 
 def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> DictConfig:
     """The config with `hydra`, which names the run folder. Raises UserError."""
-    if wrong := [word for word in overrides if not isinstance(word, str) or word.startswith("-") or "=" not in word]:
-        raise UserError(f"{wrong[0]!r:.50} is not a setting: give each as its own argument 'name=value'")
     if config is not None and overrides:
         raise UserError("give overrides or config=, not both")
-    words = " ".join(overrides)
-    try:
-        cfg = composed("train", overrides, QUOTED)
-    except UserError as error:
-        if "several values" in str(error) or "multirun" in str(error):
-            raise UserError(f"{words}: {ONE_MODEL} -m {words}") from error
-        raise
+    cfg = composed("train", overrides, QUOTED)
     if cfg.hydra.mode == RunMode.MULTIRUN:
-        raise UserError(f"{words}: {ONE_MODEL} {words}")
+        words = " ".join(overrides)
+        raise UserError(f"{words}: train() trains one model; call it in a loop, or start a sweep: {COMMAND} {words}")
     if config is None:
         return cfg
-    if not isinstance(config, Mapping | DictConfig):
-        raise UserError(f"config must be nested dicts of settings, not {type(config).__name__}")
     own = {name: config[name] for name in config if name != "hydra"}
     validate(plain_dict(OmegaConf.create(own)))  # hydra.run.dir is made from these
     return OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})

@@ -3,25 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from imdbattn.comparison.compare import TRAINED
-from imdbattn.comparison.figures import (
-    VERDICTS,
-    accuracies,
-    curves_of_seeds,
-    differences,
-    lengths,
-    level,
-    reliability,
-    signed,
-    time_and_accuracy,
-)
+from imdbattn.comparison.compare import TRAINING
+from imdbattn.comparison.figures import accuracies, curves_of_seeds, lengths, level, signed
 from imdbattn.comparison.runs import in_short
-from imdbattn.pages import Picture, Report, Section, Table, as_table
+from imdbattn.pages import Picture, Report, Section, Table, as_table, render
 from imdbattn.settings.keys import as_text
 
-PAGE_ONLY = ("parameters", "tokens/s")  # columns that the terminal omits
 CHARACTERS = 300  # of a text on which rungs disagree
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
 
@@ -49,54 +39,37 @@ def folder_name(summary: Mapping[str, Any]) -> str:
 def sections(comparison: dict[str, Any]) -> list[Section]:
     """Those with data; the page shows the later ones folded."""
     rungs, items, labels = comparison["rungs"], comparison["items"], comparison["labels"]
-
-    def picture(name: str, draw: Any, caption: str = "") -> list[Picture]:
-        return [Picture(name, partial(draw, comparison), caption)]
-
-    during = "are measured during the epoch, with changing weights, so they may be worse than validation values."
-    loss = accuracy = f"{BAND} Training values {during}"
-    if not labels:
-        accuracy = (
-            f"{BAND} Training accuracy counts single symbols, predicted with teacher forcing; validation accuracy "
-        )
-        accuracy += f"counts whole {items}, without it, and is lower."
-    curves = [
-        Picture(f"curves_{quantity}", partial(curves_of_seeds, comparison, quantity), caption)
-        for quantity, caption in (("accuracy", accuracy), ("loss", loss))
-        if any(f"val/{quantity}" in rung["curves"] for rung in rungs)
-    ]
     table = rung_table(comparison)
-    shown = [place for place, name in enumerate(table[0]) if name not in PAGE_ONLY]
+    shown = [place for place, name in enumerate(table[0]) if name not in ("parameters", "tokens/s")]
     short = [[row[place] for place in shown] for row in table]
-    blue = "Blue: mean over seeds with its interval; orange: each seed."
-    parts = [Section("All rungs", "", table, picture("accuracies", accuracies, blue), short=short)]
-    if any(rung["lengths"] for rung in rungs):
-        caption = f"{BAND} Adjacent lengths with few {items} are combined."
-        parts.append(Section("Accuracy by length", pictures=picture("lengths", lengths, caption)))
+    caption = "Blue: mean over seeds with its interval; orange: each seed."
+    parts = [
+        Section("All rungs", "", table, [Picture("accuracies", partial(accuracies, comparison), caption)], 1, short)
+    ]
+    if all(rung["lengths"] and rung["lengths"]["x"] for rung in rungs):
+        caption = f"{BAND} Shaded: training. Lengths of fewer than ten {items} are omitted."
+        parts.append(
+            Section("Accuracy by length", pictures=[Picture("lengths", partial(lengths, comparison), caption)])
+        )
     if comparison["pairs"]:
         text = (
             f"“Gained” are the {items} that only the first rung gets right, “lost” those that only the second gets "
-            "right; means over pairs of seeds. To the right of 0 in the figure, the first rung is better."
+            "right; means over pairs of seeds."
         )
-        forest = picture("differences", differences)
-        parts.append(Section("Differences", text, pair_table(comparison), forest))
-    if sum(bool(rung["train_seconds"]) for rung in rungs) > 1:
-        caption = "Mean training time of one seed, on the hardware listed under Method; jobs may have run in parallel."
-        parts.append(Section("Training time", pictures=picture("time", time_and_accuracy, caption), folded=True))
+        parts.append(Section("Differences", text, pair_table(comparison)))
+    caption = f"{BAND} Training values are measured during the epoch, with changing weights."
+    curves = [
+        Picture(f"curves_{quantity}", partial(curves_of_seeds, comparison, quantity), caption)
+        for quantity in ("accuracy", "loss")
+        if any(f"val/{quantity}" in rung["curves"] for rung in rungs)
+    ]
     if curves:
         parts.append(Section("Learning curves", pictures=curves, folded=True))
-    text = f"Accuracy and calibration error in percent; in parentheses the number of {items}. {items.capitalize()} "
-    text += "“with” a word are longer on average."
+    text = f"Accuracy and expected calibration error (ECE, 15 bins) in percent; in parentheses the number of {items}."
     for name, listed in comparison["method"]["words"].items():
-        if len(listed) > 1 and name in rungs[0]["slices"]:
+        if len(listed) > 1 and f"with “{name}”" in comparison["slices"]:
             text += f" “{name}” is any of {', '.join(listed)}."
     parts.append(Section("Slices", text, slice_table(comparison), folded=True))
-    caption = (
-        "On the diagonal, a probability equals the share of correct answers; below it the model is overconfident, "
-        f"above it underconfident. The area of a dot is its number of {items}. ECE is the mean distance from the "
-        f"diagonal over 15 bins, weighted by {items}."
-    )
-    parts.append(Section("Calibration", pictures=picture("reliability", reliability, caption), folded=True))
     if labels:
         text = "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
         parts.append(Section("Confusion", text, confusion_table(comparison), names=2, folded=True))
@@ -131,21 +104,9 @@ def count(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{float(f'{value:.3g}'):,.10g}"
 
 
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"
-
-
 def p_value(p: float) -> str:
-    """With three decimals, or more if needed to show on which side of 0.05 it is."""
-    digits = 3
-    while (round(p, digits) < 0.05) != (p < 0.05):
-        digits += 1
-    return "p < 0.001" if p < 0.001 else f"p = {p:.{digits}f}"
+    """With three decimals, or three figures if it is close to 0.05."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3g}" if 0.04 < p < 0.06 else f"p = {p:.3f}"
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -158,6 +119,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
         interval += " (validation)"
     folds = f"over {len(over['values'])} folds %" if (over := rungs[0]["folds"]) else ""
     bleu = "test" if any(rung["bleu"]["test"] for rung in rungs) else "validation"
+    different = [key for key in setting_names() if key not in common(comparison)]
     return as_table(
         [
             {
@@ -169,9 +131,10 @@ def rung_table(comparison: dict[str, Any]) -> Table:
                 interval: "–".join(map(percent, rung["interval"])),
                 f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
                 f"{comparison['split']} macro F1 %": mean_and_sd(rung["macro_f1"]) if uneven(comparison) else "",
+                **{key: "" if rung[key] is None else str(rung[key]) for key in different},
                 "parameters": count(rung["parameters"]),
                 "tokens/s": count(rung["tokens_per_s"]),
-                "training": duration(rung["train_seconds"]),
+                "training min": "" if rung["train_seconds"] is None else f"{rung['train_seconds'] / 60:.1f}",
             }
             for rung in rungs
         ]
@@ -192,7 +155,7 @@ def pair_table(comparison: dict[str, Any]) -> Table:
                 "points": signed(pair["difference"]),
                 "interval": signed_interval(pair["interval"]),
                 "verdict": pair["verdict"],
-                "p (Holm)": "" if undecided_but_significant(pair) else p_value(pair["holm_p"]),
+                "p (Holm)": p_value(pair["holm_p"]),
                 f"{comparison['items']} gained": f"{pair['only_to_right']:,.0f}",
                 f"{comparison['items']} lost": f"{pair['only_from_right']:,.0f}",
             }
@@ -203,18 +166,9 @@ def pair_table(comparison: dict[str, Any]) -> Table:
 
 def slice_table(comparison: dict[str, Any]) -> Table:
     """Accuracy by slice and calibration error in percent."""
-
-    def column(way: str, part: Mapping[str, Any]) -> str:
-        return f"{part['name']}{'' if way == 'length' else f' “{way}”'} ({part['reviews']:,})"
-
-    return as_table(
-        [
-            {"rung": rung["label"]}
-            | {column(way, p): percent(p["accuracy"]) for way, parts in rung["slices"].items() for p in parts}
-            | {"ECE": percent(rung["ece"])}
-            for rung in comparison["rungs"]
-        ]
-    )
+    heads = [f"{name} ({reviews:,})" for name, reviews in comparison["slices"].items()]
+    rows = [[rung["label"], *map(percent, [*rung["slices"].values(), rung["ece"]])] for rung in comparison["rungs"]]
+    return [["rung", *heads, "ECE"], *rows]
 
 
 def confusion_table(comparison: dict[str, Any]) -> Table:
@@ -246,11 +200,21 @@ def set_name(comparison: Mapping[str, Any]) -> str:
     return f"{scored} of {comparison['test_set']}, fingerprint {comparison['fingerprint']}"
 
 
+def setting_names() -> list[str]:
+    return [key.rpartition(".")[2] for key in TRAINING]
+
+
+def common(comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of TRAINING that are equal in all rungs, such as {"max_tokens": 128, "max_epochs": 8}."""
+    first, *others = comparison["rungs"]
+    return {name: first[name] for name in setting_names() if all(one[name] == first[name] for one in others)}
+
+
 def about(comparison: Mapping[str, Any]) -> str:
     """The items that were scored, and the settings of all runs."""
-    words = [f"{key.rpartition('.')[2]}={as_text(value)}" for key, value in comparison["common"].items()]
+    words = [f"{name}={as_text(value)}" for name, value in common(comparison).items() if value is not None]
     words = list(dict.fromkeys([*words, *map(in_short, comparison["overrides"])]))
-    return f"{set_name(comparison)}." + (f" All runs: {', '.join(words)}." if words else "")
+    return f"{set_name(comparison)}." + (f" All rungs were trained with {', '.join(words)}." if words else "")
 
 
 def headline(comparison: dict[str, Any]) -> str:
@@ -281,17 +245,8 @@ def verdicts(comparison: dict[str, Any]) -> str:
     pairs = comparison["pairs"]
     if not pairs:
         return ""
-    text = f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(by_verdict(pairs, VERDICTS))}."
-    if trained := sum(pair["about"] == TRAINED for pair in pairs):
-        text += (
-            f" Comparisons with one seed each ({trained:,} of {len(pairs):,}) are about two trained models, not about "
-            "their architectures."
-        )
-    return text
-
-
-def undecided_but_significant(pair: Mapping[str, Any]) -> bool:
-    return pair["verdict"] == "undecided" and pair["holm_p"] < 0.05
+    counted = by_verdict(pairs, ("better", "worse", "undecided"))
+    return f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(counted)}."
 
 
 def sentence(pair: Mapping[str, Any]) -> str:
@@ -300,12 +255,9 @@ def sentence(pair: Mapping[str, Any]) -> str:
     text = f"{pair['verdict']} by {percent(abs(pair['difference']))} points ({percent(near)} to {percent(far)})"
     if pair["verdict"] == "undecided":
         text = f"no difference shown, {signed(pair['difference'])} points ({signed_interval(pair['interval'])})"
-    if not undecided_but_significant(pair):
-        text += f", {p_value(pair['holm_p'])}"
-    elif pair["about"] == TRAINED:
-        text += "; other reviews could reverse it"
-    else:
-        text += "; these trained models differ, but other seeds could reverse it"
+    text += f", {p_value(pair['holm_p'])}"
+    if pair["verdict"] == "undecided" and pair["holm_p"] < 0.05:
+        text += "; these trained models differ, but other seeds or reviews could reverse it"
     return f"{pair['to']} against {pair['from']}: {text}"
 
 
@@ -328,37 +280,5 @@ def machine_notes(summary: Mapping[str, Any]) -> list[str]:
 
 def notes(comparison: dict[str, Any]) -> list[str]:
     """Sentences on method, data and machines."""
-    rungs, pairs, items = comparison["rungs"], comparison["pairs"], comparison["items"]
-    untested = comparison["untested"]
-    found = [interval_note(comparison)]
-    if over := rungs[0]["folds"]:
-        found.append(
-            "Cross-validation: every review is scored once for each seed, by the model that was trained without its "
-            f"fold. Test accuracy, intervals and p are over all reviews of all {len(over['values'])} folds; “over "
-            "folds” is mean ± standard deviation of the folds' accuracies; all else is a mean over folds. Training "
-            "sets of different folds overlap, which intervals do not account for (Bengio & Grandvalet 2004)."
-        )
-    if not comparison["labels"]:
-        found.append(f"Accuracy is the share of {items} for which the output is exactly a reference.")
-    if any(rung["bleu"]["validation"] or rung["bleu"]["test"] for rung in rungs):
-        found.append("BLEU is computed over the whole set against all references, from 0 to 100.")
-    if not comparison["one_validation"]:
-        found.append("Validation sets differ between rungs, so their validation accuracies cannot be compared.")
-    if any(len(rung["seeds"]) == 1 for rung in rungs):
-        found.append(
-            f"A rung with one seed has no standard deviation: its interval covers only the {items}"
-            + ", and comparisons with it are about that trained model, not about its architecture" * bool(pairs)
-            + "."
-        )
-    if pairs:
-        found.append(
-            f"p is from McNemar's test of these trained models on the {items} that only one of the two gets right, "
-            f"corrected for {len(pairs):,} comparison{'s' * (len(pairs) > 1)} by Holm's method; it says nothing about "
-            "other seeds. A verdict of better or worse requires p below 0.05 and an interval that excludes 0."
-        )
-    if untested:
-        found.append(
-            f"Validation is compared because {len(untested):,} of the runs have no test predictions, such as "
-            f"{untested[0]}; split=test omits them."
-        )
-    return [*found, *machine_notes(comparison)]
+    text = render(Path(__file__).with_name("notes.txt.jinja"), **comparison)
+    return [interval_note(comparison), *filter(None, text.splitlines()), *machine_notes(comparison)]

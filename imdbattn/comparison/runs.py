@@ -1,4 +1,4 @@
-"""Finds and reads finished run folders, groups them into variants and selects the pairs to compare.
+"""Finds and reads finished run folders, joins cross-validations, groups runs into variants, selects pairs to compare.
 
 Suffixes of arrays: N items (reviews, strings or sentences), C classes.
 """
@@ -6,10 +6,12 @@ Suffixes of arrays: N items (reviews, strings or sentences), C classes.
 import json
 import os
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from imdbattn.settings.safety import read_json, read_settings
 
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 REVIEWS = "reviews"  # the items of a classifier
+NUMBERS = ("val_accuracy", "parameters", "tokens_per_s", "train_seconds", "epochs")  # of folds: their means
 Skipped = dict[str, str]  # {"folder", "reason"}
 
 
@@ -45,10 +48,7 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run folder. environment is {} without environment.json.
-
-    parts, fold_accuracies: of a cross-validation, the run of each fold and its test accuracy.
-    """
+    """A finished run folder, or a cross-validation. parts: the runs of its folds; their reviews are ordered by row."""
 
     folder: Path
     settings: dict[str, Any]
@@ -56,7 +56,6 @@ class Run:
     environment: dict[str, Any]
     curves: Curves
     parts: Sequence["Run"] = ()
-    fold_accuracies: Sequence[float] = ()
 
     @property
     def model(self) -> str:
@@ -83,11 +82,6 @@ class Run:
         return self.metrics.get("items") or REVIEWS
 
     @property
-    def unit(self) -> str:
-        """Of an item's length."""
-        return "symbols" if self.items == "strings" else "words"
-
-    @property
     def is_classifier(self) -> bool:
         return self.items == REVIEWS
 
@@ -106,17 +100,23 @@ class Run:
 
     def has(self, split: str) -> bool:
         """Whether it has predictions of a split, its accuracy and its fingerprint."""
+        if self.parts:
+            return split == "test"
         scored = split == "validation" or self.metrics.get("test_accuracy") is not None
         return scored and self.fingerprint(split) is not None and (self.folder / SPLIT_FILES[split][0]).exists()
 
     def predictions(self, split: str) -> Predictions:
         """Reads the file at each call. Raises UserError for NaN."""
+        if self.parts:
+            folds = [vars(part.predictions(split)).values() for part in self.parts]
+            columns = [np.concatenate(parts) for parts in zip(*folds, strict=True)]
+            order_N = np.argsort(columns[0])
+            return Predictions(*(column_N[order_N] for column_N in columns))
         table = read_table(self.folder / SPLIT_FILES[split][0])
         rows_N, labels_N, lengths_N = (table[name].to_numpy() for name in ("row", "label", "length"))
         if self.is_classifier:
             predicted_N = table["predicted"].to_numpy()
-            flat_probabilities = np.asarray(table["probabilities"].combine_chunks().flatten(), dtype=float)
-            probabilities_NC = flat_probabilities.reshape(len(rows_N), -1)
+            probabilities_NC = np.stack(table["probabilities"].to_numpy()).astype(float)
             confidence_N, true_N = probabilities_NC.max(1), probabilities_NC[np.arange(len(labels_N)), labels_N]
             right_N = predicted_N == labels_N
         else:
@@ -127,9 +127,13 @@ class Run:
         return Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N, predicted_N)
 
     def texts(self, split: str) -> list[str] | None:
-        """The source texts in the order of the predictions; None where the file was deleted."""
-        file = self.folder / SPLIT_FILES[split][1]
-        return read_table(file)["text"].to_pylist() if file.exists() else None
+        """The source texts in the order of the predictions; None where a file was deleted."""
+        files = [run.folder / SPLIT_FILES[split][1] for run in self.parts or [self]]
+        if not all(file.exists() for file in files):
+            return None
+        columns = [read_table(file).select(["row", "text"]).to_pydict().values() for file in files]
+        pairs = [pair for both in columns for pair in zip(*both, strict=True)]
+        return [text for _, text in (sorted(pairs) if self.parts else pairs)]
 
 
 def read_table(file: Path) -> Any:
@@ -185,10 +189,7 @@ def run_folders(root: Path) -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> Run:
-    """Reads everything but predictions and texts.
-
-    Raises UserError for a run that is not a result.
-    """
+    """Reads everything but predictions and texts. Raises UserError for a run that is not a result."""
     settings = read_settings(folder / "config.yaml")
     if settings.get("task") in PRETRAINING:
         raise UserError("pretraining: it predicts words and cannot be compared with classifiers")
@@ -196,35 +197,92 @@ def read_run(folder: Path) -> Run:
         raise UserError("a debug run, not a result")
     if not (folder / "metrics.json").exists():
         raise UserError("unfinished: it has no metrics.json")
-    metrics = read_json(folder / "metrics.json")
     file, log = folder / "environment.json", folder / "metrics.csv"
     environment = read_json(file) if file.exists() else {}
-    return Run(folder, settings, metrics, environment, read_curves(log) if log.exists() else {})
+    curves = read_curves(log) if log.exists() else {}
+    return Run(folder, settings, read_json(folder / "metrics.json"), environment, curves)
 
 
 def skip(folder: Path, error: Exception) -> Skipped:
     reason = str(error) if isinstance(error, UserError) else f"unreadable: {type(error).__name__}: {error}"
-    return {"folder": display(folder), "reason": in_line(reason, 300).encode(errors="replace").decode()}
+    return {"folder": display(folder), "reason": in_line(reason, 300)}
 
 
 def display(folder: Path) -> str:
-    """The path, relative to the current folder if it is below it, with ? for bytes that are not UTF-8."""
-    here = Path.cwd()
-    path = str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
-    return path.encode(errors="replace").decode()
+    """The path, relative to the current folder if it is below it."""
+    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
+
+
+# --- cross-validation -------------------------------------------------------------------------------------------------
+
+
+def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Run], list[Skipped]]:
+    """The runs, with one in place of those of all folds of a cross-validation, and the skipped folders.
+
+    A cross-validation without the test predictions of all folds is skipped. Raises UserError if no run remains.
+    """
+    runs, skipped = list(runs), list(skipped)
+    joined = [run for run in runs if not run.metrics.get("cross_validation")]
+    for group in grouped((run for run in runs if run.metrics.get("cross_validation")), all_but_fold):
+        try:
+            joined.append(join(group))
+        except Exception as error:  # any exception of a broken file
+            skipped.append(skip(group[0].folder, error))
+    if not joined:
+        raise UserError(f"no run can be compared: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
+    return joined, skipped
+
+
+def all_but_fold(run: Run) -> list[Any]:
+    fingerprint = run.metrics["cross_validation"]["fingerprint"]
+    return [run.model, run.digest, run.metrics["seed"], fingerprint, run.metrics.get("start")]
+
+
+def join(runs: Sequence[Run]) -> Run:
+    """The runs of one cross-validation as one run, with its `fold_accuracies` among the metrics.
+
+    Raises UserError if a fold is missing or folds share reviews.
+    """
+    import pandas as pd
+
+    folds, fingerprint = (runs[0].metrics["cross_validation"][key] for key in ("folds", "fingerprint"))
+    name = f"cross-validation of {runs[0].model}, seed {runs[0].metrics['seed']}"
+    by_fold = {run.metrics["cross_validation"]["fold"]: run for run in runs if run.has("test")}
+    if missing := [str(fold) for fold in range(1, folds + 1) if fold not in by_fold]:
+        raise UserError(
+            f"{name}: no test predictions of fold {', '.join(missing)} of {folds}, so its other folds are omitted too"
+        )
+    runs = [by_fold[fold] for fold in range(1, folds + 1)]
+    first, parts = runs[0], [run.predictions("test") for run in runs]
+    rows_N, right_N = (np.concatenate([getattr(part, key) for part in parts]) for key in ("rows_N", "right_N"))
+    if len(np.unique(rows_N)) < len(rows_N):
+        raise UserError(f"{name}: its folds share reviews")
+    values: dict[str, list[Any]] = {key: [run.metrics.get(key) for run in runs] for key in NUMBERS}
+    fingerprints = "".join(str(run.fingerprint("validation")) for run in runs)
+    metrics = first.metrics | {
+        **{key: None if None in numbers else mean(numbers) for key, numbers in values.items()},
+        "test_accuracy": float(right_N.mean()),
+        "fold_accuracies": [float(part.right_N.mean()) for part in parts],
+        "test_set": first.metrics["test_set"].replace(f": fold 1 of {folds} ", f": {folds} folds "),
+        FINGERPRINT["test"]: fingerprint,
+        FINGERPRINT["validation"]: sha256(fingerprints.encode()).hexdigest()[:16],
+    }
+    means: Any = sum(pd.DataFrame(run.curves) for run in runs) / folds  # NaN where a fold has no value
+    curves = {str(key): column.dropna().to_dict() for key, column in means.items() if column.notna().any()}
+    return Run(first.folder, first.settings, metrics, first.environment, curves, runs)
 
 
 # --- variants ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Variant:
     """Runs that differ only in seed and hardware. overrides: those of all its runs that other variants do not have."""
 
-    label: str
     model: str
     overrides: list[str]
     runs: list[Run]
+    label: str = ""
 
     @property
     def after(self) -> str | None:
@@ -235,29 +293,23 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     """The runs grouped by all but seed and hardware, in the order of the ladder, then by the values of overrides.
 
     A label is the model's name and the overrides that not all runs have: `residual layers=6`, `residual_pe score=Dot`.
-    Where that is the same, because settings differ in another way, the experiment is added, else a digest.
+    Where that is the same, whole names and the experiment are given, and at last a digest.
     """
-    groups = sorted(grouped(runs, lambda run: run.identity), key=lambda group: rank(group[0].model))
-    shared, common = [shared_overrides(group) for group in groups], shared_overrides(runs)
-    own = [[word for word in words if word not in common] for words in shared]
-    keys = defaultdict(set)
-    for word in (word for words in own for word in words):
-        keys[in_short(word).partition("=")[0]].add(word.partition("=")[0])
-
-    def label(place: int, level: int) -> str:
-        words = [word for word in own[place] if level or not word.startswith("experiment=")]
-        names = [short if len(keys[(short := in_short(word)).partition("=")[0]]) == 1 else word for word in words]
-        return " ".join([groups[place][0].model, *names, *[f"#{hexdigest(groups[place][0].identity)}"] * (level == 2)])
-
-    labels = [label(place, 0) for place in range(len(groups))]
-    for level in (1, 2):
-        times = Counter(labels)
-        labels = [label(place, level) if times[name] > 1 else name for place, name in enumerate(labels)]
-    found = [
-        Variant(labels[place], group[0].model, own[place], sorted(group, key=lambda run: run.metrics["seed"]))
-        for place, group in enumerate(groups)
-    ]
-    return sorted(found, key=lambda one: (rank(one.model), list(map(sort_key, one.overrides))))
+    common = shared_overrides(runs)
+    found = []
+    for group in grouped(runs, lambda run: run.identity):
+        own = [word for word in shared_overrides(group) if word not in common]
+        found.append(Variant(group[0].model, own, sorted(group, key=lambda run: run.metrics["seed"])))
+    found.sort(key=lambda one: (rank(one.model), list(map(sort_key, one.overrides))))
+    short = [[in_short(word) for word in one.overrides if not word.startswith("experiment=")] for one in found]
+    whole = [one.overrides for one in found]
+    digests = [[*one.overrides, f"#{hexdigest({'': one.runs[0].identity})}"] for one in found]
+    for level in (short, whole, digests):
+        times = Counter(one.label for one in found)
+        for one, words in zip(found, level, strict=True):
+            if times[one.label] > 1 or level is short:
+                one.label = " ".join([one.model, *words])
+    return found
 
 
 def shared_overrides(runs: Sequence[Run]) -> list[str]:
@@ -298,15 +350,14 @@ def neighbours(ladder: Sequence[Variant], against: str | None = None) -> list[tu
     unless `after` is null; variants with equal overrides are compared. Further variants of a rung are compared with its
     first. against: the label of a variant that all others are compared with instead, if it is in the ladder.
     """
-    labels = [one.label for one in ladder]
+    labels, models = [one.label for one in ladder], [one.model for one in ladder]
     if against in labels:
         return [(labels.index(against), to) for to in range(len(ladder)) if labels[to] != against]
     pairs = []
     for place, to in enumerate(ladder):
-        parents = [i for i, one in enumerate(ladder) if one.model == to.after]
-        first = next(i for i, one in enumerate(ladder) if one.model == to.model)
+        parents = [i for i, model in enumerate(models) if model == to.after]
         sources = [i for i in parents if ladder[i].overrides == to.overrides]
-        if place > first:
+        if (first := models.index(to.model)) < place:
             sources.append(first)
         elif not sources and to.after is not None:
             sources = parents[:1] or [place - 1] * (place > 0)

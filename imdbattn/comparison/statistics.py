@@ -4,7 +4,7 @@ Suffixes of arrays: N reviews, V variants, S seeds, B resamples, C classes.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -141,42 +141,33 @@ def verdict(p_value: float, low: float, high: float) -> str:
     return "better" if low > 0 else "worse"
 
 
-def reliability(confidence_N: np.ndarray, right_N: np.ndarray) -> list[dict[str, float]]:
-    """Mean confidence, accuracy and count of each non-empty bin of confidence (i/15, (i+1)/15]."""
-    bins_N = np.clip(np.ceil(confidence_N * BINS).astype(int) - 1, 0, BINS - 1)
-    groups = [bins_N == number for number in np.unique(bins_N)]
-    return [
-        {"confidence": float(confidence_N[g].mean()), "accuracy": float(right_N[g].mean()), "count": float(g.sum())}
-        for g in groups
-    ]
-
-
 def calibration_error(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
-    """Expected calibration error: mean |accuracy - confidence| of the reviews' bins (Guo et al. 2017, eq. 3)."""
-    gaps = [one["count"] * abs(one["accuracy"] - one["confidence"]) for one in reliability(confidence_N, right_N)]
-    return sum(gaps) / len(confidence_N)
+    """Expected calibration error (Guo et al. 2017, eq. 3): mean |accuracy - confidence| of 15 bins (i/15, (i+1)/15]."""
+    bins_N = np.clip(np.ceil(confidence_N * BINS).astype(int) - 1, 0, BINS - 1)
+    return float(np.abs(np.bincount(bins_N, right_N - confidence_N)).sum() / len(confidence_N))
 
 
 def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
     """Name -> mask of reviews: five slices of similar size by length, or fewer if lengths repeat."""
     bounds = np.unique(np.quantile(lengths_N, (0.2, 0.4, 0.6, 0.8, 1), method="lower").astype(int))
-    slices = {}
+    slices: dict[str, np.ndarray] = {}
     for below, bound in pairwise((-1, *bounds)):
-        if below < 0:
-            name = f"up to {bound:,}"
-        elif bound == bounds[-1]:
-            name = f"over {below:,}"
-        else:
-            name = f"{below + 1:,} to {bound:,}" if below + 1 < bound else f"{bound:,}"
-        slices[f"{name} {unit}"] = (lengths_N > below) & (lengths_N <= bound)
+        slices[f"{below + 1:,} to {bound:,} {unit}"] = (lengths_N > below) & (lengths_N <= bound)
     return slices
 
 
-def word_slices(texts: Sequence[str], words: Sequence[str]) -> dict[str, np.ndarray]:
-    """Masks of the reviews without and with any of `words`: whole words in any case; n't matches in don't."""
-    pattern = re.compile("|".join(map(as_pattern, words)), re.IGNORECASE)
-    found_N = np.array([pattern.search(text) is not None for text in texts], dtype=bool)
-    return {"without": ~found_N, "with": found_N}
+def word_slices(texts: Sequence[str], words: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
+    """Masks of the reviews without and with any word of each list, unless all or none have one.
+
+    Words are whole words in any case; n't matches in don't.
+    """
+    slices: dict[str, np.ndarray] = {}
+    for name, listed in words.items():
+        pattern = re.compile("|".join(map(as_pattern, listed)), re.IGNORECASE)
+        found_N = np.array([pattern.search(text) is not None for text in texts], dtype=bool)
+        if 0 < found_N.sum() < len(texts):
+            slices |= {f"without “{name}”": ~found_N, f"with “{name}”": found_N}
+    return slices
 
 
 def as_pattern(word: str) -> str:

@@ -1,14 +1,15 @@
 """Writes a trained model as a folder that needs no wheel, cache or network, and reads it.
 
-model.safetensors  config.json  tokenizer.json  metrics.json  README.md, and on request model.pt2 and model.onnx
+model.safetensors  config.json  tokenizer.json  metrics.json  checksums.json  README.md
+On request also model.pt2 and model.onnx.
 """
 
-import hashlib
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -24,7 +25,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError
 from imdbattn.export.vectors import VECTORS, build, smaller
-from imdbattn.files import expanded, make_folder, sha256_of, write_atomically, writing_into
+from imdbattn.files import expanded, sha256_of, writing_into
 from imdbattn.pages import plain, render
 from imdbattn.run_folder import RESULTS, write_json
 from imdbattn.settings.keys import as_dict
@@ -34,8 +35,8 @@ from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
 
 KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
-METRICS, PROGRAM, ONNX = "metrics.json", "model.pt2", "model.onnx"
-FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD)  # what `read_export` needs; a graph is for other programs
+METRICS, PROGRAM, ONNX, CHECKSUMS = "metrics.json", "model.pt2", "model.onnx", "checksums.json"
+FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)  # what `read_export` needs; a graph is for other programs
 REMEDY = "export the model again, or copy its whole folder again"
 OTHER_FOLDER = "choose another folder"
 
@@ -72,9 +73,7 @@ def write_export(
     if is_export(run_folder):
         facts = read_config(run_folder)["export"]
         if vectors == "all" and facts.get("vectors") == "training":
-            raise UserError(
-                f"{run_folder} has only the words of its training reviews: vectors=all needs the run folder"
-            )
+            raise UserError(f"{run_folder} has only the words of its training reviews: vectors=all needs the run")
     elif predictor.cfg.task == "reviews":
         predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
     net = predictor.net
@@ -83,9 +82,9 @@ def write_export(
         dtype = torch.float16 if facts.get("precision") == "float16" else torch.float32
         tensors[VECTORS] = net.embedding.vectors_VD.to(dtype).contiguous()
     with replacing(out) as folder:
-        write_atomically(folder / WEIGHTS, safetensors.torch.save(tensors, {"format": "pt"}))
+        safetensors.torch.save_file(tensors, folder / WEIGHTS, {"format": "pt"})
         if facts:
-            write_atomically(folder / WORDS, tokenizer_json(predictor.cfg.data.tokenizer, predictor.glove.words))
+            (folder / WORDS).write_text(tokenizer_json(predictor.cfg.data.tokenizer, predictor.glove.words), "utf-8")
         if graph or onnx:
             from imdbattn.export.graph import to_onnx, to_program  # for which the others do not wait
 
@@ -97,18 +96,18 @@ def write_export(
         path = str(predictor.cfg.data.get("path") or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
-        write_config(folder, {"settings": settings, "facts": dict(predictor.facts), "export": facts})
-        write_atomically(folder / CARD, card(predictor, metrics, facts))
+        version = import_module("imdbattn").__version__  # an import of its API would be a cycle
+        config = {"model_type": KIND, "format": FORMAT, "version": version, "settings": settings}
+        write_json(folder / CONFIG, config | {"facts": dict(predictor.facts), "export": facts})
+        write_json(folder / CHECKSUMS, {file.name: sha256_of(file) for file in sorted(folder.iterdir())})
+        (folder / CARD).write_text(card(predictor, metrics, facts), "utf-8")
     return facts
 
 
 def check_out(out: Path) -> None:
     """Raises UserError unless `out` is absent, empty, or an export and what commands have written into it."""
-    with writing_into(out, OTHER_FOLDER):
-        files = {file.name for file in out.iterdir()} if out.exists() else set()
-    is_ours = False
-    with suppress(UserError):
-        is_ours = CONFIG in files and read_json(out / CONFIG).get("model_type") == KIND
+    files = {file.name for file in out.iterdir()} if out.is_dir() else {out.name} if out.exists() else set()
+    is_ours = is_export(out) and json.loads((out / CONFIG).read_bytes()).get("model_type") == KIND
     if others := files - ({*FILES, PROGRAM, ONNX, *RESULTS} if is_ours else set()):
         raise UserError(f"{out} contains {min(others)}, which is not part of an exported model: {OTHER_FOLDER}")
 
@@ -117,14 +116,13 @@ def check_out(out: Path) -> None:
 def replacing(out: Path) -> Iterator[Path]:
     """A temporary folder that replaces `out` at the end, unless an exception is raised."""
     new, old = (out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.{end}") for end in ("tmp", "old"))
-    make_folder(new, OTHER_FOLDER)
     with writing_into(out.parent, OTHER_FOLDER):
         try:
+            new.mkdir(parents=True)
             yield new
-            with writing_into(out, OTHER_FOLDER):  # a mount point cannot be renamed
-                if out.exists():
-                    out.rename(old)
-                new.rename(out)
+            if out.exists():
+                out.rename(old)
+            new.rename(out)
         finally:
             if old.exists() and not out.exists():
                 old.rename(out)
@@ -144,20 +142,6 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     if "cache_dir" in data:
         data["cache_dir"] = None
     return settings | {"logger": {"name": "none"}, "resume": None, "trust": None}
-
-
-def write_config(folder: Path, parts: Mapping[str, Any]) -> None:
-    """Writes config.json with the checksums of itself and of each file but the card, which people edit."""
-    files = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-    version = import_module("imdbattn").__version__  # an import of its API would be a cycle
-    config = {"model_type": KIND, "format": FORMAT, "version": version, **parts, "files": files}
-    write_json(folder / CONFIG, config | {"checksum": digest(config)})
-
-
-def digest(config: Mapping[str, Any]) -> str:
-    """The checksum of config.json without its own."""
-    parts = {key: value for key, value in config.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def tokenizer_json(name: str, words: Sequence[str]) -> str:
@@ -192,9 +176,7 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
 
 def is_export(folder: Path | str) -> bool:
     """Whether a folder is an exported model rather than a run folder."""
-    with suppress(OSError):  # a name that is too long
-        return (expanded(folder) / CONFIG).is_file()
-    return False
+    return os.path.isfile(expanded(folder) / CONFIG)  # Path.is_file raises for a name that is too long
 
 
 def read_export(folder: Path | str, trust: Any = None) -> Any:
@@ -205,9 +187,6 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
     folder = expanded(folder)
     config, file = read_config(folder), folder / CONFIG
     cfg = check_run(plain_settings(config.get("settings"), file), file, trust)
-    for name in (WEIGHTS, METRICS, *([WORDS] if cfg.task == "reviews" else [])):
-        if sha256_of(folder / name) != config["files"][name]:
-            raise UserError(f"{folder / name} has changed since it was written: {REMEDY}")
     tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
     if cfg.task == "seq2seq":
         return Seq2SeqPredictor.load(cfg, folder / WEIGHTS, (tensors, facts))
@@ -218,15 +197,16 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of an export. Raises UserError for one that was changed, of another version or another program."""
-    config, file = read_json(folder / CONFIG, REMEDY), folder / CONFIG
+    """config.json of an export. Raises UserError if a file has changed, or the folder is of another version."""
+    config = read_json(folder / CONFIG, REMEDY)
     if config.get("model_type") != KIND:
-        raise UserError(f"{file} is not that of an exported model: give a run folder, or a folder that export wrote")
+        raise UserError(f"{folder / CONFIG} is not that of an exported model: give a run folder or an exported one")
     if config.get("format") != FORMAT:
         raise UserError(
-            f"{file} has format {config.get('format')}, and this version reads {FORMAT}: install imdbattn "
+            f"{folder / CONFIG} has format {config.get('format')}, and this version reads {FORMAT}: install imdbattn "
             f"{config.get('version')}, or export the model again"
         )
-    if config.get("checksum") != digest(config):
-        raise UserError(f"{file} has changed since it was written: {REMEDY}")
+    for name, checksum in read_json(folder / CHECKSUMS, REMEDY).items():
+        if sha256_of(folder / name) != checksum:
+            raise UserError(f"{folder / name} has changed since it was written: {REMEDY}")
     return config

@@ -1,44 +1,57 @@
-"""The trials of a search: each is an ordinary run in a child process, in <search folder>/trial-<number>.
+"""Searches with Optuna: each trial is an ordinary run in a child process, in <search folder>/trial-<number>.
 
-journal.log holds Optuna's study. A pruned trial's folder is renamed to trial-<number>-pruned.
+journal.log holds Optuna's study.
 """
 
+import difflib
 import logging
 import os
 import random
+import re
 import signal
+import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import optuna
 from omegaconf import DictConfig, OmegaConf
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import Trial, TrialState, create_trial
 
+from imdbattn.comparison.compare import spread
+from imdbattn.comparison.report import mean_and_sd
+from imdbattn.data.reviews import decided_source
 from imdbattn.errors import UserError, in_shell
 from imdbattn.files import acquired, write_atomically, writing_into
+from imdbattn.pages import Report, Section, print_reports, write_report
 from imdbattn.run_folder import finished, read_curves
-from imdbattn.search.results import complete
-from imdbattn.search.space import Space, as_words, check
-from imdbattn.settings.cli import SWEEP_PID
+from imdbattn.settings.cli import SWEEP_PID, composed, has_plugin, plain_dict, quote
+from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.machine import threads_of
-from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Search
-from imdbattn.sweep.job import failure, group_of, resumable, started
+from imdbattn.settings.safety import read_json, refuse_untrusted
+from imdbattn.settings.schema import Search, validate
+from imdbattn.sweep.job import LOG, failure, group_of, jobs_of, resumable, search_path, started, stopping
 
 log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 
+Space = dict[str, BaseDistribution]  # setting -> its values
 POLL = 0.2  # seconds between two readings of the learning curves of running trials
 FAILURES = 10  # consecutive failed trials that end a search
+FEWEST = 4  # finished trials that an importance requires
+BEST = 10  # trials in the table
+STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 
 
 def run_search(cfg: Search, folder: Path, file: str) -> None:
@@ -57,6 +70,67 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
         except (KeyboardInterrupt, SystemExit):
             log.warning("stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(place))
             raise
+
+
+# --- the space: lists of values, and ranges {low, high} with log: true or step ----------------------------------------
+
+
+def check(cfg: Search, file: Path) -> tuple[Space, DictConfig]:
+    """The space, and the settings that all trials share. Raises UserError for wrong ones.
+
+    file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for all trials.
+    """
+    if not cfg.space:
+        raise UserError("the space is empty: add +search=residual, or space.model.layers=[1,2,3]")
+    space = {name: distribution(name, values) for name, values in cfg.space.items()}
+    for word in (*space, *cfg.train):
+        if within(word.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
+            raise UserError(f"{word}: the search decides this setting for each trial: omit it")
+    # Points with both ends of each range, and all values of each list
+    ends: list[Any] = [getattr(one, "choices", ()) or [vars(one)["low"], vars(one)["high"]] for one in space.values()]
+    for place in range(max(map(len, ends))):
+        point = [values[min(place, len(values) - 1)] for values in ends]
+        settings = compose([*cfg.train, *as_words(dict(zip(space, point, strict=True)))])
+        if cfg.resume:
+            refuse_untrusted(settings, file, cfg.trust)
+    if source := decided_source(settings):
+        cfg.train.append(f"data.source={source}")
+    return space, compose(cfg.train)
+
+
+def distribution(name: str, values: Any) -> BaseDistribution:
+    if isinstance(values, list):
+        return CategoricalDistribution(values)
+    if not isinstance(values, Mapping) or not {"low", "high"} <= values.keys():
+        raise UserError(f"space.{name}={values} must be a list, or a range such as {{low: 1e-4, high: 1e-2}}")
+    whole = all(isinstance(values[end], int) for end in ("low", "high"))
+    return (IntDistribution if whole else FloatDistribution)(**values)
+
+
+def as_words(params: Mapping[str, Any]) -> list[str]:
+    """Settings as on a command line; numbers longer than ten characters get four digits."""
+
+    def word(name: str, value: Any) -> str:
+        if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
+            return quote(f"{name}={value}", [name])
+        long = isinstance(value, float) and len(repr(value)) > 10
+        return f"{name}={value:.4g}" if long else f"{name}={as_text(value)}"
+
+    return [word(name, value) for name, value in params.items()]
+
+
+def compose(words: Sequence[str]) -> DictConfig:
+    """The settings of `python -m imdbattn.train words...`. Raises UserError if they are wrong."""
+    try:
+        return validate(plain_dict(composed("train", words)))
+    except UserError as error:
+        unknown = re.match(r"there is no setting (\w+);", str(error))
+        if unknown and (near := difflib.get_close_matches(unknown[1], Search.model_fields, 1, 0.8)):
+            raise UserError(f"{unknown[0]} the nearest is {near[0]}") from error
+        raise
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
 
 
 def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Study:
@@ -93,7 +167,6 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: DictCon
 
     waiting = [Trial(study, trial._trial_id) for trial in trials(TrialState.RUNNING)]
     running: list[Generator[None]] = []
-    failed = trials(TrialState.FAIL)
     try:
         while True:
             done = len(trials(TrialState.COMPLETE, TrialState.PRUNED))
@@ -103,12 +176,6 @@ def run_trials(study: optuna.Study, cfg: Search, space: Space, settings: DictCon
                 break
             time.sleep(POLL)
             running = [run for run in running if next(run, "ended") != "ended"]
-            if len(trials(TrialState.COMPLETE, TrialState.PRUNED)) > done:
-                failed = trials(TrialState.FAIL)
-            if len(trials(TrialState.FAIL)) >= len(failed) + FAILURES:
-                place = in_shell(os.path.relpath(folder))
-                remedy = f"correct their cause, then resume={place}, or start a new search"
-                raise UserError(f"{FAILURES} trials in a row failed: {remedy}")
     except BaseException as stop:
         for run in running:
             with suppress(BaseException):
@@ -139,13 +206,11 @@ def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> 
 
     A run folder that exists already is resumed from its last checkpoint; without one it starts again.
     """
-    study, run, reason = trial.study, folder / f"trial-{trial.number:03}", ""
-    chosen, kept = as_words(trial.params), run.with_name(f"{run.name}-pruned")
-    pruned = kept.exists()
+    run, pruned, reason = folder / f"trial-{trial.number:03}", False, ""
     last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
-    if not (pruned or finished(run)):
+    if not finished(run):
         run.mkdir(exist_ok=True)
-        resume = resumable(run, settings)
+        resume, chosen = resumable(run, settings), as_words(trial.params)
         log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
         words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
         threads = threads_of({"n_jobs": cfg.n_jobs}) if cfg.n_jobs > 1 else None
@@ -156,20 +221,19 @@ def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> 
                     process.terminate()  # it saves its state
         reason = failure(process.returncode, run)
     if pruned or report(trial, run, last):  # also if it has finished meanwhile
-        if run.exists():
-            run.rename(kept)
-            if (latest := Path("runs", "latest")).is_symlink() and not latest.exists():
-                latest.unlink()
-        study.tell(trial, state=TrialState.PRUNED)
-        ended = study.get_trials(deepcopy=False)[trial.number]
+        ended = trial.study.tell(trial, state=TrialState.PRUNED)
         log.info("pruned  %s after epoch %d: validation %.2f %%", run.name, ended.last_step, 100 * ended.values[0])
     elif finished(run):
         accuracy = read_json(run / "metrics.json")["val_accuracy"]
-        study.tell(trial, accuracy)
+        trial.study.tell(trial, accuracy)
         log.info("done    %s: validation %.2f %%", run.name, 100 * accuracy)
     else:
-        study.tell(trial, state=TrialState.FAIL)
+        trial.study.tell(trial, state=TrialState.FAIL)
         log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
+        times = {one.datetime_complete: one.state for one in trial.study.get_trials(deepcopy=False)}
+        if [times[at] for at in sorted(filter(None, times))[-FAILURES:]] == [TrialState.FAIL] * FAILURES:
+            place = in_shell(os.path.relpath(folder))
+            raise UserError(f"{FAILURES} trials in a row failed: correct their cause, then resume={place}")
 
 
 def report(trial: Trial, run: Path, last: int | None) -> bool:
@@ -185,3 +249,74 @@ def report(trial: Trial, run: Path, last: int | None) -> bool:
         if epoch != last and trial.should_prune():
             return True
     return False
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
+    """Writes the results of the trials, trains the best settings with each seed, and adds the test accuracy."""
+    seeds = ",".join(str(cfg.seed + place) for place in range(max(1, cfg.seeds)))
+    words = [*cfg.train, *as_words(study.best_params), f"seed={seeds}"]
+    line = " ".join(["python -m imdbattn.train", *["-m"] * (cfg.seeds > 1), *map(in_shell, words)])
+    print_reports([report := report_of(study, line, [])])
+    write_report(report, folder)
+    end = "the best settings:   "
+    if cfg.seeds:
+        accuracies = retrain(cfg, words, folder)
+        write_report(report_of(study, line, accuracies), folder)
+        end = f"test accuracy        {mean_and_spread(accuracies)} with: "
+    log.info("search               %s\n%s%s", os.path.relpath(folder / "search.md"), end, line)
+
+
+def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
+    """Runs these words as a sweep in <search folder>/best, and returns the test accuracies."""
+    sweep = folder / "best"
+    place = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
+    words = [*words, quote(f"{place}={sweep}", [place]), *search_path()]
+    if cfg.n_jobs > 1 and has_plugin("hydra_joblib_launcher"):
+        words += ["hydra/launcher=local", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
+    command = [sys.executable, "-m", "imdbattn.train", "-m", *words]
+    with subprocess.Popen(command) as process, stopping(process):
+        process.wait()
+    if process.returncode:
+        place = in_shell(os.path.relpath(folder))
+        raise UserError(f"the best settings could not be trained: see above, then resume={place}")
+    return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
+
+
+def report_of(study: optuna.Study, command: str, test_accuracies: list[float]) -> Report:
+    """command: trains the best settings."""
+    described = [
+        {"number": one.number, "state": STATES[one.state.name], "values": one.values, "epochs": one.last_step}
+        | {"settings": one.params}
+        for one in study.get_trials()
+    ]
+    states = [one["state"] for one in described]
+    done = sorted((one for one in described if one["state"] == "finished"), key=lambda one: -one["values"][0])
+    rows = []
+    for one in done[:BEST]:
+        accuracy, epochs = f"{100 * one['values'][0]:.2f}", str(one["epochs"] or 0)
+        rows.append([" ".join(as_words(one["settings"])), str(one["number"]), accuracy, epochs])
+    best = [["settings", "trial", "validation %", "epochs"], *rows]
+    sections = [
+        Section("The best trials", table=best, short=best),
+        Section(f"The command that trains trial {done[0]['number']} again", table=[["command"], [command]]),
+    ]
+    importance: dict[str, float] = {}  # of each setting, the largest first; their sum is 1
+    if len(done) >= FEWEST:
+        importance = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=0.5))
+        table = [["setting", "importance %"], *([name, f"{100 * share:.1f}"] for name, share in importance.items())]
+        text = f"By PED-ANOVA: the better half of {len(done)} finished trials against all of them."
+        sections.append(Section("Importance of settings", text, table, short=table))
+    return Report(
+        name="search",
+        title=", ".join(f"{states.count(state)} {state}" for state in STATES.values() if state in states),
+        sections=sections,
+        points=[f"test accuracy {mean_and_spread(test_accuracies)}"] if test_accuracies else [],
+        content={"command": command, "test_accuracies": test_accuracies, "importance": importance, "trials": described},
+    )
+
+
+def mean_and_spread(accuracies: list[float]) -> str:
+    return f"{mean_and_sd(spread(accuracies))} % (seeds: {len(accuracies)})"
