@@ -20,7 +20,7 @@ from imdbattn.runs.resume import resumed
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.schema import validate
 from imdbattn.tasks.loaders import best_widths
-from imdbattn.tasks.reviews import TASK
+from imdbattn.tasks.reviews import ReviewData
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 
@@ -97,7 +97,7 @@ def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
 
 def test_batches_of_few_lengths_are_padded_to_them_in_training_and_evaluation(settings, small):
     cfg = settings(*small, "data.padded_lengths=2", "data.word_dropout=0.4", "data.eval_batch_tokens=300")
-    data = TASK.loaders(cfg, prepare(cfg.data))
+    data = ReviewData(cfg, prepare(cfg.data))
     for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader()):
         assert len({batch.tokens_BT.shape[1] for batch in loader}) == 2
 
@@ -133,9 +133,9 @@ def test_a_batch_contains_the_head_and_the_tail_of_each_review(reviews, max_toke
 def test_the_setting_of_the_head_reaches_the_batches(settings, small):
     """Of 8 tokens, 2 are from the start of a review of 20."""
     cfg = settings(*small, "data.max_tokens=8", "data.head_share=0.25", "data.word_dropout=0", "model=mean")
-    corpus = TASK.prepare(cfg)
+    corpus = ReviewData.read(cfg)
     reviews = replace(corpus.splits["test"], **vars(ragged([list(range(3, 23))])))
-    data = TASK.loaders(cfg, replace(corpus, splits=corpus.splits | {"test": reviews}))
+    data = ReviewData(cfg, replace(corpus, splits=corpus.splits | {"test": reviews}))
     (batch,) = data.test_dataloader()
     assert batch.tokens_BT[0, :8].tolist() == [3, 4, *range(17, 23)]
 
@@ -261,9 +261,9 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
     corpus = prepare(cfg.data)
-    assert metrics["steps"] == len(TASK.loaders(validate(recorded), corpus).train_dataloader())
+    assert metrics["steps"] == len(ReviewData(validate(recorded), corpus).train_dataloader())
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
-    assert TASK.loaders(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
+    assert ReviewData(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
         assert resumed(as_dict(cfg), [typed], tmp_path) == recorded
     other = settings(*small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")

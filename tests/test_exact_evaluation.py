@@ -47,7 +47,8 @@ class Classifier(ReviewClassifier):
     def on_test_end(self):
         if self.trainer.is_global_zero:
             scores = self.scores
-            print("RESULT", json.dumps([scores.rows_N.tolist(), scores.logits_NC[:, 0].tolist(), scores.accuracy]))
+            accuracy = scores.values()["accuracy"]
+            print("RESULT", json.dumps([scores.rows_N.tolist(), scores.logits_NC[:, 0].tolist(), accuracy]))
 
 STRATEGY = sys.argv[1]
 PROCESSES, *SIZES = map(int, sys.argv[2:])

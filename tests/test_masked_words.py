@@ -18,7 +18,7 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.masked_words import evaluation_mask
-from imdbattn.tasks.reviews import TASK
+from imdbattn.tasks.reviews import ReviewClassifier
 
 from .commands import label_texts
 from .nets import WORDS, net
@@ -124,13 +124,13 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
-    own = TASK.new(cfg, prepare(cfg.data)).net.state_dict()
+    own = ReviewClassifier.new(cfg, prepare(cfg.data)).net.state_dict()
     parts = ("embedding.", "resize.", "context.convolution.", "layers.")
     shared = [name for name in own if name.startswith(parts)]
     assert len(shared) > 10
     for name in shared:
         torch.testing.assert_close(own[name], weights[f"net.encoder.{name}"], atol=0, rtol=0)
-    fresh = TASK.new(settings(*small, "model=pretrained", "init=null"), prepare(cfg.data)).net.state_dict()
+    fresh = ReviewClassifier.new(settings(*small, "model=pretrained", "init=null"), prepare(cfg.data)).net.state_dict()
     assert any(not torch.equal(own[name], fresh[name]) for name in shared)
 
 

@@ -19,7 +19,7 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.runs import checkpoint, signals
+from imdbattn.runs import checkpoint, process
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.settings.keys import as_dict
@@ -372,7 +372,7 @@ def test_other_reviews_are_refused(stopped, tmp_path):
 
 def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
     cfg, folder = stopped
-    monkeypatch.setattr("imdbattn.runs.start.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("imdbattn.runs.outputs.LOCK_SECONDS", 0.1)
     with FileLock(folder / ".lock"):
         refused(cfg, folder, "another run is active in .*: wait for it")
 
@@ -470,7 +470,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
     """While it is scored, between two parts of it, and after the last step: never with exit status 0."""
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
-    for module in (checkpoint, signals):
+    for module in (checkpoint, process):
         monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
         hook = getattr(ReviewClassifier, place)
@@ -627,11 +627,11 @@ def test_a_whole_array_job_is_requeued(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "80")
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "77")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    monkeypatch.setattr(signals.shutil, "which", lambda name: name)
+    monkeypatch.setattr(process.shutil, "which", lambda name: name)
     monkeypatch.setattr(
-        signals.subprocess,
+        process.subprocess,
         "run",
         lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0, stderr=""),
     )
-    signals.requeue()
+    process.requeue()
     assert asked == [["scontrol", "requeue", "77_3"]]

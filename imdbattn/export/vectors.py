@@ -57,10 +57,10 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
     trained_K = trained_words(predictor.net.state_dict(), "embedding")
     if trained_K is not None:
         return trained_K
-    from imdbattn.tasks.reviews import TASK, distinct_words  # imports Lightning
+    from imdbattn.tasks.reviews import ReviewData, distinct_words  # imports Lightning
 
     try:
-        corpus = TASK.prepare(predictor.cfg)
+        corpus = ReviewData.read(predictor.cfg)
     except (UserError, OSError) as error:
         log.warning("All words are kept, because the training reviews are not available: %s", error)
         return None

@@ -21,8 +21,9 @@ from imdbattn.run_folder import open_run
 from imdbattn.runs.predict import with_changes
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.schema import Faithfulness
-from imdbattn.tasks.build import read_checkpoint
-from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
+from imdbattn.tasks.review_net import batch_options
+from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.weights import read_checkpoint
 
 
 class Subject:
@@ -58,7 +59,7 @@ class Subject:
         if self.last_key is None:
             return None
         both = (self.last_checkpoint, self.checkpoint)
-        last_step, best_step = (read_checkpoint(file, "train again").get("global_step") for file in both)
+        last_step, best_step = (read_checkpoint(file).get("global_step") for file in both)
         return None if last_step == best_step else self.network(self.last_checkpoint)
 
     @property

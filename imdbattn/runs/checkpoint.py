@@ -18,19 +18,17 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.pytorch.callbacks import ModelCheckpoint
 
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
 from imdbattn.run_folder import run_of
 from imdbattn.runs.callbacks import StopOnNaN
-from imdbattn.runs.signals import exit_now, requeue, set_handlers
+from imdbattn.runs.process import exit_now, requeue, set_handlers
 from imdbattn.settings.safety import trust_option
-from imdbattn.tasks.build import read_checkpoint
 from imdbattn.tasks.learner import from_all
+from imdbattn.tasks.weights import read_checkpoint
 
 SAVE = 1  # request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
-RESTART = "delete it, and resume= starts the run again"
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -54,7 +52,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
         content, self.content = self.content, None
-        return read_checkpoint(Path(path), RESTART) if content is None else content
+        return read_checkpoint(Path(path)) if content is None else content
 
 
 class Stopped(SystemExit):
@@ -163,6 +161,12 @@ class ResumeCheckpoint(L.Callback):
         self.save(trainer, module)
         self.stop_if(max(from_all(trainer, self.signal)), trainer)
 
+    def end(self, trainer: L.Trainer) -> None:
+        """Must be called after `fit`."""
+        self.start(trainer)  # if all steps were done before
+        if trainer.is_global_zero:
+            self.stop_if(self.signal, trainer)  # received after the last step
+
     def stop_if(self, request: int, trainer: L.Trainer) -> None:
         """Raises Stopped if the request is a signal; SIGUSR1 also requeues the SLURM job."""
         if request <= SAVE:
@@ -214,42 +218,20 @@ class ResumeCheckpoint(L.Callback):
             "curve": self.curve.read_text() if self.curve.exists() else "",
         }
 
-    def check(self, content: Mapping[str, Any], trainer: L.Trainer) -> None:
+    def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
         """Raises UserError for a checkpoint of other reviews or with another number of processes."""
-        saved, own = content["keeper"]["fingerprints"], self.fingerprints
-        if saved != own:
+        saved = checkpoint["keeper"]
+        if saved["fingerprints"] != self.fingerprints:
             run = f"those that {os.path.relpath(self.folder)} was trained on"
             raise UserError(f"the reviews are no longer {run}: restore them, or start a new run")
-        if (before := len(content["keeper"]["ranks"])) != trainer.world_size:
+        if (before := len(saved["ranks"])) != trainer.world_size:
             raise UserError(f"the run had {before} processes, not {trainer.world_size}: use the same number of devices")
-
-    def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        saved = checkpoint["keeper"]
         self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
         module.epoch_sums = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
         trainer.should_stop = saved["stopped"]
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, ModelCheckpoint):
-                move_checkpoints(callback, checkpoint["callbacks"][callback.state_key])
-
-
-def move_checkpoints(callback: ModelCheckpoint, state: dict[str, Any]) -> None:
-    """Replaces the paths in a callback's saved state, because the run folder may have been moved.
-
-    Raises ValueError for a path that the callback does not write: Lightning deletes the files that these paths name.
-    """
-    folder, before = Path(callback.dirpath or ""), state["dirpath"]
-
-    def moved(path: str) -> str:
-        if not path:
-            return path
-        parts = Path(path).relative_to(before).parts  # raises an error for a path elsewhere
-        if not path.endswith(".ckpt") or parts == ("last.ckpt",) or any(part.startswith(".") for part in parts):
-            raise ValueError(f"{path!r} is not the name of a checkpoint of this run")
-        return str(folder.joinpath(*parts))
-
-    state["dirpath"] = str(folder)
-    state["best_k_models"] = {moved(path): score for path, score in state["best_k_models"].items()}
-    for name in ("best_model_path", "kth_best_model_path"):
-        state[name] = moved(state[name])
-    state["last_model_path"] = ""
+        # The run folder may have been moved, and Lightning deletes the files that this state names.
+        best: Any = trainer.checkpoint_callback
+        state, file = checkpoint["callbacks"][best.state_key], f"{best.dirpath}/best.ckpt"
+        name = file if state["best_model_path"] else ""
+        state |= {"dirpath": best.dirpath, "best_model_path": name, "kth_best_model_path": name, "last_model_path": ""}
+        state["best_k_models"] = {name: state["best_model_score"]} if name else {}

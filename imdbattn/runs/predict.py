@@ -12,7 +12,7 @@ from imdbattn.explain.prediction import Prediction
 from imdbattn.export.folder import is_export, read_export
 from imdbattn.files import expanded
 from imdbattn.run_folder import finished, open_run, results_file
-from imdbattn.runs.cpu import keep_memory, use_onednn
+from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
 from imdbattn.settings.schema import OfRun, Predict, validate
 from imdbattn.tasks.predictor import Predictor, load

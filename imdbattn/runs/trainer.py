@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.checkpoint import AtomicCheckpointIO
-from imdbattn.runs.cpu import keep_memory, matmul_backend, use_onednn
+from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make
 

@@ -1,6 +1,6 @@
 """The net of a classifier of reviews, from settings or from a checkpoint.
 
-Shape suffixes: D vector width, R words whose vectors are trained, P phrases, C classes.
+Shape suffixes: D vector width, V words, R words whose vectors are trained, P phrases, C classes.
 """
 
 from functools import partial
@@ -17,7 +17,8 @@ from imdbattn.nn.beyond.phrases import Phrases
 from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.build import Facts, Weights, check_vectors, make, make_net, names_in
+from imdbattn.tasks.build import make, make_net
+from imdbattn.tasks.weights import Facts, Weights, check_vectors
 
 ADDITIONS = ("channels", "convolution")  # settings of `model` for nn.beyond.context.Context
 
@@ -48,11 +49,21 @@ def net_of(cfg: Any, glove: Glove, weights: Weights, facts: Facts) -> nn.Module:
     if cfg.model.phrases:
         keys_P, log_counts_PC = (weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
         phrases = Phrases(keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest)
-    classes = len(names_in(facts, "labels"))
-    return build_net(cfg.model, glove, classes, trained_words(weights, "embedding"), phrases)
+    return build_net(cfg.model, glove, len(facts["labels"]), trained_words(weights, "embedding"), phrases)
 
 
 def trained_words(weights: Weights, embedding: str) -> Tensor | None:
     """The ids of the trained words, from weights; None if there are none. embedding: the name of the Embedding."""
     slot_V = weights.get(f"{embedding}.slot_V")
     return None if slot_V is None else slot_V.nonzero()[:, 0]
+
+
+def batch_options(cfg: Any) -> dict[str, Any]:
+    """Options of Ragged.batch for training and evaluation."""
+    phrases = cfg.model.phrases if cfg.task == "reviews" else None
+    return {
+        "max_tokens": cfg.data.max_tokens,
+        "head_share": cfg.data.head_share,
+        "before": phrases.longest - 1 if phrases else 0,  # words of the longest phrase that precede its last
+        "multiple": cfg.data.pad_to,
+    }

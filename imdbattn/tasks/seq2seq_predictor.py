@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from imdbattn.data.pairs import split_text
+from imdbattn.data.pairs import PairCorpus, prepare, split_text
 from imdbattn.data.sampling import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
@@ -20,8 +20,9 @@ from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.scores import Score
 from imdbattn.nn.search import beam_search, greedy
 from imdbattn.settings.safety import visible
-from imdbattn.tasks.build import Facts, Weights, load_net, make_net, names_in
+from imdbattn.tasks.build import make_net
 from imdbattn.tasks.predictor import Predictor, refuse_empty
+from imdbattn.tasks.weights import Facts, Weights, load_net
 
 LONGEST = 5000  # symbols of a source; time and weights grow with the square
 
@@ -39,8 +40,11 @@ class Seq2SeqPredictor(Predictor):
 
     @classmethod
     def load(cls, cfg: Any, file: Path, content: tuple[Weights, Facts] | None = None) -> Self:
-        """The model of a checkpoint. content: see `load_net`. Raises UserError."""
+        """The model of a checkpoint. content: see `load_net`."""
         return cls(cfg, *load_net(file, lambda _, facts: build_net(cfg.model, *vocabularies(facts)), content))
+
+    def corpus(self, data: Any, keep_splits: bool = False) -> PairCorpus:
+        return prepare(data, self.vocabularies, keep_splits)
 
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Translation]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
@@ -116,7 +120,7 @@ class Seq2SeqPredictor(Predictor):
 
 def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
     """Of source and target."""
-    return Vocabulary(names_in(facts, "source_symbols")), Vocabulary(names_in(facts, "target_symbols"))
+    return Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"])
 
 
 def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
