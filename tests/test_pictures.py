@@ -25,7 +25,7 @@ from imdbattn.runs.outputs import write_results
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.predictor import load
 from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
 
 TEXT = "The film was n't a great story , and it was a dull plot ."
@@ -134,7 +134,7 @@ def finished(trained):
         folder, _ = trained(rung)
         cfg, checkpoint = open_run(str(folder))
         corpus = prepare(cfg.data)
-        predictor = ReviewPredictor.load(cfg, checkpoint, corpus.glove)
+        predictor = load(cfg, checkpoint)
         module = ReviewClassifier(predictor.net, OmegaConf.merge(cfg, changes), predictor.facts)
         return module, ReviewData(cfg, corpus)
 

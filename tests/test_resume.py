@@ -183,19 +183,6 @@ def test_a_run_resumes_any_number_of_times_and_from_any_folder(whole, stopping, 
     assert differences(reference, folder) == []
 
 
-@pytest.mark.slow
-def test_a_run_resumes_after_repeated_crashes_at_the_same_step_and_soon_after(whole, stopping, tmp_path):
-    """Twice as an epoch begins, then twice within it: no epoch or batch is counted twice."""
-    cfg, reference = whole()
-    for number, step in enumerate((2 * STEPS, 2 * STEPS, 2 * STEPS + 5, 2 * STEPS + 5, 2 * STEPS + 8, 3 * STEPS)):
-        stopping(step)
-        with pytest.raises(RuntimeError):
-            fit(changed(cfg, {"save_minutes": 0 if number > 1 else None}), tmp_path, resume=number > 0)
-    stopping(None)
-    fit(cfg, tmp_path, resume=True)
-    assert differences(reference, tmp_path) == []
-
-
 def test_a_run_is_saved_every_few_minutes_within_an_epoch(whole, stopping, tmp_path):
     """The next step after a crash is the one that the last save was made before."""
     cfg, reference = whole()
@@ -620,18 +607,3 @@ def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
         assert process.wait(60) == 128 + signal.SIGTERM
     assert torch.load(last(), weights_only=True)["global_step"] > steps
     assert [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [folder.name]
-
-
-def test_a_whole_array_job_is_requeued(monkeypatch):
-    asked = []
-    monkeypatch.setenv("SLURM_JOB_ID", "80")
-    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "77")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    monkeypatch.setattr(process.shutil, "which", lambda name: name)
-    monkeypatch.setattr(
-        process.subprocess,
-        "run",
-        lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0, stderr=""),
-    )
-    process.requeue()
-    assert asked == [["scontrol", "requeue", "77_3"]]

@@ -20,6 +20,7 @@ from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.tasks.review_net import trained_words
 from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.weights import Trained
 
 log = logging.getLogger(__name__)
 
@@ -120,4 +121,4 @@ def build(
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)  # the actual mean and standard deviation are among the weights
     glove = Glove(file.parent, facts["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
     vars(glove)["words"] = words  # not from a file
-    return ReviewPredictor.load(cfg, file, glove, (tensors, facts))
+    return ReviewPredictor.load(cfg, Trained(tensors, facts), glove)

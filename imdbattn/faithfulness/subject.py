@@ -23,7 +23,7 @@ from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.schema import Faithfulness
 from imdbattn.tasks.review_net import batch_options
 from imdbattn.tasks.review_predictor import ReviewPredictor
-from imdbattn.tasks.weights import read_checkpoint
+from imdbattn.tasks.weights import Trained, read_checkpoint
 
 
 class Subject:
@@ -48,7 +48,7 @@ class Subject:
         self.selected_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))[: cfg.reviews]
 
     def network(self, checkpoint: Path) -> Classifier:
-        net = ReviewPredictor.load(self.settings, checkpoint, self.corpus.glove).net
+        net = ReviewPredictor.load(self.settings, Trained.of(read_checkpoint(checkpoint)), self.corpus.glove).net
         if not isinstance(net, Classifier):
             raise UserError(f"its model is a {type(net).__name__}, not an imdbattn.nn.Classifier")
         return net.requires_grad_(False)

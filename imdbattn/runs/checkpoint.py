@@ -38,15 +38,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self.content = content
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Raises UserError if the folder cannot be written, or the state of a callback could not be read again."""
+        """Raises UserError for the state of a callback that could not be read again."""
         states, whole = io.BytesIO(), io.BytesIO()
         torch.save(checkpoint.get("callbacks"), states)
         states.seek(0)
         try:
             torch.load(states, weights_only=True)
         except Exception as error:
-            remedy = "return only those from its state_dict()"
-            raise UserError(f"a callback's state is not made of tensors and plain values: {remedy}") from error
+            raise UserError("state_dict() of a callback must return only tensors and plain values") from error
         torch.save(checkpoint, whole)
         write_atomically(Path(path), whole.getvalue())
 

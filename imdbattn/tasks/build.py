@@ -16,13 +16,12 @@ log = logging.getLogger(__name__)
 
 
 def make(settings: Any, what: str, kind: type) -> Any:
-    """`instantiate`, if every `_target_` is a subclass of `kind`. Raises UserError naming `what` or the `_target_`.
+    """`instantiate`. Raises UserError of one line that names `what`, or a `_target_` that is not a subclass of `kind`.
 
     settings: of the user, or of a run folder that `refuse_untrusted` has accepted.
     """
-    check_targets(settings, what.partition("=")[0], kind)  # model=residual is the group model
     with naming(what):
-        return instantiate(settings)
+        return instantiate(settings, what.partition("=")[0], kind)  # model=residual is the group model
 
 
 def make_net(model: Any, others: Collection[str], *arguments: Any, **options: Any) -> nn.Module:
@@ -33,12 +32,6 @@ def make_net(model: Any, others: Collection[str], *arguments: Any, **options: An
     with naming(what):
         net: nn.Module = made(*arguments, **options)
     return net
-
-
-def class_of(cfg: Any, key: str, kind: type) -> Any:
-    """The class that the settings of a task (conf/task/) name for `key`: datamodule, module or predictor."""
-    check_targets(group := as_dict(cfg)[key], key, kind)
-    return locate(group["_target_"])
 
 
 @contextmanager
@@ -52,50 +45,43 @@ def naming(what: str) -> Iterator[None]:
         raise UserError(f"{what}: {reason(error)}{remedy}") from error
 
 
-def instantiate(node: Any) -> Any:
+def instantiate(node: Any, key: str, kind: type) -> Any:
     """Settings with each group that has a `_target_` replaced by an object of that class.
 
-    With `_partial_: true` it is a functools.partial instead.
+    With `_partial_: true` it is a functools.partial instead. key: the dotted name of the settings.
     """
     if isinstance(node, list):
-        return [instantiate(value) for value in node]
+        return [instantiate(value, f"{key}.{place}", kind) for place, value in enumerate(node)]
     if not isinstance(node, Mapping):
         return node
-    values = {name: instantiate(value) for name, value in node.items()}
+    values = {name: instantiate(value, f"{key}.{name}", kind) for name, value in node.items()}
     if (target := values.pop("_target_", None)) is None:
         return values
-    is_partial, found = values.pop("_partial_", False), locate(target)
+    is_partial, found = values.pop("_partial_", False), class_at(target, key, kind)
     return partial(found, **values) if is_partial else found(**values)
 
 
-def check_targets(node: Any, key: str, kind: type) -> None:
-    """Raises UserError for a `_target_` that cannot be imported, or is not a subclass of `kind`."""
-    if isinstance(node, list):
-        node = dict(enumerate(node))
-    if not isinstance(node, Mapping):
-        return
-    if (target := node.get("_target_")) is not None:
-        try:
-            located = locate(target)
-        except Exception as error:  # of any kind, raised by the module
-            line = f"{key}._target_={target} cannot be imported: {reason(error)}"
-            if line.endswith(f"No module named '{str(target).partition('.')[0]}'"):
-                line += ": install that package (pip install -e .), or add its folder to PYTHONPATH"
-            raise UserError(line) from error
-        if not (isinstance(located, type) and issubclass(located, kind)):
-            raise UserError(f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}")
-    for name, value in node.items():
-        check_targets(value, f"{key}.{name}", kind)
+def class_of(cfg: Any, key: str, kind: type) -> Any:
+    """The class that the settings of a task (conf/task/) name for `key`: datamodule, module or predictor."""
+    return class_at(cfg[key]._target_, key, kind)
 
 
-def locate(path: str) -> Any:
-    """The object with a dotted path."""
-    first, *names = path.split(".")
-    found: Any = importlib.import_module(first)
-    for number, name in enumerate(names, 1):
-        if not hasattr(found, name):
-            importlib.import_module(".".join([first, *names[:number]]))
-        found = getattr(found, name)
+def class_at(target: str, key: str, kind: type) -> type:
+    """The class with a dotted path. Raises UserError if it cannot be imported, or is not a subclass of `kind`."""
+    first, *names = target.split(".")
+    try:
+        found: Any = importlib.import_module(first)
+        for number, name in enumerate(names, 1):
+            if not hasattr(found, name):
+                importlib.import_module(".".join([first, *names[:number]]))
+            found = getattr(found, name)
+    except Exception as error:  # of any kind, raised by the module
+        line = f"{key}._target_={target} cannot be imported: {reason(error)}"
+        if line.endswith(f"No module named '{first}'"):
+            line += ": install that package (pip install -e .), or add its folder to PYTHONPATH"
+        raise UserError(line) from error
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise UserError(f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}")
     return found
 
 

@@ -17,8 +17,6 @@ from imdbattn.tasks.build import naming
 from imdbattn.tasks.learner import Learner, parameter_groups
 from imdbattn.tasks.loaders import BatchData
 
-Shape = Callable[..., tuple[int, ...]]  # of the output of a part, given its inputs
-
 
 def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
     """Evaluates a copy of the module on two training items, and trains it on them for one step.
@@ -33,8 +31,9 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
     with isolate_rng():
         trial = copy.deepcopy(module, constants).to(device)
         trial.trainer = trainer
-        for part in parts(trial.net):
-            name_errors(*part)
+        for key, part, shape, method in parts(trial.net):
+            name = f"{key} ({type(part).__module__}.{type(part).__qualname__})"
+            setattr(part, method, partial(checked, getattr(part, method), name, shape))
         with naming(f"model={module.cfg.model.name} fails on two training items"):
             items = batches[0, np.arange(min(2, len(batches)))]
             batch = trial.transfer_batch_to_device(items, device, 0)
@@ -46,22 +45,18 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
             optimizer.step(lambda: loss)
 
 
-def name_errors(key: str, part: nn.Module, shape: Shape, method: str = "forward") -> None:
-    """Makes an exception of the part's method, or another shape of its output, an exception that names the part."""
-
-    def call(original: Callable[..., Any], *inputs: Any) -> Any:
-        with naming(f"{key} ({type(part).__module__}.{type(part).__qualname__})"):
-            output, expected = original(*inputs), tuple(shape(*inputs))
-            if not isinstance(output, Tensor) or tuple(output.shape) != expected:
-                found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
-                raise ValueError(f"it returns {found} instead of {expected}")
-            return output
-
-    setattr(part, method, partial(call, getattr(part, method)))
+def checked(method: Callable[..., Any], name: str, shape: Callable[..., tuple[int, ...]], *inputs: Any) -> Any:
+    """Calls a method of the part `name`. shape: of its output, given its inputs."""
+    with naming(name):
+        output, expected = method(*inputs), tuple(shape(*inputs))
+        if not isinstance(output, Tensor) or output.shape != expected:
+            found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+            raise ValueError(f"it returns {found} instead of {expected}")
+        return output
 
 
-def parts(net: nn.Module) -> Iterator[tuple[Any, ...]]:
-    """The setting that names a part, the part, the shape of its output (docs/own_parts.md), and the method."""
+def parts(net: nn.Module) -> Iterator[tuple[str, nn.Module, Callable[..., tuple[int, ...]], str]]:
+    """The setting that names a part, the part, the shape of its output (docs/own_parts.md), and its method."""
 
     def same(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
         return x_BTD.shape
@@ -72,16 +67,15 @@ def parts(net: nn.Module) -> Iterator[tuple[Any, ...]]:
     for owner in net.modules():
         if isinstance(owner, Classifier):
             width, context = owner.head.in_features, owner.context
-            yield "model.positions", owner.positions, same
-            yield from (("model.layer", layer, same) for layer in owner.layers)
-            yield "model.pooling", owner.pooling, lambda x_BTD, *_: x_BTD.shape[::2]
+            for name, part in [("positions", owner.positions), *(("layer", layer) for layer in owner.layers)]:
+                yield f"model.{name}", part, same, "forward"
+            yield "model.pooling", owner.pooling, lambda x_BTD, *_: x_BTD.shape[::2], "forward"
             if isinstance(context, Context):
                 for name, channel in context.channels.items():
-                    shape = partial(lambda width, phrases_BTO, *_: (*phrases_BTO.shape[:2], width), width)
-                    yield f"model.channels.{name}", channel, shape
+                    yield f"model.channels.{name}", channel, lambda x, *_, width=width: (*x.shape[:2], width), "forward"
                 if context.convolution is not None:
-                    yield "model.convolution", context.convolution, same
+                    yield "model.convolution", context.convolution, same, "forward"
         elif isinstance(owner, Attention):
-            yield "score", owner.score, scores
+            yield "score", owner.score, scores, "forward"
         elif isinstance(owner, Decoder) and owner.score is not None:
             yield "model.score", owner.score, scores, "compare"

@@ -78,12 +78,12 @@ class MaskedWordModule(Learner):
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
         start = start_of(cfg, corpus, resumed)
-        trained_R = words_of(corpus, cfg.model, start.weights, "encoder.embedding")
+        trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
         model = OmegaConf.create({**as_dict(cfg.model), "phrases": None, "channels": {}})  # phrases need labels
         encoder: Any = build_net(model, corpus.glove, 2, trained_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
         module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
-        load_start(module, start)
+        load_start(module, start, resumed)
         return module
 
     def predict(self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:

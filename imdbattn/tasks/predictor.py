@@ -1,4 +1,4 @@
-"""The interface of trained models that are applied to new texts: plain torch, without Lightning."""
+"""The base class of trained models that are applied to new texts: plain torch, without Lightning."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ import torch
 
 from imdbattn.errors import UserError
 from imdbattn.tasks.build import class_of
-from imdbattn.tasks.weights import Facts
+from imdbattn.tasks.weights import Facts, Trained, read_checkpoint
 
 
 class Predictor(ABC):
@@ -23,13 +23,9 @@ class Predictor(ABC):
     def __init__(self, cfg: Any, net: Any, facts: Facts):
         self.cfg, self.net, self.facts = cfg, net.eval(), facts
 
-    @property
-    def device(self) -> torch.device:
-        return next((parameter.device for parameter in self.net.parameters()), torch.device("cpu"))
-
     @classmethod
     @abstractmethod
-    def load(cls, cfg: Any, file: Path) -> Self:
+    def load(cls, cfg: Any, trained: Trained) -> Self:
         """The model of a checkpoint."""
 
     @abstractmethod
@@ -44,14 +40,17 @@ class Predictor(ABC):
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Any]:
         """A result (explain.prediction) for each text. options: Predict settings. first: number of the first text."""
 
+    @abstractmethod
     def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
         """The same as columns of a table."""
-        results = list(self.predict(texts, options, first))
-        return {"output": [one.output for one in results], "probability": [one.probability for one in results]}
 
+    @abstractmethod
     def warnings(self) -> list[str]:
         """Warnings about the texts since the last call."""
-        return []
+
+    @property
+    def device(self) -> torch.device:
+        return next((parameter.device for parameter in self.net.parameters()), torch.device("cpu"))
 
 
 def refuse_empty(line: int) -> None:
@@ -61,5 +60,5 @@ def refuse_empty(line: int) -> None:
 
 def load(cfg: Any, checkpoint: Path) -> Predictor:
     """The model of a checkpoint. cfg: the settings of its run."""
-    predictor: Predictor = class_of(cfg, "predictor", Predictor).load(cfg, checkpoint)
-    return predictor
+    kind: type[Predictor] = class_of(cfg, "predictor", Predictor)
+    return kind.load(cfg, Trained.of(read_checkpoint(checkpoint)))

@@ -18,7 +18,7 @@ from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make, make_net
-from imdbattn.tasks.weights import Facts, Weights, check_vectors
+from imdbattn.tasks.weights import Trained, Weights, check_vectors, load_weights
 
 ADDITIONS = ("channels", "convolution")  # settings of `model` for nn.beyond.context.Context
 
@@ -42,14 +42,17 @@ def build_net(
     return net
 
 
-def net_of(cfg: Any, glove: Glove, weights: Weights, facts: Facts) -> nn.Module:
-    """The classifier of a checkpoint with these weights and facts; `load_net` then loads the weights into it."""
+def trained_net(cfg: Any, glove: Glove, trained: Trained) -> nn.Module:
+    """The classifier of a checkpoint."""
+    weights, facts = trained
     check_vectors("the checkpoint", facts["vectors"], glove.fingerprint)
     phrases = None
     if cfg.model.phrases:
         keys_P, log_counts_PC = (weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
         phrases = Phrases(keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest)
-    return build_net(cfg.model, glove, len(facts["labels"]), trained_words(weights, "embedding"), phrases)
+    net = build_net(cfg.model, glove, len(facts["labels"]), trained_words(weights, "embedding"), phrases)
+    load_weights(net, weights)
+    return net
 
 
 def trained_words(weights: Weights, embedding: str) -> Tensor | None:

@@ -6,8 +6,7 @@ Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property, partial
-from pathlib import Path
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -26,8 +25,8 @@ from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.review_net import batch_options, net_of
-from imdbattn.tasks.weights import Facts, Weights, load_net
+from imdbattn.tasks.review_net import batch_options, trained_net
+from imdbattn.tasks.weights import Facts, Trained
 
 
 class ReviewPredictor(Predictor):
@@ -39,12 +38,10 @@ class ReviewPredictor(Predictor):
         self.texts = self.empty = 0
 
     @classmethod
-    def load(
-        cls, cfg: Any, file: Path, glove: Glove | None = None, content: tuple[Weights, Facts] | None = None
-    ) -> Self:
-        """The model of a checkpoint. glove: its vectors, if available. content: see `load_net`."""
+    def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
+        """The model of a checkpoint. glove: its vectors, if they have been read already."""
         glove = glove or load_vectors(cfg.data)
-        return cls(cfg, *load_net(file, partial(net_of, cfg, glove), content), glove)
+        return cls(cfg, trained_net(cfg, glove, trained), trained.facts, glove)
 
     def corpus(self, data: Any, keep_splits: bool = False) -> ReviewCorpus:
         """Raises UserError unless the data have this model's labels, or data.label_names names them in its order."""

@@ -23,13 +23,13 @@ from imdbattn.run_folder import link_texts, open_run
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.review_net import batch_options, build_net, trained_words
-from imdbattn.tasks.weights import Weights, load_start, start_of
+from imdbattn.tasks.weights import Trained, load_start, start_of
 
 SHORT = 30  # minimum number of words of the review to draw
 
 
 class ReviewData(BatchData):
-    """Reviews and the texts of data.extra."""
+    """Reviews, and the texts of data.extra."""
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
@@ -114,7 +114,7 @@ class ReviewClassifier(Learner):
     @classmethod
     def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
         start = start_of(cfg, corpus, resumed)
-        trained_R = words_of(corpus, cfg.model, start.weights, "embedding")
+        trained_R = words_of(corpus, cfg.model, start, "embedding")
         phrases = folds_N = None
         if settings := cfg.model.phrases:
             train, targets_NC = corpus.splits["train"], corpus.targets_NC
@@ -127,7 +127,7 @@ class ReviewClassifier(Learner):
         net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = cls(net, cfg, facts, folds_N=folds_N, targets_NC=corpus.targets_NC)
-        load_start(module, start)
+        load_start(module, start, resumed)
         return module
 
     @classmethod
@@ -173,11 +173,11 @@ class ReviewClassifier(Learner):
         write_attention(predictor.explain(data.short_review("test" if self.cfg.test else "validation")), folder)
 
 
-def words_of(corpus: ReviewCorpus, model: Any, weights: Weights, embedding: str) -> Tensor | None:
+def words_of(corpus: ReviewCorpus, model: Any, start: Trained | None, embedding: str) -> Tensor | None:
     """Ids of the words whose vectors are trained: of initial weights, else of training reviews; None if frozen."""
     if not model.embedding.trainable:
         return None
-    trained_R = trained_words(weights, embedding)
+    trained_R = trained_words(start.weights, embedding) if start else None
     return distinct_words(corpus.splits["train"]) if trained_R is None else trained_R
 
 

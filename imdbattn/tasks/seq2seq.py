@@ -93,7 +93,7 @@ class Seq2SeqModule(Learner):
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
         module = cls(build_net(cfg.model, source, target), cfg, facts)
-        load_start(module, start_of(cfg, corpus, resumed))
+        load_start(module, start_of(cfg, corpus, resumed), resumed)
         return module
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:

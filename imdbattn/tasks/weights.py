@@ -3,10 +3,9 @@
 A checkpoint contains tensors and plain values, never code. Its facts are those of `Learner`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -35,10 +34,17 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {problem}; delete it and train again") from error
 
 
-def weights_and_facts(checkpoint: Mapping[str, Any]) -> tuple[Weights, Facts]:
-    """The weights in the content of a checkpoint, by their names in the net, and its facts."""
-    weights = {name.removeprefix("net."): weight for name, weight in checkpoint["state_dict"].items()}
-    return weights, {name: value for name, value in checkpoint["hyper_parameters"].items() if name != "config"}
+class Trained(NamedTuple):
+    """The weights in a checkpoint, by their names in the net, and its facts."""
+
+    weights: Weights
+    facts: Facts
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """From the content of a checkpoint."""
+        weights = {name.removeprefix("net."): weight for name, weight in content["state_dict"].items()}
+        return cls(weights, {name: value for name, value in content["hyper_parameters"].items() if name != "config"})
 
 
 def load_weights(net: nn.Module, weights: Weights) -> None:
@@ -56,18 +62,6 @@ def load_weights(net: nn.Module, weights: Weights) -> None:
             raise UserError(f"{name} points to other rows than the model has: train again")
 
 
-def load_net(
-    file: Path, make_net: Callable[[Weights, Facts], nn.Module], content: tuple[Weights, Facts] | None = None
-) -> tuple[Any, Facts]:
-    """A net in evaluation mode with the weights of a checkpoint, and its facts.
-
-    make_net: called with both. content: both, if they have been read from `file` already.
-    """
-    weights, facts = content or weights_and_facts(read_checkpoint(file))
-    load_weights(net := make_net(weights, facts), weights)
-    return net.eval(), facts
-
-
 def check_vectors(name: str, trained_on: Any, current: Any) -> None:
     """Raises UserError if weights belong to other vectors, given by their fingerprints: ids denote other words."""
     if trained_on != current:
@@ -80,33 +74,23 @@ def check_vectors(name: str, trained_on: Any, current: Any) -> None:
 # --- init ------------------------------------------------------------------------------------------------------------
 
 
-class Start(NamedTuple):
-    """Weights of the run `init` by their names in the net, and the facts of their checkpoint.
+def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Trained | None:
+    """The run `init`: one of the same task, or for a classifier one of task=masked_words. None without `init`.
 
-    loads: whether to load them; False if they are in the checkpoint of this run, which is resumed.
-    """
-
-    weights: Weights = MappingProxyType({})
-    facts: Facts = MappingProxyType({})
-    loads: bool = False
-
-
-def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Start:
-    """The weights of the run `init`: a run of the same task, or for a classifier one of task=masked_words.
-
-    Among the facts, `start` is six hex digits of the settings of that run.
+    resumed: content of a checkpoint of this run, which contains the weights by then. Among the facts, `start` is six
+    hex digits of the settings of the run `init`.
     Raises UserError if the run has another task or encoder, other vectors or symbols, or if it was trained on items of
     this run's validation or test split.
     """
     if not cfg.init:
-        return Start()
+        return None
     if resumed:
-        return Start(*weights_and_facts(resumed))
+        return Trained.of(resumed)
     run = f"init={cfg.init}"
     metrics = read_json(Path(cfg.init) / "metrics.json", "init needs a finished run; null starts from new weights")
     other, file = open_run(cfg.init, cfg.trust, as_dict(cfg))
     settings = as_dict(other)
-    weights, facts = weights_and_facts(read_checkpoint(file))
+    weights, facts = Trained.of(read_checkpoint(file))
     if (cfg.task, other.task) == ("reviews", "masked_words"):
         encoders = [without({key: one.get(key) for key in ENCODER}) for one in (settings["model"], as_dict(cfg.model))]
         for key in sorted({key for one in encoders for key in one} - {"layer.dropout", "embedding.mixout"}):
@@ -122,14 +106,15 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
     check_held_out(run, {key: metrics.get(key) for key in FINGERPRINT.values()}, corpus.fingerprints)
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    return Start(weights, {**facts, "start": digest(settings | {"init": facts.get("start")})}, True)
+    return Trained(weights, {**facts, "start": digest(settings | {"init": facts.get("start")})})
 
 
-def load_start(module: Any, start: Start) -> None:
-    """Loads what `start_of` returns into an untrained Learner."""
-    if "start" in start.facts:
-        module.hparams["start"] = start.facts["start"]
-    if not start.loads:
+def load_start(module: Any, start: Trained | None, resumed: Any) -> None:
+    """Loads what `start_of` returns into an untrained Learner, unless it is resumed."""
+    if start is None:
+        return
+    module.hparams["start"] = start.facts["start"]
+    if resumed:
         return
     run, net, own = f"init={module.cfg.init}", module.net, module.net.state_dict()
     for key in ("source_symbols", "target_symbols"):
