@@ -403,7 +403,7 @@ def test_the_command_exports_and_prints_what_changed(trained, shell, tmp_path):
     for arguments, message in (
         ([], "out=<folder to write> is needed"),
         (["out=m", "vectors=some"], "vectors=some must be 'training' or 'all'"),
-        (["out=m", "run=none"], "run=none is not a folder"),
+        (["out=m", "run=none"], "run=none is not a finished run"),
     ):
         done = shell("export", f"run={run}", *arguments, cwd=tmp_path)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

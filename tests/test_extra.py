@@ -197,7 +197,7 @@ def test_a_stopped_run_resumes_identically_and_not_with_other_probabilities(stud
     assert differences(tmp_path / "whole", tmp_path / "run") == []
     lines = (tmp_path / "labelled.csv").read_text()
     (tmp_path / "labelled.csv").write_text(re.sub(r"0\.3\d+,0\.6\d+\n", "0.4,0.6\n", lines, count=1))
-    with pytest.raises(UserError, match=r"the reviews are no longer those that"):
+    with pytest.raises(UserError, match=r"the data are no longer those that"):
         fit(cfg, tmp_path / "other", resume=True)
 
 
@@ -235,8 +235,8 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(runs, trained, se
     pretrained, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
     cases = {
         other: "has the classes bad, pos, not neg, pos: give other runs",
-        pretrained: "is a run of task=masked_words, which labels no reviews",
-        runs / "nowhere": "is not a folder",
+        pretrained: "is a run of task=masked_words: train a classifier from it",
+        runs / "nowhere": "is not a finished run",
     }
     for run, message in cases.items():
         with pytest.raises(UserError, match=message):

@@ -140,7 +140,7 @@ def test_a_finished_classifier_does_not_need_its_pretraining(trained, settings, 
 def test_a_pretraining_is_not_a_classifier(pretrained, settings):
     folder, _ = pretrained
     for config, call in (("predict", lambda cfg: label_texts(cfg, ["good"])), ("evaluate", score_run)):
-        with pytest.raises(UserError, match=f"{folder} is a run of task=masked_words, which labels no reviews"):
+        with pytest.raises(UserError, match=f"{folder} is a run of task=masked_words: train a classifier from it"):
             call(settings(f"run={folder}", config=config))
 
 

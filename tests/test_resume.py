@@ -354,7 +354,7 @@ def test_other_reviews_are_refused(stopped, tmp_path):
     cfg, folder = stopped
     lines = Path(cfg.data.path).read_text().splitlines(keepends=True)
     (tmp_path / "other.csv").write_text("".join([lines[0], *lines[3:]]))
-    refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "the reviews are no longer")
+    refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "the data are no longer")
 
 
 def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):

@@ -196,11 +196,6 @@ def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):
     ("kind", "override", "message"),
     [
         ("reverse", "data.test_lengths=[4,6]", r"must be above the lengths of training, \[1, 4\]"),
-        (
-            "reverse",
-            "split=validation data.test_lengths=[6,7]",
-            "to split=test, not to split=validation: omit",
-        ),
         ("translation", "data.test_lengths=[1,2]", r"data\.test_lengths does not apply to this run"),
     ],
 )

@@ -176,9 +176,8 @@ class Model:
         # A Trainer may move its net to another device or precision. Buffers, which are large, are not changed by it.
         with READS:
             predictor.net = copy.deepcopy(self.net, {id(buffer): buffer for buffer in self.net.buffers()})
-        changed = predict.with_changes(self.predictor.cfg, cfg.data.model_dump())
         with preserved_torch_settings():
-            return Metrics(score.evaluate(cfg, changed, predictor, self.folder, write=False))
+            return Metrics(score.evaluate(cfg, predictor, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
         """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns facts about it.

@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,7 @@ SAVE = 1  # request that processes exchange: 0 (none), SAVE, or the number of a 
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes complete checkpoints or none. content: the checkpoint to resume from, already read and checked."""
-
-    def __init__(self, content: dict[str, Any] | None = None):
-        self.content = content
+    """Writes complete checkpoints or none."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Raises UserError for the state of a callback that could not be read again."""
@@ -50,8 +47,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         write_atomically(Path(path), whole.getvalue())
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
-        content, self.content = self.content, None
-        return read_checkpoint(Path(path)) if content is None else content
+        return read_checkpoint(Path(path))
 
 
 class Stopped(SystemExit):
@@ -68,21 +64,20 @@ class ResumeCheckpoint(L.Callback):
     It must be the first callback: a resumed run repeats what the others do when an epoch begins. Raises Stopped after
     a signal, and UserError instead of saving weights that are not finite.
 
-    fingerprints: of the splits. begin: writes the run's first files and sets the trainer's loggers. Called after
-    Lightning has accepted all settings and the checkpoint; nothing is written or deleted before.
+    fingerprints: of the splits and the vectors. begin: writes the run's first files and sets the trainer's loggers.
+    Called after Lightning has accepted all settings and the checkpoint; nothing is written or deleted before.
     """
 
     def __init__(
         self,
         folder: Path,
-        fingerprints: Mapping[str, str],
+        fingerprints: dict[str, Any],
         stop_on_nan: StopOnNaN,
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
     ):
         self.folder, self.stop_on_nan, self.minutes = run_of(folder), stop_on_nan, minutes
-        self.fingerprints = dict(fingerprints)
-        self.begin, self.begun = begin, False
+        self.fingerprints, self.begin, self.begun = fingerprints, begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signal = 0  # number of the signal that this process has received
         self.saved_at = time.monotonic()
@@ -172,9 +167,8 @@ class ResumeCheckpoint(L.Callback):
             return
         if not trainer.is_global_zero:
             raise Stopped(0, [])  # Lightning kills the other processes when one fails
-        epoch = trainer.current_epoch + 1
-        if trainer.max_epochs is not None and trainer.max_epochs > 0:
-            epoch = min(epoch, trainer.max_epochs)  # after the last one
+        last = trainer.max_epochs or -1
+        epoch = min(trainer.current_epoch + 1, last if last > 0 else inf)  # after the last one
         saved = "the state is saved" if self.file.exists() else "nothing is saved"  # as with debug=fast
         folder = shlex.quote(os.path.relpath(self.folder)) + trust_option(self.folder / "config.yaml")
         if request == signal.SIGUSR1:
@@ -221,8 +215,8 @@ class ResumeCheckpoint(L.Callback):
         """Raises UserError for a checkpoint of other reviews or with another number of processes."""
         saved = checkpoint["keeper"]
         if saved["fingerprints"] != self.fingerprints:
-            run = f"those that {os.path.relpath(self.folder)} was trained on"
-            raise UserError(f"the reviews are no longer {run}: restore them, or start a new run")
+            run = os.path.relpath(self.folder)
+            raise UserError(f"the data are no longer those that {run} was trained on: restore them, or start a new run")
         if (before := len(saved["ranks"])) != trainer.world_size:
             raise UserError(f"the run had {before} processes, not {trainer.world_size}: use the same number of devices")
         self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]

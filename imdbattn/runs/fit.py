@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
-from imdbattn.runs.checkpoint import AtomicCheckpointIO, ResumeCheckpoint, Stopped
+from imdbattn.runs.checkpoint import ResumeCheckpoint, Stopped
 from imdbattn.runs.outputs import REMEDY, begin_folder, end_continuation, locked, summary, write_results
 from imdbattn.runs.process import exiting_on_signals
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet
@@ -82,13 +82,14 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         trainer.loggers = loggers
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
-    resume_checkpoint = ResumeCheckpoint(folder, corpus.fingerprints, stop_on_nan, cfg.save_minutes, begin)
+    fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
+    resume_checkpoint = ResumeCheckpoint(folder, fingerprints, stop_on_nan, cfg.save_minutes, begin)
     score_to_watch: Any = {"monitor": f"val/{cfg.choose_by}", "mode": "min" if cfg.choose_by == "loss" else "max"}
     best = ModelCheckpoint(last.parent, "best", **score_to_watch, save_weights_only=True, enable_version_counter=False)
     callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
-    trainer = build_trainer(cfg.trainer, callbacks, AtomicCheckpointIO(state), default_root_dir=folder)
+    trainer = build_trainer(cfg.trainer, callbacks, default_root_dir=folder)
     try_step(module, data, trainer)
     if cfg.compile:
         compile_net(module.net, cfg.compile)
@@ -117,6 +118,7 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
             module.load_state_dict(read_checkpoint(file)["state_dict"])
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
+        module.net._compiled_call_impl = None  # scores are those of the net as `evaluate` calls it, without compile
         metrics = write_results(folder, trainer, module, data, facts)
         publish_run(wandb_run_of(loggers), folder, metrics)
         if run != folder and trainer.is_global_zero:

@@ -5,14 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from imdbattn.errors import UserError
-from imdbattn.export.folder import is_export, read_export
-from imdbattn.files import expanded
 from imdbattn.run_folder import FINGERPRINT, write_json, write_predictions
 from imdbattn.runs.outputs import run_facts, score_facts
-from imdbattn.runs.predict import open_settings, with_changes
+from imdbattn.runs.predict import load_predictor, with_changes
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json
@@ -20,21 +16,23 @@ from imdbattn.settings.schema import Evaluate
 from imdbattn.tasks.build import class_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.predictor import Predictor, load
+from imdbattn.tasks.predictor import Predictor
 
 
-def evaluate(cfg: Evaluate, settings: DictConfig, predictor: Predictor, folder: Path, write: bool) -> dict[str, Any]:
+def score_run(cfg: Evaluate) -> dict[str, Any]:
+    """Scores the best checkpoint of a finished run, or an exported model, and writes into its evaluations/."""
+    return evaluate(cfg, *load_predictor(cfg), write=True)
+
+
+def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> dict[str, Any]:
     """Scores a trained model on a split of its own or of other data, and returns the metrics.
 
-    settings: of the run in `folder`, with the `data` settings of `cfg`. write: also into evaluations/ of the folder.
-    Raises UserError for wrong input, or if the run's data have changed.
+    write: also into evaluations/ of its folder. Raises UserError for wrong input, or if the run's data have changed.
     """
     quiet()
-    split = cfg.split
+    settings, split = with_changes(predictor.cfg, cfg.data.model_dump()), cfg.split
     changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
-    if "test_lengths" in changed and split != "test":
-        raise UserError(f"data.test_lengths applies to split=test, not to split={split}: omit one of them")
     corpus = predictor.corpus(settings.data, keep_splits=other_data)
     if split not in corpus.splits:
         raise UserError(f"split={split} does not exist: choose one of {', '.join(corpus.splits)}")
@@ -55,17 +53,6 @@ def evaluate(cfg: Evaluate, settings: DictConfig, predictor: Predictor, folder: 
         write_json(folder / "evaluations" / f"{name}.json", metrics)
         write_predictions(folder / "evaluations" / f"{name}.parquet", module.scores, corpus.splits[split].rows)
     return metrics
-
-
-def score_run(cfg: Evaluate) -> dict[str, Any]:
-    """`evaluate` for the best checkpoint of a finished run, or for an exported model."""
-    if cfg.run and is_export(cfg.run):
-        predictor, folder = read_export(cfg.run, cfg.trust), expanded(cfg.run)
-        settings = with_changes(predictor.cfg, cfg.data.model_dump())
-    else:
-        settings, checkpoint = open_settings(cfg)
-        predictor, folder = load(settings, checkpoint), checkpoint.parents[1]
-    return evaluate(cfg, settings, predictor, folder, write=True)
 
 
 def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:

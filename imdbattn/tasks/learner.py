@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make
-from imdbattn.tasks.weights import Facts, check_vectors
+from imdbattn.tasks.weights import Facts
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -133,10 +133,6 @@ class Learner(L.LightningModule):
 
     def on_test_epoch_end(self) -> None:
         self.log_scores("test")
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        trained_on = checkpoint.get("hyper_parameters", {}).get("vectors")
-        check_vectors("the checkpoint", trained_on, self.hparams.get("vectors"))
 
     def configure_optimizers(self) -> Any:
         optimizer = self.make_optimizer(parameter_groups(self.net, self.cfg.embedding_lr), **self.fused())

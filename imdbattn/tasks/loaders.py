@@ -4,10 +4,9 @@ Shape suffix: N items of a split.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import lightning as L
@@ -59,13 +58,12 @@ class BatchData(L.LightningDataModule):
         test_split: the split that `test` scores.
     """
 
-    widths: int | None = None  # number of padded lengths of a split; None: GPU_WIDTHS on a GPU, no limit on a CPU
-    options: Mapping[str, Any] = MappingProxyType({})  # of the batches, see `Ragged.batch`
-    train_options: Mapping[str, Any] = MappingProxyType({})  # of the training batches, in addition
-
     def __init__(self, cfg: Any, corpus: Any = None, test_split: str = "test"):
         super().__init__()
         self.cfg, self.corpus, self.test_split = cfg, corpus or self.read(cfg), test_split
+        self.widths: int | None = None  # number of padded lengths; None: GPU_WIDTHS on a GPU, no limit on a CPU
+        self.options: dict[str, Any] = {}  # of the batches, see `Ragged.batch`
+        self.train_options: dict[str, Any] = {}  # of the training batches, in addition
 
     @staticmethod
     def read(cfg: Any) -> Any:

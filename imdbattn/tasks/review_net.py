@@ -11,10 +11,8 @@ from torch import Tensor, nn
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
-from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases
-from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make, make_net
@@ -36,10 +34,7 @@ def build_net(
     if additions or phrases:
         made = make(additions, f"model={model.name}", nn.Module)
         context["context"] = partial(Context, phrases=phrases, **made)
-    net = make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
-    if not hasattr(getattr(net, "pooling", Pooling), "prepend"):  # a user's own model may have no pooling
-        raise UserError(f"model.pooling._target_={model.pooling._target_} is not a subclass of imdbattn.nn.Pooling")
-    return net
+    return make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
 
 
 def trained_net(cfg: Any, glove: Glove, trained: Trained) -> nn.Module:

@@ -13,7 +13,6 @@ from torch import Tensor
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from imdbattn.data.corpus import ReviewCorpus, prepare
-from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
@@ -39,7 +38,11 @@ class ReviewData(BatchData):
     @staticmethod
     def read(cfg: Any) -> ReviewCorpus:
         corpus = prepare(cfg.data)
-        return with_extra(corpus, cfg.data) if cfg.data.extra else corpus
+        if cfg.data.extra:
+            from imdbattn.data.extra import with_extra
+
+            corpus = with_extra(corpus, cfg.data)
+        return corpus
 
     @property
     def batch_tokens(self) -> int:
