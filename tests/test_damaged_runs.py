@@ -63,12 +63,6 @@ DAMAGE = {
     "a weight less": lambda file: repacked(file, set_at("state_dict", WEIGHT)),
     "truncated": lambda file: file.write_bytes(file.read_bytes()[:-500]),
 }
-NAMES = {  # of files that Lightning deletes when it has saved a better checkpoint
-    "best_model_path": "../../canary",
-    "kth_best_model_path": "../notes.txt",
-    "best_k_models": {"../../canary": torch.tensor(0.0)},
-    "last_model_path": "../notes.txt",
-}
 
 
 @pytest.mark.parametrize("case", DAMAGE)
@@ -85,15 +79,21 @@ def test_an_invalid_state_is_refused_and_nothing_is_deleted(half, tmp_path, case
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_file_that_a_state_names_is_deleted(half, tmp_path, name):
+def test_no_file_that_a_state_names_is_deleted(half, tmp_path):
+    """Lightning deletes the best checkpoint that the state names when it has saved a better one."""
     cfg, folder = half
     run = shutil.copytree(folder, tmp_path / "run")
-    for file in (run / "notes.txt", tmp_path / "canary"):
-        file.write_text("mine")
-    repacked(run / "checkpoints" / "last.ckpt", set_at("callbacks", "ModelCheckpoint", name, value=NAMES[name]))
+    (tmp_path / "mine.txt").write_text("mine")
+    mine = f"{run}/checkpoints/../../mine.txt"
+
+    def changed(content: dict) -> None:
+        state = content["callbacks"][key_of(content["callbacks"], "ModelCheckpoint")]
+        state |= {"dirpath": str(run / "checkpoints"), "best_k_models": {mine: torch.tensor(0.0)}}
+        state |= dict.fromkeys(("best_model_path", "kth_best_model_path", "last_model_path"), mine)
+
+    repacked(run / "checkpoints" / "last.ckpt", changed)
     fit(cfg, run, resume=True)
-    assert {(run / "notes.txt").read_text(), (tmp_path / "canary").read_text()} == {"mine"}
+    assert (tmp_path / "mine.txt").exists()
 
 
 def flip(file: Path, bit: int) -> None:
