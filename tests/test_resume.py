@@ -350,11 +350,14 @@ def refused(cfg: DictConfig, folder: Path, match: str) -> None:
     assert not (folder / "metrics.json").exists()
 
 
-def test_other_reviews_are_refused(stopped, tmp_path):
+def test_other_reviews_and_other_vectors_are_refused(stopped, tmp_path):
     cfg, folder = stopped
     lines = Path(cfg.data.path).read_text().splitlines(keepends=True)
     (tmp_path / "other.csv").write_text("".join([lines[0], *lines[3:]]))
     refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "the data are no longer")
+    lines = Path(cfg.data.glove.path).read_text().splitlines(keepends=True)
+    (tmp_path / "other.txt").write_text("".join([*lines[1:], lines[0]]))
+    refused(changed(cfg, {"data.glove.path": str(tmp_path / "other.txt")}), folder, "the data are no longer")
 
 
 def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
