@@ -33,10 +33,9 @@ from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically
 from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predictions
-from imdbattn.runs.score import run_facts, score_facts
-from imdbattn.runs.start import environment, version
+from imdbattn.runs.outputs import environment, run_facts, score_facts, version
 from imdbattn.settings.keys import as_dict, explicit
-from imdbattn.tasks.review_scores import Scores
+from imdbattn.tasks.reviews import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
 FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
@@ -238,7 +237,7 @@ def fit_best(name: str, task: Task, seed: int) -> tuple[Fit, Features]:
         model = baseline.fit(features, task, value, seed)
         seconds = counting + time.perf_counter() - start
         fits.append(Fit(value, model, scores_of(model, features, task, "validation"), seconds))
-    return max(fits, key=lambda fit: fit.validation.accuracy), features
+    return max(fits, key=lambda fit: fit.validation.values()["accuracy"]), features
 
 
 def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:

@@ -27,13 +27,13 @@ def rates(threads: int) -> list[float]:
     import imdbattn  # noqa: F401 before torch: sets the number of steps
     from benchmarks.training import score, settings, small_corpus, start, train
     from imdbattn.tasks.review_predictor import ReviewPredictor
-    from imdbattn.tasks.task import task_of
+    from imdbattn.tasks.reviews import ReviewClassifier
 
     start()
     torch.set_num_threads(threads)
     cfg, corpus = settings("model=residual_pe", "data.word_dropout=0"), small_corpus(REVIEWS)
     tokens = int(corpus.splits["train"].lengths.clamp(max=cfg.data.max_tokens).sum())
-    module = task_of(cfg).new(cfg, corpus)
+    module = ReviewClassifier.new(cfg, corpus)
     predictor = ReviewPredictor(cfg, module.net, module.hparams, corpus.glove)
     from benchmarks.common import seconds
 

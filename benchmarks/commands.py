@@ -47,11 +47,11 @@ main()
 OURS = """
 import sys, time
 from benchmarks.common import settings
-from imdbattn.tasks.reviews import TASK
+from imdbattn.tasks.reviews import ReviewData
 
 cfg = settings(*sys.argv[1:])
 start, busy = time.perf_counter(), time.process_time()
-next(iter(TASK.loaders(cfg, TASK.prepare(cfg)).train_dataloader()))
+next(iter(ReviewData(cfg).train_dataloader()))
 print(time.process_time() - busy, time.perf_counter() - start)
 """
 TIMES = 10

@@ -21,7 +21,7 @@ from benchmarks import baselines
 from imdbattn.comparison.runs import REVIEWS, Run, read_run
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
-from imdbattn.tasks.review_scores import Scores
+from imdbattn.tasks.reviews import Scores
 
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())  # keys of metrics.json, equal in all members
 

@@ -33,7 +33,7 @@ from imdbattn.runs.trainer import compile_net, quiet
 from imdbattn.settings.keys import RUNGS
 from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.loaders import GPU_CHUNK
-from imdbattn.tasks.reviews import TASK
+from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
 
 EPOCHS, SEEDS = 4, 5
 ALL = 10**6  # more than the number of reviews
@@ -88,10 +88,10 @@ def trained(cfg: Any, module: L.LightningModule, data: L.LightningDataModule) ->
 def ours(corpus: Any, words: Sequence[str], backend: str | None = None) -> dict[str, float]:
     """residual_pe, as `python -m imdbattn.train` trains it."""
     cfg = settings(*words)
-    module = TASK.new(cfg, corpus)
+    module = ReviewClassifier.new(cfg, corpus)
     if backend:
         compile_net(module.net, backend)
-    return trained(cfg, module, TASK.loaders(cfg, corpus))
+    return trained(cfg, module, ReviewData(cfg, corpus))
 
 
 def theirs(reviews: int, device: str, dtype: torch.dtype | None) -> dict[str, float]:
@@ -162,9 +162,9 @@ def generated(work: Callable[[], Any]) -> list[int]:
 def operations(corpus: Any, rung: str, precision: str, compiled: bool = False) -> dict[str, float]:
     """Operations of a training step, by phase."""
     cfg = settings(f"model={rung}", "data.padded_lengths=6")
-    module = TASK.new(cfg, corpus)
+    module = ReviewClassifier.new(cfg, corpus)
     module.trainer = L.Trainer(precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False)
-    batches, all_reviews = TASK.loaders(cfg, corpus).train_batches(), np.arange(GPU_CHUNK)
+    batches, all_reviews = ReviewData(cfg, corpus).train_batches(), np.arange(GPU_CHUNK)
     items = [(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]  # of different shapes
     counts = dict.fromkeys(PHASES, 0.0)
 

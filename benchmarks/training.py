@@ -24,7 +24,7 @@ from imdbattn.data.pairs import prepare as prepare_pairs
 from imdbattn.data.ragged import Ragged, as_tensor, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.tasks.task import task_of
+from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
 
 REVIEWS, TIMES = 1200, 10
 BATCH, LETTERS, STRINGS = 64, 20, 1280  # strings of a batch, letters of the longest string, training strings
@@ -57,8 +57,7 @@ def fit(
 
 def train(cfg: DictConfig, corpus: Any) -> float:
     """Seconds of our first epoch."""
-    task = task_of(cfg)
-    return fit(cfg, task.new(cfg, corpus), task.loaders(cfg, corpus), 1)[0][0]
+    return fit(cfg, ReviewClassifier.new(cfg, corpus), ReviewData(cfg, corpus), 1)[0][0]
 
 
 def settings(*overrides: str) -> DictConfig:
@@ -85,8 +84,7 @@ def as_lists(reviews: Ragged) -> list[tuple[list[int], int]]:
 
 def score(cfg: DictConfig, corpus: Any) -> float:
     """Seconds to score all test reviews with our model, including the start of Lightning."""
-    task = task_of(cfg)
-    module, data = task.new(cfg, corpus), task.loaders(cfg, corpus)
+    module, data = ReviewClassifier.new(cfg, corpus), ReviewData(cfg, corpus)
     trainer = build_trainer(cfg.trainer, enable_checkpointing=False)
     return seconds(lambda: trainer.test(module, data, verbose=False))
 

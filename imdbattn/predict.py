@@ -60,7 +60,7 @@ def check_out(out: Path, file: str | None) -> None:
 def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int | None) -> None:
     """Writes the results into a file with a progress bar, and prints its path."""
     from imdbattn.data.tables import write_table
-    from imdbattn.runs.signals import exiting_on_signals
+    from imdbattn.runs.process import exiting_on_signals
 
     with exiting_on_signals(), tqdm(total=total, unit=" texts", delay=1, disable=None) as bar:
 

@@ -63,19 +63,6 @@ def temporary_files(folder: Path) -> Iterator[Path]:
             yield file
 
 
-def check_held_out(run: str, recorded: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
-    """Raises UserError unless another run held out the same validation and test reviews as this run.
-
-    run: the other run, for the message. recorded: both fingerprints in its metrics.json. fingerprints: of this run.
-    """
-    for split, key in FINGERPRINT.items():
-        if recorded[key] != fingerprints[split]:
-            raise UserError(
-                f"{run} has another {split} split, so its training data may contain reviews of this one: train both on "
-                "the same data"
-            )
-
-
 def check_folder(folder: Path) -> None:
     """Raises UserError unless `folder` is absent, empty or a run folder."""
     if not folder.is_dir():
@@ -130,19 +117,13 @@ def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None =
     checkpoint = folder / "checkpoints" / "best.ckpt"
     if run.endswith(".ckpt") and os.path.isfile(folder):  # Path.is_file raises for names that are too long
         folder, checkpoint = (file := folder.absolute()).parents[1], file
-        if file.parent.name != "checkpoints":
-            place = f"<run folder>/checkpoints/{file.name}"
-            raise UserError(f"run={run} is a checkpoint outside of its run folder: give {place}")
-    elif not os.path.isdir(folder):
-        raise UserError(f"run={run} is not a folder: give the path that training printed")
-    config = folder / "config.yaml"
-    for file in (config, checkpoint):
-        if not file.exists():
+    for file in (folder / "config.yaml", checkpoint):
+        if not os.path.exists(file):
             raise UserError(
                 f"run={run} is not a finished run: it has no {file.relative_to(folder)}. Give the path that training "
                 "printed, or resume it: imdbattn.train resume=..."
             )
-    return read_run(config, trust, own), checkpoint
+    return read_run(folder / "config.yaml", trust, own), checkpoint
 
 
 def text_column(run: str | list[str] | None) -> str:

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.phrases import Phrases, folds_of
-from imdbattn.tasks.reviews import ReviewClassifier, build_net, phrases_of
+from imdbattn.tasks.review_net import build_net
+from imdbattn.tasks.reviews import ReviewClassifier, phrases_of
 
 WIDTH, WORDS = 10, 60
 

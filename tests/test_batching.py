@@ -20,7 +20,7 @@ from imdbattn.runs.resume import resumed
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.schema import validate
 from imdbattn.tasks.loaders import best_widths
-from imdbattn.tasks.reviews import TASK
+from imdbattn.tasks.reviews import ReviewData
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 
@@ -213,9 +213,9 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
     corpus = prepare(cfg.data)
-    assert metrics["steps"] == len(TASK.loaders(validate(recorded), corpus).train_dataloader())
+    assert metrics["steps"] == len(ReviewData(validate(recorded), corpus).train_dataloader())
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
-    assert TASK.loaders(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
+    assert ReviewData(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
         assert resumed(as_dict(cfg), [typed], tmp_path) == recorded
     other = settings(*small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")

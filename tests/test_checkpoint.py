@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .commands import label_texts
@@ -38,15 +37,6 @@ def test_it_predicts_the_same_on_another_machine(trained, settings, world, tmp_p
     there, _ = label_texts(settings(f"run={copy}", *moved, config="predict"), [text])
     assert there[0].probability == here[0].probability
     assert there[0].output == here[0].output
-
-
-def test_trained_vectors_are_restored(trained, settings):
-    folder, metrics = trained("mean", "model.embedding.trainable=true")
-    weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
-    assert weights["net.embedding.offset_RD"][1:].abs().sum() > 0
-    assert weights["net.embedding.offset_RD"][0].eq(0).all()
-    found = score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
-    assert found["accuracy"] == metrics["test_accuracy"]
 
 
 def test_other_vectors_are_refused(trained, settings, world, tmp_path):

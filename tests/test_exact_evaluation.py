@@ -1,6 +1,5 @@
 """Promise 5: each review is scored exactly once, on any number of processes."""
 
-import csv
 import json
 import os
 import shutil
@@ -47,7 +46,8 @@ class Classifier(ReviewClassifier):
     def on_test_end(self):
         if self.trainer.is_global_zero:
             scores = self.scores
-            print("RESULT", json.dumps([scores.rows_N.tolist(), scores.logits_NC[:, 0].tolist(), scores.accuracy]))
+            accuracy = scores.values()["accuracy"]
+            print("RESULT", json.dumps([scores.rows_N.tolist(), scores.logits_NC[:, 0].tolist(), accuracy]))
 
 STRATEGY = sys.argv[1]
 PROCESSES, *SIZES = map(int, sys.argv[2:])
@@ -94,13 +94,6 @@ def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, process
     assert lengths == [1 + row % 5 for row in range(7)]
     assert accuracy == pytest.approx(np.mean([row % 2 == 0 for row in range(7)]))  # the parrot always says 0
     assert few == [0, 1]
-
-
-@pytest.mark.slow
-def test_25001_reviews_on_four_processes(evaluate):
-    ((rows, lengths, _),) = evaluate(4, 25_001, strategy="ddp")
-    assert rows == list(range(25_001))
-    assert lengths == [1 + row % 5 for row in range(25_001)]
 
 
 def test_a_review_scored_twice_is_noticed(settings):
@@ -194,22 +187,4 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(tr
         said = [label_texts(settings(f"run={run}", f"explain={e}", config="predict"), texts)[0] for e in (True, False)]
         values = [[(one.output, one.probability, one.words) for one in each] for each in said]
         found.append((scores["accuracy"], scores["loss"], table.read_bytes(), values))
-    assert found[0] == found[1]
-
-
-def test_training_validates_and_tests_on_whole_reviews_whatever_it_drops(small, settings, tmp_path):
-    """With learning rates of 0 the weights stay those of the seed."""
-    from imdbattn.runs.fit import fit
-
-    found = []
-    for share in (0.0, 0.5):
-        words = ["model=wide", "optim.lr=0", "embedding_lr=0", "trainer.max_epochs=2"]
-        metrics = fit(
-            settings(*small, *words, *(f"{key}={share}" for key in TAKEN_OUT)), folder := tmp_path / str(share)
-        )
-        curve = [row["val/loss"] for row in csv.DictReader((folder / "metrics.csv").open()) if row["val/loss"]]
-        assert len(curve) == 2
-        assert float(curve[0]) == pytest.approx(metrics["val_loss"], rel=1e-6)
-        tables = [(folder / f"{split}predictions.parquet").read_bytes() for split in ("", "validation_")]
-        found.append((curve, metrics["val_loss"], metrics["test_loss"], tables))
     assert found[0] == found[1]

@@ -275,7 +275,6 @@ DAMAGE = {
     ),
     "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "has format 2, and this version reads 1"),
     "an interpolation": (lambda f: edited(f, lambda c: c["settings"].update(seed="${oc.env:HOME}")), "interpolation"),
-    "labels alike": (lambda f: edited(f, lambda c: c["facts"].update(labels=["a", "a"])), "labels are not a list"),
     "nan in the weights": (lambda f: nan(f, "head.weight"), "head.weight are not finite"),
 }
 

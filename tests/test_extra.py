@@ -22,8 +22,8 @@ from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import as_dict
 from imdbattn.sweep.job import missing
-from imdbattn.tasks import masked_words
-from imdbattn.tasks.reviews import TASK, ReviewClassifier
+from imdbattn.tasks.masked_words import MaskedWordData
+from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
 
 from .commands import label_texts
 from .nets import learner, net, reviews
@@ -55,7 +55,7 @@ def student(settings, small, world):
 
 def held_out(settings, small):
     """Texts of validation and test."""
-    plain = TASK.prepare(settings(*small))
+    plain = ReviewData.read(settings(*small))
     return [text for split in ("validation", "test") for text in read_texts(plain.texts(split))]
 
 
@@ -72,7 +72,7 @@ def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_ru
     texts = (world / "unlabelled.txt").read_text().splitlines()
     labels = [label_texts(settings(f"run={runs / rung}", config="predict"), texts)[0] for rung in ("mean", "residual")]
     expected_RUC = [[[one.probabilities[name] for name in ("neg", "pos")] for one in run] for run in labels]
-    corpus = TASK.prepare(student(extra=tmp_path / f"soft{suffix}"))
+    corpus = ReviewData.read(student(extra=tmp_path / f"soft{suffix}"))
     found_UC = corpus.targets_NC[-60:]
     np.testing.assert_allclose(found_UC, np.mean(expected_RUC, 0), atol=1e-6)
     assert np.ptp(expected_RUC, 0).max() > 0.05, "the test's own premise: the runs differ"
@@ -86,7 +86,7 @@ def test_held_out_texts_are_omitted_and_other_splits_are_not_changed(student, se
     caplog.set_level("INFO")
     rows = [f"  {text.replace(' ', '   ', 1)} ,pos\n" for text in held_out(settings, small)]  # however it is spaced
     (tmp_path / "more.csv").write_text("text,label\na lovely film,pos\n" + "".join(rows) + "a dull film,neg\n")
-    plain, more = TASK.prepare(settings(*small)), TASK.prepare(student(extra=tmp_path / "more.csv"))
+    plain, more = ReviewData.read(settings(*small)), ReviewData.read(student(extra=tmp_path / "more.csv"))
     assert f"2 training texts; omitted {len(rows)} in validation or test" in caplog.text
     assert more.targets_NC[-2:].tolist() == [[0, 1], [1, 0]]
     for split in ("train", "validation", "test"):
@@ -112,7 +112,7 @@ def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_r
     content, message = REFUSED[name]
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=message):
-        TASK.prepare(student(extra=tmp_path / name))
+        ReviewData.read(student(extra=tmp_path / name))
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, chance
 
 def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeypatch):
     """Each review that a run trains on has its own row of the targets, and all folds of phrases have some texts."""
-    corpus, seen = TASK.prepare(student()), {}
+    corpus, seen = ReviewData.read(student()), {}
     step = ReviewClassifier.training_step
 
     def recorded(self, batch, index):
@@ -192,7 +192,7 @@ def test_a_stopped_run_resumes_identically_and_not_with_other_probabilities(stud
     assert differences(tmp_path / "whole", tmp_path / "run") == []
     lines = (tmp_path / "labelled.csv").read_text()
     (tmp_path / "labelled.csv").write_text(re.sub(r"0\.3\d+,0\.6\d+\n", "0.4,0.6\n", lines, count=1))
-    with pytest.raises(UserError, match=r"the reviews are no longer those that"):
+    with pytest.raises(UserError, match=r"the data are no longer those that"):
         fit(cfg, tmp_path / "other", resume=True)
 
 
@@ -230,8 +230,8 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(runs, trained, se
     pretrained, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
     cases = {
         other: "has the classes bad, pos, not neg, pos: give other runs",
-        pretrained: "is a run of task=masked_words, which labels no reviews",
-        runs / "nowhere": "is not a folder",
+        pretrained: "is a run of task=masked_words: train a classifier from it",
+        runs / "nowhere": "is not a finished run",
     }
     for run, message in cases.items():
         with pytest.raises(UserError, match=message):
@@ -264,11 +264,11 @@ def test_texts_without_labels_are_used_for_pretraining(settings, small, unsup, t
         texts = pq.read_table(tmp_path / name)["text"].to_pylist()
         assert texts == [file.read_text() for file in sorted(unsup.iterdir(), key=lambda f: int(f.stem[:-2]))]
     words = [*small, "task=masked_words"]
-    plain = masked_words.TASK.prepare(settings(*words))
+    plain = MaskedWordData.read(settings(*words))
     if name == "reviews.txt":
         with (tmp_path / name).open("a") as file:
             file.write(f"  {held_out(settings, small)[0]} \n")
-    more = masked_words.TASK.prepare(settings(*words, f"data.extra={tmp_path / name}"))
+    more = MaskedWordData.read(settings(*words, f"data.extra={tmp_path / name}"))
     before, after = plain.splits["train"], more.splits["train"]
     assert len(after) == len(before) + 12
     assert more.splits["validation"].ids.equal(plain.splits["validation"].ids)
@@ -281,4 +281,4 @@ def test_a_folder_with_subfolders_is_not_read_as_texts(settings, small, unsup, t
     done = shell("predict", f"run={trained('mean')[0]}", f"file={unsup.parent}")
     assert f"{unsup.parent} has subfolders: give a folder that has only a .txt file for each text" in done.stderr
     with pytest.raises(UserError, match="has subfolders"):
-        masked_words.TASK.prepare(settings(*small, "task=masked_words", f"data.extra={unsup.parent}"))
+        MaskedWordData.read(settings(*small, "task=masked_words", f"data.extra={unsup.parent}"))

@@ -21,7 +21,7 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.task import task_of
+from imdbattn.tasks.reviews import ReviewClassifier
 
 DIM = 4
 RNG = np.random.default_rng(0)
@@ -148,7 +148,7 @@ def test_a_model_reads_standardized_words_unless_the_settings_disable_this(setti
     corpus = prepare(cfg.data)
     words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
     with torch.no_grad():
-        read_VD = task_of(cfg).new(cfg, corpus).net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0].double()
+        read_VD = ReviewClassifier.new(cfg, corpus).net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0].double()
     expected_VD = (words_VD - words_VD.mean(0)) / words_VD.std(0, correction=0) if standardize == "true" else words_VD
     torch.testing.assert_close(read_VD, expected_VD, rtol=0, atol=1e-5)
 

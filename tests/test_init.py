@@ -56,12 +56,16 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
 @pytest.mark.parametrize(
     ("kind", "overrides", "message"),
     [
-        ("frozen vectors", ["model.layers=1"], r"its layers\.1\.\S+ is \(10, 10\), that of this model missing"),
-        ("frozen vectors", ["model.layers=4"], r"its layers\.3\.\S+ is missing, that of this model \(10, 10\)"),
-        ("frozen vectors", ["model.embedding.trainable=true"], r"its embedding\.offset_RD is missing"),
+        ("frozen vectors", ["model.layers=1"], r"Unexpected key\(s\) in state_dict: \"layers\.1\."),
+        ("frozen vectors", ["model.layers=4"], r"Missing key\(s\) in state_dict: \"layers\.3\."),
+        (
+            "frozen vectors",
+            ["model.embedding.trainable=true"],
+            r"Missing key\(s\) in state_dict: \"embedding\.offset_RD",
+        ),
         ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
-        ("masked_words", ["masked.words=5"], r"its bias_G is \(\d+,\), that of this model \(5,\)"),
-        ("reverse", ["model.hidden=8"], r"its encoder\.net\.\S+ is \(48, 8\), that of this model \(24, 8\)"),
+        ("masked_words", ["masked.words=5"], "size mismatch for"),
+        ("reverse", ["model.hidden=8"], "size mismatch for"),
         ("reverse", ["data.letters=7"], "has another test split"),
         ("translation", ["data.min_frequency=9"], "has other source symbols: train both on the same data"),
     ],

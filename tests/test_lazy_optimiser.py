@@ -113,18 +113,6 @@ def test_its_state_is_restored_from_a_checkpoint(tmp_path):
     assert torch.equal(trained(optimizer, table, steps[4:]), whole)
 
 
-def test_a_step_after_loading_reads_nothing_from_the_device():
-    """Tensors of the device "meta" have no values."""
-    table = torch.nn.Parameter(torch.ones(ROWS, WIDTH))
-    before = LazyAdamW([{"params": [table], "lazy": True}], fused=True)
-    trained(before, table, gradients(1))
-    there = torch.nn.Parameter(table.detach().to("meta"))
-    after = LazyAdamW([{"params": [there], "lazy": True}])
-    after.load_state_dict(before.state_dict())
-    trained(after, there, [torch.ones(ROWS, WIDTH, device="meta")])
-    assert after.state[there]["step"] == 2
-
-
 def test_only_tables_of_words_are_updated_lazily(settings):
     for rung, tables in (("wide", 1), ("tuned_mean", 1), ("residual", 0)):
         model = net(settings, rung)

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from imdbattn.nn.vectors import Embedding
 
-from .nets import net
-
 WORDS, WIDTH = 400, 3
 GLOVE = torch.randn(3 + WORDS, WIDTH, generator=torch.Generator().manual_seed(0))
 GLOVE[:3] = 0
@@ -66,8 +64,3 @@ def test_padding_unknown_words_and_untrained_words_are_not_changed():
     assert x_BTD[:, 0].eq(0).all()
     assert x_BTD[:, 1].eq(7).all()
     assert torch.equal(x_BTD[:, 2], GLOVE[2 + WORDS].expand(20, -1))
-
-
-def test_rungs_with_trained_vectors_inherit_it(settings):
-    assert net(settings, "wide").embedding.mixout == net(settings, "tuned").embedding.mixout == 0.5
-    assert net(settings, "residual").embedding.mixout == 0

@@ -55,25 +55,6 @@ def test_a_command_that_is_refused_leaves_a_finished_run_as_it_is(trained, shell
     assert without_log(contents(run)) == before
 
 
-def test_a_model_that_fails_on_its_first_batch_leaves_a_finished_run_as_it_is(
-    trained, settings, small, tmp_path, monkeypatch
-):
-    (tmp_path / "ownparts.py").write_text(
-        "import torch\n\n\nclass Bad(torch.nn.Module):\n    skip = False\n\n"
-        "    def __init__(self, width, **more):\n        super().__init__()\n"
-        "        self.g = torch.nn.Linear(width + 1, width)\n\n"
-        "    def forward(self, x_BTD, *more, **most):\n        return self.g(x_BTD)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    run = shutil.copytree(trained("residual")[0], tmp_path / "run")
-    before = contents(run)
-    with pytest.raises(
-        UserError, match=r"model=residual fails on two training items: .*ownparts.Bad.*shapes cannot be multiplied"
-    ):
-        fit(settings(*small, "model=residual", "model.layer._target_=ownparts.Bad"), run)
-    assert contents(run) == before
-
-
 @pytest.mark.slow
 def test_a_sweep_that_is_refused_leaves_a_finished_one_as_it_is(shell, small, tmp_path):
     words = [*small, "trainer.max_epochs=1", "hydra.sweep.dir=sweep"]
@@ -107,13 +88,6 @@ def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name
     assert done.returncode == 2
     assert done.stderr == "error: . contains files other than a run's: choose another hydra.run.dir\n"
     assert contents(tmp_path / "mine") == {name: theirs.encode()}
-
-
-def test_a_folder_with_the_settings_that_hydra_saves_is_used(shell, small, tmp_path):
-    words = ["model=mean", "trainer.fast_dev_run=1", "hydra.run.dir=run", "hydra.output_subdir=.hydra"]
-    done = shell("train", *small, *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run" / ".hydra" / "overrides.yaml").exists()
 
 
 def test_temporary_files_of_the_user_in_a_run_folder_are_kept(trained, settings, small, tmp_path):

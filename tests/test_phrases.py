@@ -30,7 +30,8 @@ from imdbattn.runs.fit import fit
 from imdbattn.runs.predict import open_settings
 from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
-from imdbattn.tasks.reviews import TASK, ReviewClassifier
+from imdbattn.tasks.predictor import load
+from imdbattn.tasks.reviews import ReviewClassifier
 
 from .commands import label_texts
 from .nets import learner, net, phrases, reviews
@@ -303,11 +304,11 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings,
     assert score_run(cfg)["loss"] == metrics["test_loss"]
 
     theirs, checkpoint = open_settings(cfg)
-    loaded = TASK.load(theirs, checkpoint)
-    fresh = TASK.new(theirs, corpus := prepare(theirs.data))
+    loaded = load(theirs, checkpoint)
+    fresh = ReviewClassifier.new(theirs, corpus := prepare(theirs.data))
     assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
-    assert loaded.net.context.phrases.out_of_fold_KPC is loaded.folds_N is None
+    assert loaded.net.context.phrases.out_of_fold_KPC is None
     assert fresh.folds_N.equal(folds_of(corpus.splits["train"].labels, theirs.model.phrases.folds))
     kept = torch.load(checkpoint, weights_only=True)["state_dict"]
     assert {name for name in kept if "phrases" in name} == {

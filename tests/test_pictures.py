@@ -21,10 +21,12 @@ from imdbattn.explain.figures import (
 from imdbattn.explain.prediction import AttentionWeights, entropy
 from imdbattn.nn.ladder import Words, sinusoids
 from imdbattn.run_folder import open_run
+from imdbattn.runs.outputs import write_results
 from imdbattn.runs.predict import load_predictor
+from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks import reviews
-from imdbattn.tasks.reviews import TASK
+from imdbattn.tasks.predictor import load
+from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
 
 TEXT = "The film was n't a great story , and it was a dull plot ."
 
@@ -132,7 +134,9 @@ def finished(trained):
         folder, _ = trained(rung)
         cfg, checkpoint = open_run(str(folder))
         corpus = prepare(cfg.data)
-        return TASK.load(cfg, checkpoint, corpus), corpus, OmegaConf.merge(cfg, changes)
+        predictor = load(cfg, checkpoint)
+        module = ReviewClassifier(predictor.net, OmegaConf.merge(cfg, changes), predictor.facts)
+        return module, ReviewData(cfg, corpus)
 
     return run
 
@@ -141,7 +145,9 @@ def test_a_picture_that_fails_gives_only_a_warning(finished, tmp_path, monkeypat
     def broken(*_):
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(reviews, "write_attention", broken)
+    monkeypatch.setattr("imdbattn.explain.show.write_attention", broken)
+    module, data = finished("base", test=False, pictures=True)
     with caplog.at_level(logging.WARNING):
-        TASK.draw(*finished("base"), tmp_path)
+        write_results(tmp_path, build_trainer(module.cfg.trainer), module, data, {})
     assert "no ink" in caplog.text
+    assert (tmp_path / "metrics.json").exists()

@@ -19,7 +19,7 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.runs import checkpoint, signals
+from imdbattn.runs import checkpoint, process
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.settings.keys import as_dict
@@ -181,19 +181,6 @@ def test_a_run_resumes_any_number_of_times_and_from_any_folder(whole, stopping, 
     stopping(None)
     fit(cfg, folder, resume=True)
     assert differences(reference, folder) == []
-
-
-@pytest.mark.slow
-def test_a_run_resumes_after_repeated_crashes_at_the_same_step_and_soon_after(whole, stopping, tmp_path):
-    """Twice as an epoch begins, then twice within it: no epoch or batch is counted twice."""
-    cfg, reference = whole()
-    for number, step in enumerate((2 * STEPS, 2 * STEPS, 2 * STEPS + 5, 2 * STEPS + 5, 2 * STEPS + 8, 3 * STEPS)):
-        stopping(step)
-        with pytest.raises(RuntimeError):
-            fit(changed(cfg, {"save_minutes": 0 if number > 1 else None}), tmp_path, resume=number > 0)
-    stopping(None)
-    fit(cfg, tmp_path, resume=True)
-    assert differences(reference, tmp_path) == []
 
 
 def test_a_run_is_saved_every_few_minutes_within_an_epoch(whole, stopping, tmp_path):
@@ -363,16 +350,19 @@ def refused(cfg: DictConfig, folder: Path, match: str) -> None:
     assert not (folder / "metrics.json").exists()
 
 
-def test_other_reviews_are_refused(stopped, tmp_path):
+def test_other_reviews_and_other_vectors_are_refused(stopped, tmp_path):
     cfg, folder = stopped
     lines = Path(cfg.data.path).read_text().splitlines(keepends=True)
     (tmp_path / "other.csv").write_text("".join([lines[0], *lines[3:]]))
-    refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "the reviews are no longer")
+    refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "the data are no longer")
+    lines = Path(cfg.data.glove.path).read_text().splitlines(keepends=True)
+    (tmp_path / "other.txt").write_text("".join([*lines[1:], lines[0]]))
+    refused(changed(cfg, {"data.glove.path": str(tmp_path / "other.txt")}), folder, "the data are no longer")
 
 
 def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
     cfg, folder = stopped
-    monkeypatch.setattr("imdbattn.runs.start.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("imdbattn.runs.outputs.LOCK_SECONDS", 0.1)
     with FileLock(folder / ".lock"):
         refused(cfg, folder, "another run is active in .*: wait for it")
 
@@ -470,7 +460,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
     """While it is scored, between two parts of it, and after the last step: never with exit status 0."""
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
-    for module in (checkpoint, signals):
+    for module in (checkpoint, process):
         monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
         hook = getattr(ReviewClassifier, place)
@@ -620,18 +610,3 @@ def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
         assert process.wait(60) == 128 + signal.SIGTERM
     assert torch.load(last(), weights_only=True)["global_step"] > steps
     assert [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [folder.name]
-
-
-def test_a_whole_array_job_is_requeued(monkeypatch):
-    asked = []
-    monkeypatch.setenv("SLURM_JOB_ID", "80")
-    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "77")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    monkeypatch.setattr(signals.shutil, "which", lambda name: name)
-    monkeypatch.setattr(
-        signals.subprocess,
-        "run",
-        lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0, stderr=""),
-    )
-    signals.requeue()
-    assert asked == [["scontrol", "requeue", "77_3"]]

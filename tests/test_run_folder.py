@@ -29,20 +29,6 @@ def test_a_run_leaves_all_its_files_and_nothing_else(trained):
     assert not list(folder.rglob("*.tmp*"))
 
 
-def test_metrics_identify_model_and_data(trained):
-    _, metrics = trained("residual_pe")
-    assert metrics["model"] == "residual_pe"
-    assert metrics["labels"] == ["neg", "pos"]
-    assert len(metrics["test_fingerprint"]) == 16
-    for name in ("val_accuracy", "test_accuracy", "train_seconds", "tokens_per_s", "parameters", "test_set"):
-        assert metrics[name], name
-
-
-def test_models_learn_the_small_data(trained):
-    for rung in ("learned_query", "residual_pe"):
-        assert trained(rung)[1]["test_accuracy"] > 0.9, rung
-
-
 def test_three_classes_are_trained(settings, small, tmp_path):
     from imdbattn.runs.fit import fit
 
@@ -79,34 +65,6 @@ def test_the_best_epoch_is_tested_and_not_the_last(trained):
             break
     assert accuracies[-1] < max(accuracies), "no run tells the best epoch from the last"
     assert metrics["val_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
-
-
-def test_the_learning_curve_has_one_point_per_epoch(trained):
-    folder, metrics = trained("base")
-    with (folder / "metrics.csv").open(newline="") as file:
-        epochs = [int(line["epoch"]) for line in csv.DictReader(file) if line["val/accuracy"]]
-    assert epochs == list(range(metrics["epochs"]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [2])
-def test_two_processes_share_one_folder_and_score_each_review_once(shell, small, tmp_path, processes):
-    overrides = [
-        *small,
-        "trainer=ddp_cpu",
-        "trainer.enable_progress_bar=false",
-        "model=residual",
-        "trainer.max_epochs=2",
-    ]
-    done = shell("train", *overrides, f"trainer.devices={processes}", cwd=tmp_path, real=processes > 1)
-    assert done.returncode == 0, done.stderr
-    (metrics,) = tmp_path.rglob("metrics.json")
-    assert len([file for file in tmp_path.rglob("config.yaml") if ".hydra" not in file.parts]) == 1
-    found = json.loads(metrics.read_text())
-    again = shell("evaluate", f"run={metrics.parent}", "trainer=ddp_cpu", "trainer.enable_progress_bar=false")
-    assert f"{100 * found['test_accuracy']:.2f} % of 48 reviews" in again.stdout, again.stderr
-    table = pq.read_table(metrics.parent / "predictions.parquet")
-    assert table.num_rows == found["test_reviews"] == len(set(table["row"].to_pylist())) == 48
 
 
 @pytest.mark.parametrize("split", ["test", "validation"])

@@ -8,8 +8,7 @@ import torch
 
 from imdbattn.data.ragged import Batch
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.review_scores import Scores
-from imdbattn.tasks.reviews import ReviewClassifier
+from imdbattn.tasks.reviews import ReviewClassifier, Scores
 
 # Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 + cos(k pi / 6)) / 2.
 SHARES = {

@@ -21,13 +21,6 @@ def loaded(stderr: str) -> list[str]:
     return [line.rpartition("|")[2].strip() for line in stderr.splitlines() if line.startswith("import time:")]
 
 
-@pytest.fixture(scope="module")
-def lightning() -> set[str]:
-    """What Lightning itself loads: matplotlib and scipy, for torchmetrics."""
-    words = [sys.executable, "-c", "import torch, lightning"]
-    return set(loaded(subprocess.run(words, capture_output=True, text=True, env=os.environ | TIMED).stderr))
-
-
 @pytest.mark.parametrize(
     "command",
     slow_except(
@@ -84,15 +77,6 @@ def test_wandb_is_loaded_before_torch(shell, small):
     late = [name for name in found[found.index("torch") :] if name.startswith("wandb.apis.public")]
     assert "wandb.sdk.launch" in found  # what wandb.init wants it for
     assert not late
-
-
-@pytest.mark.slow
-def test_predict_and_evaluate_load_no_more_than_lightning_and_what_they_use(shell, trained, lightning):
-    folder, _ = trained("mean")
-    for command, argument in (("predict", "text=a fine film"), ("evaluate", "split=test")):
-        done = shell(command, f"run={folder}", argument, env=TIMED)
-        assert done.returncode == 0
-        assert not (HEAVY - {"pandas"}) & (set(loaded(done.stderr)) - lightning), command
 
 
 def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of, tmp_path):

@@ -147,7 +147,6 @@ class Model:
         from imdbattn.runs import score  # imports Lightning, which predictions do not need
         from imdbattn.runs.trainer import preserved_torch_settings
         from imdbattn.settings.cli import composed, plain_dict
-        from imdbattn.tasks.task import task_of
 
         if labels is not None:
             if not self.labels:
@@ -172,10 +171,8 @@ class Model:
         # A Trainer may move its net to another device or precision. Buffers, which are large, are not changed by it.
         with READS:
             predictor.net = copy.deepcopy(self.net, {id(buffer): buffer for buffer in self.net.buffers()})
-        module = task_of(predictor.cfg).learner(predictor)
-        changed = predict.with_changes(self.predictor.cfg, cfg.data.model_dump())
         with preserved_torch_settings():
-            return Metrics(score.evaluate(cfg, changed, module, self.folder, write=False))
+            return Metrics(score.evaluate(cfg, predictor, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
         """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns facts about it.

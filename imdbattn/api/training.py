@@ -88,7 +88,7 @@ def train(
     place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
-    from imdbattn.runs.signals import SIGNALS
+    from imdbattn.runs.process import SIGNALS
     from imdbattn.runs.trainer import preserved_torch_settings
 
     with log_to_stdout(), preserved_torch_settings():

@@ -32,6 +32,7 @@ from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import plain_settings, read_json
 from imdbattn.settings.schema import check_run
 from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor
+from imdbattn.tasks.weights import Trained
 
 KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
@@ -189,7 +190,7 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
     cfg = check_run(plain_settings(config.get("settings"), file), file, trust)
     tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
     if cfg.task == "seq2seq":
-        return Seq2SeqPredictor.load(cfg, folder / WEIGHTS, (tensors, facts))
+        return Seq2SeqPredictor.load(cfg, Trained(tensors, facts))
     vectors_VD = tensors.pop(VECTORS).float()
     ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
     words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)

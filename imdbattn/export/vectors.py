@@ -20,6 +20,7 @@ from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
 from imdbattn.tasks.review_net import trained_words
 from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.weights import Trained
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +58,10 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
     trained_K = trained_words(predictor.net.state_dict(), "embedding")
     if trained_K is not None:
         return trained_K
-    from imdbattn.tasks.reviews import TASK, distinct_words  # imports Lightning
+    from imdbattn.tasks.reviews import ReviewData, distinct_words  # imports Lightning
 
     try:
-        corpus = TASK.prepare(predictor.cfg)
+        corpus = ReviewData.read(predictor.cfg)
     except (UserError, OSError) as error:
         log.warning("All words are kept, because the training reviews are not available: %s", error)
         return None
@@ -120,4 +121,4 @@ def build(
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)  # the actual mean and standard deviation are among the weights
     glove = Glove(file.parent, facts["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
     vars(glove)["words"] = words  # not from a file
-    return ReviewPredictor.load(cfg, file, glove, (tensors, facts))
+    return ReviewPredictor.load(cfg, Trained(tensors, facts), glove)

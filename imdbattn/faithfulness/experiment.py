@@ -15,7 +15,7 @@ from imdbattn.faithfulness.measure import Part, measure, parts_of
 from imdbattn.faithfulness.subject import Subject
 from imdbattn.faithfulness.summary import Tables, summarize
 from imdbattn.files import make_folder
-from imdbattn.runs.cpu import keep_memory, use_onednn
+from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.settings.schema import Faithfulness
 
 Job = tuple[Subject, list[Part]]  # a run, and what is measured on it

@@ -21,8 +21,9 @@ from imdbattn.run_folder import open_run
 from imdbattn.runs.predict import with_changes
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.schema import Faithfulness
-from imdbattn.tasks.build import read_checkpoint
-from imdbattn.tasks.review_predictor import ReviewPredictor, batch_options
+from imdbattn.tasks.review_net import batch_options
+from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.weights import Trained, read_checkpoint
 
 
 class Subject:
@@ -47,7 +48,7 @@ class Subject:
         self.selected_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))[: cfg.reviews]
 
     def network(self, checkpoint: Path) -> Classifier:
-        net = ReviewPredictor.load(self.settings, checkpoint, self.corpus.glove).net
+        net = ReviewPredictor.load(self.settings, Trained.of(read_checkpoint(checkpoint)), self.corpus.glove).net
         if not isinstance(net, Classifier):
             raise UserError(f"its model is a {type(net).__name__}, not an imdbattn.nn.Classifier")
         return net.requires_grad_(False)
@@ -58,7 +59,7 @@ class Subject:
         if self.last_key is None:
             return None
         both = (self.last_checkpoint, self.checkpoint)
-        last_step, best_step = (read_checkpoint(file, "train again").get("global_step") for file in both)
+        last_step, best_step = (read_checkpoint(file).get("global_step") for file in both)
         return None if last_step == best_step else self.network(self.last_checkpoint)
 
     @property

@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,43 +18,36 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.pytorch.callbacks import ModelCheckpoint
 
 from imdbattn.errors import UserError
 from imdbattn.files import write_atomically
 from imdbattn.run_folder import run_of
 from imdbattn.runs.callbacks import StopOnNaN
-from imdbattn.runs.signals import exit_now, requeue, set_handlers
+from imdbattn.runs.process import exit_now, requeue, set_handlers
 from imdbattn.settings.safety import trust_option
-from imdbattn.tasks.build import read_checkpoint
 from imdbattn.tasks.learner import from_all
+from imdbattn.tasks.weights import read_checkpoint
 
 SAVE = 1  # request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
-RESTART = "delete it, and resume= starts the run again"
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes complete checkpoints or none. content: the checkpoint to resume from, already read and checked."""
-
-    def __init__(self, content: dict[str, Any] | None = None):
-        self.content = content
+    """Writes complete checkpoints or none."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Raises UserError if the folder cannot be written, or the state of a callback could not be read again."""
+        """Raises UserError for the state of a callback that could not be read again."""
         states, whole = io.BytesIO(), io.BytesIO()
         torch.save(checkpoint.get("callbacks"), states)
         states.seek(0)
         try:
             torch.load(states, weights_only=True)
         except Exception as error:
-            remedy = "return only those from its state_dict()"
-            raise UserError(f"a callback's state is not made of tensors and plain values: {remedy}") from error
+            raise UserError("state_dict() of a callback must return only tensors and plain values") from error
         torch.save(checkpoint, whole)
         write_atomically(Path(path), whole.getvalue())
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
-        content, self.content = self.content, None
-        return read_checkpoint(Path(path), RESTART) if content is None else content
+        return read_checkpoint(Path(path))
 
 
 class Stopped(SystemExit):
@@ -71,21 +64,20 @@ class ResumeCheckpoint(L.Callback):
     It must be the first callback: a resumed run repeats what the others do when an epoch begins. Raises Stopped after
     a signal, and UserError instead of saving weights that are not finite.
 
-    fingerprints: of the splits. begin: writes the run's first files and sets the trainer's loggers. Called after
-    Lightning has accepted all settings and the checkpoint; nothing is written or deleted before.
+    fingerprints: of the splits and the vectors. begin: writes the run's first files and sets the trainer's loggers.
+    Called after Lightning has accepted all settings and the checkpoint; nothing is written or deleted before.
     """
 
     def __init__(
         self,
         folder: Path,
-        fingerprints: Mapping[str, str],
+        fingerprints: dict[str, Any],
         stop_on_nan: StopOnNaN,
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
     ):
         self.folder, self.stop_on_nan, self.minutes = run_of(folder), stop_on_nan, minutes
-        self.fingerprints = dict(fingerprints)
-        self.begin, self.begun = begin, False
+        self.fingerprints, self.begin, self.begun = fingerprints, begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signal = 0  # number of the signal that this process has received
         self.saved_at = time.monotonic()
@@ -163,15 +155,20 @@ class ResumeCheckpoint(L.Callback):
         self.save(trainer, module)
         self.stop_if(max(from_all(trainer, self.signal)), trainer)
 
+    def end(self, trainer: L.Trainer) -> None:
+        """Must be called after `fit`."""
+        self.start(trainer)  # if all steps were done before
+        if trainer.is_global_zero:
+            self.stop_if(self.signal, trainer)  # received after the last step
+
     def stop_if(self, request: int, trainer: L.Trainer) -> None:
         """Raises Stopped if the request is a signal; SIGUSR1 also requeues the SLURM job."""
         if request <= SAVE:
             return
         if not trainer.is_global_zero:
             raise Stopped(0, [])  # Lightning kills the other processes when one fails
-        epoch = trainer.current_epoch + 1
-        if trainer.max_epochs is not None and trainer.max_epochs > 0:
-            epoch = min(epoch, trainer.max_epochs)  # after the last one
+        last = trainer.max_epochs or -1
+        epoch = min(trainer.current_epoch + 1, last if last > 0 else inf)  # after the last one
         saved = "the state is saved" if self.file.exists() else "nothing is saved"  # as with debug=fast
         folder = shlex.quote(os.path.relpath(self.folder)) + trust_option(self.folder / "config.yaml")
         if request == signal.SIGUSR1:
@@ -214,42 +211,20 @@ class ResumeCheckpoint(L.Callback):
             "curve": self.curve.read_text() if self.curve.exists() else "",
         }
 
-    def check(self, content: Mapping[str, Any], trainer: L.Trainer) -> None:
-        """Raises UserError for a checkpoint of other reviews or with another number of processes."""
-        saved, own = content["keeper"]["fingerprints"], self.fingerprints
-        if saved != own:
-            run = f"those that {os.path.relpath(self.folder)} was trained on"
-            raise UserError(f"the reviews are no longer {run}: restore them, or start a new run")
-        if (before := len(content["keeper"]["ranks"])) != trainer.world_size:
-            raise UserError(f"the run had {before} processes, not {trainer.world_size}: use the same number of devices")
-
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        """Raises UserError for a checkpoint of other reviews or with another number of processes."""
         saved = checkpoint["keeper"]
+        if saved["fingerprints"] != self.fingerprints:
+            run = os.path.relpath(self.folder)
+            raise UserError(f"the data are no longer those that {run} was trained on: restore them, or start a new run")
+        if (before := len(saved["ranks"])) != trainer.world_size:
+            raise UserError(f"the run had {before} processes, not {trainer.world_size}: use the same number of devices")
         self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
         module.epoch_sums = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
         trainer.should_stop = saved["stopped"]
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, ModelCheckpoint):
-                move_checkpoints(callback, checkpoint["callbacks"][callback.state_key])
-
-
-def move_checkpoints(callback: ModelCheckpoint, state: dict[str, Any]) -> None:
-    """Replaces the paths in a callback's saved state, because the run folder may have been moved.
-
-    Raises ValueError for a path that the callback does not write: Lightning deletes the files that these paths name.
-    """
-    folder, before = Path(callback.dirpath or ""), state["dirpath"]
-
-    def moved(path: str) -> str:
-        if not path:
-            return path
-        parts = Path(path).relative_to(before).parts  # raises an error for a path elsewhere
-        if not path.endswith(".ckpt") or parts == ("last.ckpt",) or any(part.startswith(".") for part in parts):
-            raise ValueError(f"{path!r} is not the name of a checkpoint of this run")
-        return str(folder.joinpath(*parts))
-
-    state["dirpath"] = str(folder)
-    state["best_k_models"] = {moved(path): score for path, score in state["best_k_models"].items()}
-    for name in ("best_model_path", "kth_best_model_path"):
-        state[name] = moved(state[name])
-    state["last_model_path"] = ""
+        # The run folder may have been moved, and Lightning deletes the files that this state names.
+        best: Any = trainer.checkpoint_callback
+        state, file = checkpoint["callbacks"][best.state_key], f"{best.dirpath}/best.ckpt"
+        name = file if state["best_model_path"] else ""
+        state |= {"dirpath": best.dirpath, "best_model_path": name, "kth_best_model_path": name, "last_model_path": ""}
+        state["best_k_models"] = {name: state["best_model_score"]} if name else {}

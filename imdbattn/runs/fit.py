@@ -14,19 +14,18 @@ from omegaconf import DictConfig
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
-from imdbattn.runs.checkpoint import RESTART, AtomicCheckpointIO, ResumeCheckpoint, Stopped
-from imdbattn.runs.results import summary, training_facts, write_results
-from imdbattn.runs.signals import exiting_on_signals
-from imdbattn.runs.start import REMEDY, begin_folder, end_continuation, locked
+from imdbattn.runs.checkpoint import ResumeCheckpoint, Stopped
+from imdbattn.runs.outputs import REMEDY, begin_folder, end_continuation, locked, summary, write_results
+from imdbattn.runs.process import exiting_on_signals
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import validate
-from imdbattn.tasks.build import read_checkpoint
+from imdbattn.tasks.build import class_of
 from imdbattn.tasks.first_step import try_step
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.task import task_of
+from imdbattn.tasks.weights import read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_run
 
@@ -57,54 +56,73 @@ def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
 
 def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
+    check_logger(cfg.logger)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
-    data, cfg = prepare_data(cfg)
-    task, corpus, settings = task_of(cfg), data.corpus, as_dict(cfg)
+    if cfg.threads:
+        torch.set_num_threads(cfg.threads)
+
+    # Data, and the settings with absolute paths and without `auto`
+    data: BatchData = class_of(cfg, "datamodule", BatchData)(cfg)
+    corpus = data.corpus
+    cfg = validate(explicit(as_dict(cfg), corpus.source, data.batch_tokens))
 
     # Model
     run, last = run_of(folder), folder / "checkpoints" / "last.ckpt"
     saved = last if last.exists() else run / "checkpoints" / "last.ckpt"
-    checkpoint_io = AtomicCheckpointIO(read_checkpoint(saved, RESTART) if resume and saved.exists() else None)
-    resumes = checkpoint_io.content is not None
-    module = task.new(cfg, corpus, checkpoint_io.content)
+    state = read_checkpoint(saved) if resume and saved.exists() else None
+    module: Learner = class_of(cfg, "module", Learner).new(cfg, corpus, state)
 
     # Trainer
     loggers: list[Logger] = []
 
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
-            begin_folder(folder, settings, corpus.source_key, keep_training=resumes)
-        loggers.extend(build_loggers(cfg.logger, folder, settings, resume))
+            begin_folder(folder, as_dict(cfg), corpus.source_key, keep_training=state is not None)
+        loggers.extend(build_loggers(cfg.logger, folder, as_dict(cfg), resume))
         trainer.loggers = loggers
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
-    resume_checkpoint = ResumeCheckpoint(folder, corpus.fingerprints, stop_on_nan, cfg.save_minutes, begin)
+    fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
+    resume_checkpoint = ResumeCheckpoint(folder, fingerprints, stop_on_nan, cfg.save_minutes, begin)
     score_to_watch: Any = {"monitor": f"val/{cfg.choose_by}", "mode": "min" if cfg.choose_by == "loss" else "max"}
     best = ModelCheckpoint(last.parent, "best", **score_to_watch, save_weights_only=True, enable_version_counter=False)
     callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
-    trainer = build_trainer(cfg.trainer, callbacks, checkpoint_io, default_root_dir=folder)
+    trainer = build_trainer(cfg.trainer, callbacks, default_root_dir=folder)
     try_step(module, data, trainer)
     if cfg.compile:
         compile_net(module.net, cfg.compile)
 
     failed = True
     try:
-        run_trainer(trainer, module, data, resume_checkpoint)
-        progress = {"epochs": trainer.current_epoch, "steps": trainer.global_step}
-        facts = training_facts(module, corpus, throughput.seconds, throughput.rate, **progress)
+        # Train
+        trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
+        trainer.fit(module, data, ckpt_path=saved if state else None)
+        resume_checkpoint.end(trainer)
+        facts = {
+            "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
+            "train_reviews": len(corpus.splits["train"]),
+            "epochs": trainer.current_epoch,
+            "steps": trainer.global_step,
+            "train_seconds": throughput.seconds,
+            "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
+            "tokens_per_s": throughput.rate,
+            **{key: value for key, value in module.hparams.items() if key == "start"},
+        }
 
         # Score the best weights, or the last ones if training stopped before the first validation
         if best.best_model_path:
             file = Path(best.best_model_path)
-            module = task.load(cfg, file if file.exists() else run / "checkpoints" / file.name, corpus)
+            file = file if file.exists() else run / "checkpoints" / file.name
+            module.load_state_dict(read_checkpoint(file)["state_dict"])
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
-        metrics = write_results(cfg, folder, trainer, module, data, facts)
+        module.net._compiled_call_impl = None  # scores are those of the net as `evaluate` calls it, without compile
+        metrics = write_results(folder, trainer, module, data, facts)
         publish_run(wandb_run_of(loggers), folder, metrics)
         if run != folder and trainer.is_global_zero:
-            end_continuation(folder, settings, corpus.source_key)
+            end_continuation(folder, as_dict(cfg), corpus.source_key)
         failed = False
     except Stopped as stopped:
         for line in stopped.lines:
@@ -114,29 +132,6 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         finish_loggers(loggers, failed)
     if trainer.is_global_zero:
         debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
-        for line in [debug_line] if is_debug(settings) else summary(metrics, run):
+        for line in [debug_line] if is_debug(cfg) else summary(metrics, run):
             log.info(line)
     return metrics
-
-
-def prepare_data(cfg: DictConfig) -> tuple[BatchData, DictConfig]:
-    """The batches of a run, and its settings with absolute paths and without `auto`."""
-    check_logger(cfg.logger)
-    if cfg.threads:
-        torch.set_num_threads(cfg.threads)
-    task = task_of(cfg)
-    corpus = task.prepare(cfg)
-    data = task.loaders(cfg, corpus)
-    return data, validate(explicit(as_dict(cfg), corpus.source, data.batch_tokens))
-
-
-def run_trainer(trainer: L.Trainer, module: Learner, data: BatchData, checkpoint: ResumeCheckpoint) -> None:
-    """Trains, or resumes from the content of the trainer's AtomicCheckpointIO."""
-    checkpoint_io: Any = trainer.strategy.checkpoint_io
-    trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
-    if checkpoint_io.content is not None:
-        checkpoint.check(checkpoint_io.content, trainer)
-    trainer.fit(module, data, ckpt_path=None if checkpoint_io.content is None else checkpoint.file)
-    checkpoint.start(trainer)  # if all steps were done before
-    if trainer.is_global_zero:
-        checkpoint.stop_if(checkpoint.signal, trainer)  # received after the last step

@@ -12,7 +12,7 @@ from imdbattn.explain.prediction import Prediction
 from imdbattn.export.folder import is_export, read_export
 from imdbattn.files import expanded
 from imdbattn.run_folder import finished, open_run, results_file
-from imdbattn.runs.cpu import keep_memory, use_onednn
+from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
 from imdbattn.settings.schema import OfRun, Predict, validate
 from imdbattn.tasks.predictor import Predictor, load
@@ -32,8 +32,7 @@ def open_settings(cfg: OfRun) -> tuple[DictConfig, Path]:
     settings, checkpoint = open_run(cfg.run, cfg.trust)
     if model := PRETRAINING.get(settings.task):
         raise UserError(
-            f"run={cfg.run} is a run of task={settings.task}, which labels no reviews: train a classifier from it, "
-            f"model={model} init={cfg.run}"
+            f"run={cfg.run} is a run of task={settings.task}: train a classifier from it, model={model} init={cfg.run}"
         )
     if not (checkpoint.parents[1] / results_file(settings)).exists():
         log.warning("run=%s is not finished: these are the weights of its best epoch so far", cfg.run)
@@ -48,15 +47,10 @@ def with_changes(settings: DictConfig, data: dict[str, Any]) -> DictConfig:
         raise UserError(f"data.{min(unknown)} does not apply to this run: omit it")
     if changes.get("path"):
         changes["source"] = "path"
-    if "source" in changes and recorded["source"] == "reverse":
-        raise UserError(f"data.source={changes['source']} does not apply to this run: omit it")
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
     if (lengths := changes.get("test_lengths")) and lengths[0] <= recorded["lengths"][1]:
-        raise UserError(
-            f"data.test_lengths={lengths} must be above the lengths {recorded['lengths']} that the run was trained on: "
-            "choose greater ones, or train with data.test_lengths"
-        )
+        raise UserError(f"data.test_lengths={lengths} must be above the lengths of training, {recorded['lengths']}")
     changed = overlay(as_dict(settings), {"data": changes})
     if "cache_dir" in recorded:
         changed["data"]["cache_dir"] = changes.get("cache_dir")  # never that of the run folder, which may be untrusted

@@ -55,14 +55,11 @@ def check_longer(recorded: Mapping[str, Any], folder: Path) -> None:
     """Raises UserError if a run with more epochs would not equal one that was started with them."""
     before, warmup, decay = recorded["trainer"]["max_epochs"], recorded["warmup"], recorded["decay"]
     done = read_json(folder / "metrics.json")["epochs"] if finished(folder) else before
-    why = (
-        f"it ended after {done} of {before}, by patience, trainer.max_steps or trainer.max_time"
-        if done < before
-        else ""
-    )
     if warmup or decay != "none":
         why = f"its learning rates depend on their number (warmup={warmup}, decay={decay})"
-    if not why:
+    elif done < before:
+        why = f"it ended after {done} of {before}, by patience, trainer.max_steps or trainer.max_time"
+    else:
         return
     run = os.path.relpath(run_of(folder))
     raise UserError(f"resume={run} cannot have more epochs: {why}; init={run} starts a new run from its weights")

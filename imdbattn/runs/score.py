@@ -5,54 +5,35 @@ import json
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from imdbattn.errors import UserError
-from imdbattn.export.folder import is_export, read_export
-from imdbattn.files import expanded
 from imdbattn.run_folder import FINGERPRINT, write_json, write_predictions
-from imdbattn.runs.predict import open_settings, with_changes
+from imdbattn.runs.outputs import run_facts, score_facts
+from imdbattn.runs.predict import load_predictor, with_changes
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Evaluate
+from imdbattn.tasks.build import class_of
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.task import task_of
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.predictor import Predictor
 
 
-def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
-    """The part of metrics.json that identifies model and data."""
-    return {
-        "model": cfg.model.name,
-        "seed": cfg.seed,
-        "test_set": corpus.test_set,
-        **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
-        "source_key": corpus.source_key,
-        **corpus.facts,
-    }
+def score_run(cfg: Evaluate) -> dict[str, Any]:
+    """Scores the best checkpoint of a finished run, or an exported model, and writes into its evaluations/."""
+    return evaluate(cfg, *load_predictor(cfg), write=True)
 
 
-def score_facts(name: str, scores: Any) -> dict[str, Any]:
-    """The scores of a split by their names in metrics.json; of a classifier with those of each class."""
-    prefix = f"{name}_" if name else ""
-    count = getattr(scores, "answers", len(scores.rows_N))
-    details = scores.details() if hasattr(scores, "details") else {}
-    return {prefix + key: value for key, value in {**scores.values(), "reviews": count, **details}.items()}
+def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> dict[str, Any]:
+    """Scores a trained model on a split of its own or of other data, and returns the metrics.
 
-
-def evaluate(cfg: Evaluate, settings: DictConfig, module: Learner, folder: Path, write: bool) -> dict[str, Any]:
-    """Scores a module on a split of its own or of other data, and returns the metrics.
-
-    settings: of the run in `folder`, with the `data` settings of `cfg`. write: also into evaluations/ of the folder.
-    Raises UserError for wrong input, or if the run's data have changed.
+    write: also into evaluations/ of its folder. Raises UserError for wrong input, or if the run's data have changed.
     """
     quiet()
-    task, split = task_of(settings), cfg.split
+    settings, split = with_changes(predictor.cfg, cfg.data.model_dump()), cfg.split
     changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
-    if "test_lengths" in changed and split != "test":
-        raise UserError(f"data.test_lengths applies to split=test, not to split={split}: omit one of them")
-    corpus = task.prepare(settings, module, uncut=other_data)
+    corpus = predictor.corpus(settings.data, keep_splits=other_data)
     if split not in corpus.splits:
         raise UserError(f"split={split} does not exist: choose one of {', '.join(corpus.splits)}")
     selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # longer pairs are omitted
@@ -61,7 +42,8 @@ def evaluate(cfg: Evaluate, settings: DictConfig, module: Learner, folder: Path,
     if (precision := cfg.trainer.precision or settings.trainer.precision) != settings.trainer.precision:
         changed["precision"] = precision
     trainer = build_trainer(cfg.trainer.model_dump(exclude_unset=True) | {"precision": precision})
-    data = task.loaders(settings, corpus, split)
+    data = class_of(settings, "datamodule", BatchData)(settings, corpus, split)
+    module = class_of(settings, "module", Learner)(predictor.net, predictor.cfg, predictor.facts)
     trainer.test(module, data, verbose=False)
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
     if write and trainer.is_global_zero:
@@ -71,18 +53,6 @@ def evaluate(cfg: Evaluate, settings: DictConfig, module: Learner, folder: Path,
         write_json(folder / "evaluations" / f"{name}.json", metrics)
         write_predictions(folder / "evaluations" / f"{name}.parquet", module.scores, corpus.splits[split].rows)
     return metrics
-
-
-def score_run(cfg: Evaluate) -> dict[str, Any]:
-    """`evaluate` for the best checkpoint of a finished run, or for an exported model."""
-    if cfg.run and is_export(cfg.run):
-        predictor, folder = read_export(cfg.run, cfg.trust), expanded(cfg.run)
-        settings = with_changes(predictor.cfg, cfg.data.model_dump())
-        module = task_of(settings).learner(predictor)
-    else:
-        settings, checkpoint = open_settings(cfg)
-        folder, module = checkpoint.parents[1], task_of(settings).load(settings, checkpoint)
-    return evaluate(cfg, settings, module, folder, write=True)
 
 
 def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:

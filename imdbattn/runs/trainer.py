@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.checkpoint import AtomicCheckpointIO
-from imdbattn.runs.cpu import keep_memory, matmul_backend, use_onednn
+from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make
 
@@ -54,22 +54,15 @@ def preserved_torch_settings() -> Iterator[None]:
             matmul.fp32_precision = products
 
 
-def build_trainer(
-    settings: Any,
-    callbacks: Sequence[L.Callback] = (),
-    checkpoint_io: AtomicCheckpointIO | None = None,
-    **arguments: Any,
-) -> L.Trainer:
+def build_trainer(settings: Any, callbacks: Sequence[L.Callback] = (), **arguments: Any) -> L.Trainer:
     """The Trainer that the `trainer` settings describe; `arguments` are further ones."""
     settings = as_dict(settings)
     own_callbacks = make(settings.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
     trainer_class = make({**settings, "_partial_": True}, "trainer", L.Trainer)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    callbacks = [*callbacks, *own_callbacks]
-    if settings["enable_progress_bar"]:
-        callbacks.append(Progress())
-    plugins: list[Any] = [checkpoint_io or AtomicCheckpointIO()]
+    callbacks = [*callbacks, *own_callbacks, *([Progress()] if settings["enable_progress_bar"] else [])]
+    plugins: list[Any] = [AtomicCheckpointIO()]
     if SLURMEnvironment.detect():
         plugins.append(SLURMEnvironment(auto_requeue=False))  # ResumeCheckpoint requeues, between two steps
     arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": False}

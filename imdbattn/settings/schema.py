@@ -80,6 +80,10 @@ class Part(Group):
     target: Text = Field(alias="_target_")
 
 
+class ClassName(Group):
+    target: Text = Field(alias="_target_")
+
+
 class Optimizer(Part):
     lr: Amount = 0.001
     weight_decay: Amount = 0.0
@@ -377,6 +381,9 @@ class Training(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
     task: str
+    datamodule: ClassName
+    module: ClassName
+    predictor: ClassName | None
     seed: Seed
     threads: Annotated[int | None, Field(ge=1, le=1024)]
     compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None

@@ -1,1 +1,1 @@
-"""The tasks, one file for each."""
+"""The tasks. conf/task/ names the classes of each, and settings.schema.TASKS its settings."""

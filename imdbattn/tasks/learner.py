@@ -1,9 +1,10 @@
-"""The base class of the Lightning modules: optimizer, schedule, sums of an epoch, and exact evaluation."""
+"""The base class of the LightningModules: optimizer, schedule, sums of an epoch, and exact evaluation."""
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
 
 import lightning as L
 import torch
@@ -11,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.build import check_vectors, make
+from imdbattn.tasks.build import make
+from imdbattn.tasks.weights import Facts
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -44,7 +46,7 @@ def parameter_groups(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
 
 
 class Learner(L.LightningModule):
-    """Trains a net. Subclasses define training_step, evaluate_batch and make_scores.
+    """Trains a net; conf/task/ names the subclass of each task, which defines the methods that raise here.
 
     Evaluation keeps the outputs of every item and sorts them by row: the scores are exact for any number of processes,
     and are the predictions that a run folder stores.
@@ -52,9 +54,10 @@ class Learner(L.LightningModule):
     cfg: the settings (settings.schema.Training). facts: plain values that go into checkpoints, in addition to them.
     """
 
+    curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
     scores: Any  # of the last validation or test: the result of `make_scores`
 
-    def __init__(self, net: nn.Module, cfg: Any, facts: Mapping[str, Any]):
+    def __init__(self, net: nn.Module, cfg: Any, facts: Facts):
         super().__init__()
         self.net, self.cfg = net, cfg
         self.make_optimizer = make(as_dict(cfg.optim), "optim", torch.optim.Optimizer)
@@ -64,6 +67,17 @@ class Learner(L.LightningModule):
         self.epoch_sums: list[Tensor] = []  # of each step of this epoch: sum of losses, correct answers, answers
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
 
+    @classmethod
+    def new(cls, cfg: Any, corpus: Any, resumed: dict[str, Any] | None = None) -> Self:
+        """An untrained model, with the weights of the run `init` if there is one.
+
+        resumed: content of the checkpoint that will be loaded into it.
+        """
+        raise NotImplementedError
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        raise NotImplementedError
+
     def evaluate_batch(self, batch: Any) -> tuple[Tensor, ...]:
         """The outputs for the items of a batch: tensors (B, ...), the first of which has the items' rows."""
         raise NotImplementedError
@@ -71,6 +85,9 @@ class Learner(L.LightningModule):
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Any:
         """Scores from the outputs of a split in its order: an object with `values()`, `columns()` and `rows_N`."""
         raise NotImplementedError
+
+    def draw(self, data: Any, folder: Path) -> None:
+        """Draws pictures of the trained model into pictures/ of its run folder; only learning curves by default."""
 
     def add_to_epoch(self, losses: Tensor, right: Tensor, answers: Tensor | int) -> None:
         """Adds a step to the sums of the epoch: losses, which answers are correct, and their number."""
@@ -116,10 +133,6 @@ class Learner(L.LightningModule):
 
     def on_test_epoch_end(self) -> None:
         self.log_scores("test")
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        trained_on = checkpoint.get("hyper_parameters", {}).get("vectors")
-        check_vectors("the checkpoint", trained_on, self.hparams.get("vectors"))
 
     def configure_optimizers(self) -> Any:
         optimizer = self.make_optimizer(parameter_groups(self.net, self.cfg.embedding_lr), **self.fused())

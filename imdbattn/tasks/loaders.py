@@ -1,4 +1,4 @@
-"""The Lightning data module: passes the batches of a corpus to the Trainer.
+"""The base class of the LightningDataModules: passes the batches of a corpus to the Trainer.
 
 Shape suffix: N items of a split.
 """
@@ -6,13 +6,13 @@ Shape suffix: N items of a split.
 import math
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
 
-from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
 
@@ -46,7 +46,7 @@ class Loader:
 
 
 class BatchData(L.LightningDataModule):
-    """Loaders for train, validation and test of one corpus.
+    """Loaders for train, validation and test of one corpus; conf/task/ names the subclass of each task.
 
     Batches are made in the main process, because workers would cost more than they save. On a GPU, the ids of a
     whole split are stored on it, and batches are made there.
@@ -54,26 +54,30 @@ class BatchData(L.LightningDataModule):
 
     Args:
         cfg: the settings of the run.
-        batch_tokens: padded tokens of one training batch, over all processes together.
-        widths: number of different padded lengths of the batches of a split; None is GPU_WIDTHS on a GPU, whose kernels
-            and graphs are recorded once for each shape, and no limit on a CPU.
-        word_dropout, options: see `Ragged.batch`; the former for training only.
+        corpus: the data; those of the settings by default, from `read`.
+        test_split: the split that `test` scores.
     """
 
-    def __init__(
-        self,
-        cfg: Any,
-        corpus: Corpus,
-        batch_tokens: int,
-        test_split: str = "test",
-        widths: int | None = None,
-        word_dropout: float | None = None,
-        **options: Any,
-    ):
+    def __init__(self, cfg: Any, corpus: Any = None, test_split: str = "test"):
         super().__init__()
-        self.cfg, self.corpus, self.batch_tokens, self.test_split = cfg, corpus, batch_tokens, test_split
-        self.widths, self.options = widths, options
-        self.train_options = options if word_dropout is None else options | {"word_dropout": word_dropout}
+        self.cfg, self.corpus, self.test_split = cfg, corpus or self.read(cfg), test_split
+        self.widths: int | None = None  # number of padded lengths; None: GPU_WIDTHS on a GPU, no limit on a CPU
+        self.options: dict[str, Any] = {}  # of the batches, see `Ragged.batch`
+        self.train_options: dict[str, Any] = {}  # of the training batches, in addition
+
+    @staticmethod
+    def read(cfg: Any) -> Any:
+        """The Corpus that the `data` settings describe. Raises UserError for data that cannot be read as meant."""
+        raise NotImplementedError
+
+    @property
+    def batch_tokens(self) -> int:
+        """Padded tokens of one training batch, over all processes together."""
+        return self.cfg.data.batch_tokens
+
+    def save_texts(self, split: str, path: Path) -> None:
+        """Writes the texts of a split as Parquet with `row` and `text`."""
+        raise NotImplementedError
 
     def ranks(self) -> tuple[int, int]:
         """This process's rank and the number of processes."""
@@ -89,7 +93,7 @@ class BatchData(L.LightningDataModule):
 
     def train_batches(self) -> Batches:
         """This process's part of each training batch."""
-        return self.with_widths(Batches(self.items("train"), *self.ranks(), **self.train_options))
+        return self.with_widths(Batches(self.items("train"), *self.ranks(), **{**self.options, **self.train_options}))
 
     def eval_batches(self, split: str) -> Batches:
         """Whole batches for scoring."""

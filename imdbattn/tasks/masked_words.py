@@ -1,32 +1,38 @@
-"""The task `masked_words`: pretraining of a classifier's encoder on the words of reviews, without their labels.
+"""The task `masked_words`: pretrains the encoder of a classifier on the words of reviews, without their labels.
 
 Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N reviews of a split, R words with
 trained vectors, G words that may be masked.
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.extra import with_extra
-from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
-from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks import pictures
-from imdbattn.tasks.build import Facts, Weights, check_vectors, load_net
-from imdbattn.tasks.initial_weights import load_start, start_of
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.review_net import build_net, trained_words
-from imdbattn.tasks.reviews import ReviewTask, words_of
+from imdbattn.tasks.review_net import build_net
+from imdbattn.tasks.reviews import ReviewData, words_of
+from imdbattn.tasks.weights import load_start, start_of
+
+
+class MaskedWordData(ReviewData):
+    """Reviews, and the texts of data.extra with or without labels."""
+
+    @staticmethod
+    def read(cfg: Any) -> ReviewCorpus:
+        corpus = prepare(cfg.data)
+        facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
+        corpus = replace(corpus, items="masked words", facts=facts)
+        return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,8 @@ class MaskedWordScores:
 
     def values(self) -> dict[str, float]:
         """For the log and metrics.json: means over all masked words."""
-        masked = max(self.answers, 1)
-        return {"accuracy": self.right_N.sum().item() / masked, "loss": self.losses_N.double().sum().item() / masked}
+        sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}
+        return {name: value.item() / self.answers for name, value in sums.items()}
 
     def columns(self) -> dict[str, Any]:
         """For validation_predictions.parquet."""
@@ -63,9 +69,25 @@ def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tenso
 class MaskedWordModule(Learner):
     """Trains and scores nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
 
+    net: MaskedWords
+
+    @classmethod
+    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
+        counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
+        counts_V[:FIRST_WORD] = 0
+        counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
+        start = start_of(cfg, corpus, resumed)
+        trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
+        model = OmegaConf.create({**as_dict(cfg.model), "phrases": None, "channels": {}})  # phrases need labels
+        encoder: Any = build_net(model, corpus.glove, 2, trained_R)
+        net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
+        module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
+        load_start(module, start, resumed)
+        return module
+
     def predict(self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """For each masked word (M,): its loss, whether it is predicted correctly, and the index of its review."""
-        masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)  # type: ignore[operator]
+        masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)
         logits_MG, words_M = self.net(batch, masked_BT)
         losses_M = F.cross_entropy(logits_MG.float(), words_M, reduction="none", label_smoothing=label_smoothing)
         return losses_M, logits_MG.detach().argmax(1) == words_M, masked_BT.nonzero()[:, 0]
@@ -84,53 +106,4 @@ class MaskedWordModule(Learner):
         return batch.rows_B, *sums
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> MaskedWordScores:
-        scores = MaskedWordScores(*outputs)
-        if not scores.answers:
-            share = self.cfg.masked.share
-            raise UserError(f"masked.share={share} masks no word of these reviews: use a larger share")
-        return scores
-
-
-def build_masked(
-    model: Any, glove: Glove, trained_R: Tensor | None, guessed_G: Tensor, counts_G: Tensor
-) -> MaskedWords:
-    """The encoder of the `model` settings, without phrases, which need labels, and a head that predicts words."""
-    model = OmegaConf.create({**as_dict(model), "phrases": None, "channels": {}})
-    return MaskedWords(build_net(model, glove, 2, trained_R), guessed_G, counts_G, len(glove.vectors))  # type: ignore[arg-type]
-
-
-class MaskedWordTask(ReviewTask):
-    def prepare(self, cfg: Any, trained: Learner | None = None, uncut: bool = False) -> ReviewCorpus:
-        corpus = prepare(cfg.data)
-        facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
-        corpus = replace(corpus, items="masked words", facts=facts)
-        return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
-
-    def new(self, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Learner:
-        counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
-        counts_V[:FIRST_WORD] = 0
-        counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
-        weights, facts, whole = start_of(cfg, corpus, resumed)
-        trained_R = words_of(corpus, cfg.model, weights, "encoder.embedding")
-        net = build_masked(cfg.model, corpus.glove, trained_R, guessed_G, counts_G)
-        module = MaskedWordModule(net, cfg, {"vectors": corpus.glove.fingerprint})
-        load_start(module, weights, facts, whole)
-        return module
-
-    def load(self, cfg: Any, checkpoint: Path, corpus: ReviewCorpus | None = None) -> Learner:
-        glove = corpus.glove if corpus else load_vectors(cfg.data)
-
-        def net_of(weights: Weights, facts: Facts) -> MaskedWords:
-            check_vectors("the checkpoint", facts["vectors"], glove.fingerprint)
-            guessed_G, trained_R = weights["guessed_G"], trained_words(weights, "encoder.embedding")
-            return build_masked(cfg.model, glove, trained_R, guessed_G, torch.ones_like(guessed_G))
-
-        net, facts = load_net(checkpoint, net_of)
-        return MaskedWordModule(net, cfg, facts)
-
-    def draw(self, module: Any, corpus: ReviewCorpus, cfg: Any, folder: Path) -> None:
-        with pictures.only_warnings():
-            pictures.draw_curves(folder, "training", "validation")
-
-
-TASK = MaskedWordTask()
+        return MaskedWordScores(*outputs)

@@ -1,40 +1,36 @@
-"""The interface of trained models that are applied to new texts: plain torch, without Lightning."""
+"""The base class of trained models that are applied to new texts: plain torch, without Lightning."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.tasks.build import locate
-
-PREDICTORS = {  # task -> its Predictor; a task that is absent cannot be applied to new texts
-    "reviews": "imdbattn.tasks.review_predictor.ReviewPredictor",
-    "seq2seq": "imdbattn.tasks.seq2seq_predictor.Seq2SeqPredictor",
-}
+from imdbattn.tasks.build import class_of
+from imdbattn.tasks.weights import Facts, Trained, read_checkpoint
 
 
 class Predictor(ABC):
-    """A trained net that is applied to new texts.
+    """A trained net that is applied to new texts; conf/task/ names the class of each task.
 
     cfg: the settings of its run. net: in evaluation mode from now on. facts: see `Learner`.
     """
 
     needs_text = False  # whether an empty text is an error
 
-    def __init__(self, cfg: Any, net: Any, facts: Mapping[str, Any]):
+    def __init__(self, cfg: Any, net: Any, facts: Facts):
         self.cfg, self.net, self.facts = cfg, net.eval(), facts
-
-    @property
-    def device(self) -> torch.device:
-        return next((parameter.device for parameter in self.net.parameters()), torch.device("cpu"))
 
     @classmethod
     @abstractmethod
-    def load(cls, cfg: Any, file: Path) -> Self:
-        """The model of a checkpoint. Raises UserError as `load_net`."""
+    def load(cls, cfg: Any, trained: Trained) -> Self:
+        """The model of a checkpoint."""
+
+    @abstractmethod
+    def corpus(self, data: Any, keep_splits: bool = False) -> Any:
+        """The corpus that `data` settings describe, read with this model's vocabulary. keep_splits: see `prepare`."""
 
     @abstractmethod
     def explain(self, text: str) -> Any:
@@ -44,14 +40,17 @@ class Predictor(ABC):
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Any]:
         """A result (explain.prediction) for each text. options: Predict settings. first: number of the first text."""
 
+    @abstractmethod
     def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
         """The same as columns of a table."""
-        results = list(self.predict(texts, options, first))
-        return {"output": [one.output for one in results], "probability": [one.probability for one in results]}
 
+    @abstractmethod
     def warnings(self) -> list[str]:
         """Warnings about the texts since the last call."""
-        return []
+
+    @property
+    def device(self) -> torch.device:
+        return next((parameter.device for parameter in self.net.parameters()), torch.device("cpu"))
 
 
 def refuse_empty(line: int) -> None:
@@ -60,7 +59,6 @@ def refuse_empty(line: int) -> None:
 
 
 def load(cfg: Any, checkpoint: Path) -> Predictor:
-    """The model of a checkpoint. cfg: the settings of its run. Raises UserError for a task without a Predictor."""
-    if cfg.task not in PREDICTORS:
-        raise UserError(f"{checkpoint.parents[1]} is a run of task={cfg.task}, which cannot be applied to new texts")
-    return locate(PREDICTORS[cfg.task]).load(cfg, checkpoint)
+    """The model of a checkpoint. cfg: the settings of its run."""
+    kind: type[Predictor] = class_of(cfg, "predictor", Predictor)
+    return kind.load(cfg, Trained.of(read_checkpoint(checkpoint)))

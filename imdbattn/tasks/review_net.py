@@ -1,6 +1,6 @@
 """The net of a classifier of reviews, from settings or from a checkpoint.
 
-Shape suffixes: D vector width, R words whose vectors are trained, P phrases, C classes.
+Shape suffixes: D vector width, V words, R words whose vectors are trained, P phrases, C classes.
 """
 
 from functools import partial
@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
-from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.beyond.phrases import Phrases
-from imdbattn.nn.ladder import Pooling
 from imdbattn.nn.vectors import Embedding
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.build import Facts, Weights, check_vectors, make, make_net, names_in
+from imdbattn.tasks.build import make, make_net
+from imdbattn.tasks.weights import Trained, Weights, check_vectors, load_weights
 
 ADDITIONS = ("channels", "convolution")  # settings of `model` for nn.beyond.context.Context
 
@@ -35,24 +34,34 @@ def build_net(
     if additions or phrases:
         made = make(additions, f"model={model.name}", nn.Module)
         context["context"] = partial(Context, phrases=phrases, **made)
-    net = make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
-    if not hasattr(getattr(net, "pooling", Pooling), "prepend"):  # a user's own model may have no pooling
-        raise UserError(f"model.pooling._target_={model.pooling._target_} is not a subclass of imdbattn.nn.Pooling")
-    return net
+    return make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
 
 
-def net_of(cfg: Any, glove: Glove, weights: Weights, facts: Facts) -> nn.Module:
-    """The classifier of a checkpoint with these weights and facts; `load_net` then loads the weights into it."""
+def trained_net(cfg: Any, glove: Glove, trained: Trained) -> nn.Module:
+    """The classifier of a checkpoint."""
+    weights, facts = trained
     check_vectors("the checkpoint", facts["vectors"], glove.fingerprint)
     phrases = None
     if cfg.model.phrases:
         keys_P, log_counts_PC = (weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
         phrases = Phrases(keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest)
-    classes = len(names_in(facts, "labels"))
-    return build_net(cfg.model, glove, classes, trained_words(weights, "embedding"), phrases)
+    net = build_net(cfg.model, glove, len(facts["labels"]), trained_words(weights, "embedding"), phrases)
+    load_weights(net, weights)
+    return net
 
 
 def trained_words(weights: Weights, embedding: str) -> Tensor | None:
     """The ids of the trained words, from weights; None if there are none. embedding: the name of the Embedding."""
     slot_V = weights.get(f"{embedding}.slot_V")
     return None if slot_V is None else slot_V.nonzero()[:, 0]
+
+
+def batch_options(cfg: Any) -> dict[str, Any]:
+    """Options of Ragged.batch for training and evaluation."""
+    phrases = cfg.model.phrases if cfg.task == "reviews" else None
+    return {
+        "max_tokens": cfg.data.max_tokens,
+        "head_share": cfg.data.head_share,
+        "before": phrases.longest - 1 if phrases else 0,  # words of the longest phrase that precede its last
+        "multiple": cfg.data.pad_to,
+    }

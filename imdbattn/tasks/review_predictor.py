@@ -5,15 +5,16 @@ Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import cached_property, partial
-from pathlib import Path
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
-from imdbattn.data.corpus import load_vectors
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, read_places
 from imdbattn.data.sampling import Batches, EvalBatches
@@ -23,20 +24,9 @@ from imdbattn.explain.prediction import AttentionWeights, Classification
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
-from imdbattn.tasks.build import Facts, Weights, load_net
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.review_net import net_of
-
-
-def batch_options(cfg: Any) -> dict[str, Any]:
-    """Options of Ragged.batch for training and evaluation."""
-    phrases = cfg.model.phrases if cfg.task == "reviews" else None
-    return {
-        "max_tokens": cfg.data.max_tokens,
-        "head_share": cfg.data.head_share,
-        "before": phrases.longest - 1 if phrases else 0,  # words of the longest phrase that precede its last
-        "multiple": cfg.data.pad_to,
-    }
+from imdbattn.tasks.review_net import batch_options, trained_net
+from imdbattn.tasks.weights import Facts, Trained
 
 
 class ReviewPredictor(Predictor):
@@ -48,12 +38,25 @@ class ReviewPredictor(Predictor):
         self.texts = self.empty = 0
 
     @classmethod
-    def load(
-        cls, cfg: Any, file: Path, glove: Glove | None = None, content: tuple[Weights, Facts] | None = None
-    ) -> Self:
-        """The model of a checkpoint. glove: its vectors, if available. content: see `load_net`. Raises UserError."""
+    def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
+        """The model of a checkpoint. glove: its vectors, if they have been read already."""
         glove = glove or load_vectors(cfg.data)
-        return cls(cfg, *load_net(file, partial(net_of, cfg, glove), content), glove)
+        return cls(cfg, trained_net(cfg, glove, trained), trained.facts, glove)
+
+    def corpus(self, data: Any, keep_splits: bool = False) -> ReviewCorpus:
+        """Raises UserError unless the data have this model's labels, or data.label_names names them in its order."""
+        labels = self.facts["labels"]
+        names = data.label_names or labels
+        if len(names) != len(labels):
+            raise UserError(f"data.label_names must have a name for each of the classes {', '.join(labels)}")
+        if keep_splits:
+            data = OmegaConf.merge(data, {"label_names": names})
+        corpus = prepare(data, keep_splits, self.glove)
+        if keep_splits and corpus.label_names == names:
+            corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
+        if corpus.label_names != labels:
+            raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")
+        return corpus
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -1,29 +1,37 @@
-"""The task `seq2seq`: trains an encoder-decoder and scores its outputs.
+"""The task `seq2seq`: a LightningDataModule and a LightningModule for an encoder-decoder.
 
 Shape suffixes: B pairs of a batch, S source positions, T target positions, V vocabulary, N pairs of a split.
 """
 
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data import pairs
-from imdbattn.data.pairs import PairBatch, PairCorpus
+from imdbattn.data.pairs import PairBatch, PairCorpus, prepare
 from imdbattn.data.vocabulary import PAD
-from imdbattn.explain.show import write_attention
 from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.search import greedy
 from imdbattn.run_folder import write_table
-from imdbattn.tasks import pictures
-from imdbattn.tasks.initial_weights import load_start, start_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.seq2seq_predictor import Seq2SeqPredictor, build_net, vocabularies
-from imdbattn.tasks.task import Task
+from imdbattn.tasks.weights import load_start, start_of
+
+
+class PairData(BatchData):
+    """Pairs of source and target."""
+
+    @staticmethod
+    def read(cfg: Any) -> PairCorpus:
+        return prepare(cfg.data)
+
+    def save_texts(self, split: str, path: Path) -> None:
+        write_table(path, {"row": self.corpus.splits[split].rows, "text": self.corpus.splits[split].texts})
 
 
 @dataclass(frozen=True)
@@ -43,28 +51,20 @@ class Seq2SeqScores:
     def right_N(self) -> Tensor:
         return torch.tensor([text in right for text, right in zip(self.texts, self.references, strict=True)])
 
-    @property
-    def accuracy(self) -> float:
-        """Share of the sources for which the whole output is one of the references."""
-        return self.right_N.double().mean().item()
-
-    @property
-    def loss(self) -> float:
-        """Cross-entropy of the references in nats per symbol, with teacher forcing."""
-        return (self.losses_N.double().sum() / self.symbols_N.sum()).item()
-
-    @property
-    def bleu(self) -> float:
-        """BLEU of all outputs, 0 to 100 (Papineni et al. 2002), by sacrebleu on the unchanged symbols."""
-        from sacrebleu.metrics import BLEU
-
-        most = max(map(len, self.references))
-        streams = [[right[n] if n < len(right) else None for right in self.references] for n in range(most)]
-        return BLEU(tokenize="none", force=True).corpus_score(self.texts, streams).score  # type: ignore[arg-type]
-
     def values(self) -> dict[str, float]:
-        """For the log and metrics.json."""
-        return {"accuracy": self.accuracy, "loss": self.loss} | ({"bleu": self.bleu} if self.in_words else {})
+        """For the log and metrics.json.
+
+        accuracy: share of the sources for which the whole output is one of the references. loss: cross-entropy of the
+        references in nats per symbol, with teacher forcing. bleu: of all outputs, 0 to 100 (Papineni et al. 2002).
+        """
+        loss = self.losses_N.double().sum() / self.symbols_N.sum()
+        values = {"accuracy": self.right_N.double().mean().item(), "loss": loss.item()}
+        if self.in_words:
+            from sacrebleu.metrics import BLEU
+
+            streams: Any = list(zip_longest(*self.references))
+            values["bleu"] = BLEU(tokenize="none", force=True).corpus_score(self.texts, streams).score
+        return values
 
     def columns(self) -> dict[str, Any]:
         """For predictions.parquet; label and label_probability are those of the first reference."""
@@ -86,6 +86,15 @@ class Seq2SeqModule(Learner):
     """
 
     net: EncoderDecoder
+    curves = ("training, single symbols", "validation, whole outputs")
+
+    @classmethod
+    def new(cls, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Self:
+        source, target = corpus.source_vocabulary, corpus.target_vocabulary
+        facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
+        module = cls(build_net(cfg.model, source, target), cfg, facts)
+        load_start(module, start_of(cfg, corpus, resumed), resumed)
+        return module
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
@@ -119,46 +128,16 @@ class Seq2SeqModule(Learner):
         columns = (rows_N, lengths_N, symbols_N, losses_N, log_probability_N)
         return Seq2SeqScores(*columns, texts, references, data.corpus.items == "sentences")
 
+    def draw(self, data: Any, folder: Path) -> None:
+        """The attention to the source of median length, if possible with a correct output."""
+        from imdbattn.explain.show import write_attention
 
-# --- the task --------------------------------------------------------------------------------------------------------
-
-
-class Seq2SeqTask(Task):
-    def prepare(self, cfg: Any, trained: Any = None, uncut: bool = False) -> PairCorpus:
-        return pairs.prepare(cfg.data, vocabularies(trained.hparams) if trained else None, uncut)
-
-    def loaders(self, cfg: Any, corpus: PairCorpus, test_split: str = "test") -> BatchData:
-        return BatchData(cfg, corpus, cfg.data.batch_tokens, test_split)
-
-    def new(self, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Seq2SeqModule:
-        source, target = corpus.source_vocabulary, corpus.target_vocabulary
-        facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
-        module = Seq2SeqModule(build_net(cfg.model, source, target), cfg, facts)
-        load_start(module, *start_of(cfg, corpus, resumed))
-        return module
-
-    def load(self, cfg: Any, checkpoint: Path, corpus: PairCorpus | None = None) -> Seq2SeqModule:
-        return self.learner(Seq2SeqPredictor.load(cfg, checkpoint))
-
-    def learner(self, predictor: Seq2SeqPredictor) -> Seq2SeqModule:
-        return Seq2SeqModule(predictor.net, predictor.cfg, predictor.facts)
-
-    def save_texts(self, corpus: PairCorpus, split: str, path: Path) -> None:
-        write_table(path, {"row": corpus.splits[split].rows, "text": corpus.splits[split].texts})
-
-    def draw(self, module: Seq2SeqModule, corpus: PairCorpus, cfg: Any, folder: Path) -> None:
-        """Draws learning curves and attention to the source of median length, if possible with a correct output."""
-        with pictures.only_warnings():
-            pictures.draw_curves(folder, "training, single symbols", f"validation, whole {corpus.items}")
-            split, scores = corpus.splits["test" if cfg.test else "validation"], module.scores
-            right_N = scores.right_N if scores.right_N.any() else torch.ones(len(scores.rows_N), dtype=torch.bool)
-            places = right_N.nonzero()[:, 0]
-            place = places[scores.lengths_N[places].argsort(stable=True)[len(places) // 2]]
-            row = int(scores.rows_N[place])  # not all rows are scored if trainer.limit_test_batches is set
-            predictor = Seq2SeqPredictor(cfg, module.net, module.hparams)
-            (result,) = predictor.write([split.texts[row]])
-            reference = predictor.joiner.join(split.references[row][0].split(" "))
-            write_attention(replace(result, reference=reference), folder / "pictures")
-
-
-TASK = Seq2SeqTask()
+        split, scores = data.corpus.splits["test" if self.cfg.test else "validation"], self.scores
+        right_N = scores.right_N if scores.right_N.any() else torch.ones(len(scores.rows_N), dtype=torch.bool)
+        places = right_N.nonzero()[:, 0]
+        place = places[scores.lengths_N[places].argsort(stable=True)[len(places) // 2]]
+        row = int(scores.rows_N[place])  # not all rows are scored if trainer.limit_test_batches is set
+        predictor = Seq2SeqPredictor(self.cfg, self.net, self.hparams)
+        (result,) = predictor.write([split.texts[row]])
+        reference = predictor.joiner.join(split.references[row][0].split(" "))
+        write_attention(replace(result, reference=reference), folder)

@@ -4,14 +4,14 @@ Shape suffixes: B sources of a batch, S source positions, T target positions, N 
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from imdbattn.data.pairs import split_text
+from imdbattn.data.pairs import PairCorpus, prepare, split_text
 from imdbattn.data.sampling import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
@@ -20,10 +20,9 @@ from imdbattn.nn.encoder_decoder import EncoderDecoder
 from imdbattn.nn.scores import Score
 from imdbattn.nn.search import beam_search, greedy
 from imdbattn.settings.safety import visible
-from imdbattn.tasks.build import Facts, Weights, load_net, make_net, names_in
+from imdbattn.tasks.build import make_net
 from imdbattn.tasks.predictor import Predictor, refuse_empty
-
-LONGEST = 5000  # symbols of a source; time and weights grow with the square
+from imdbattn.tasks.weights import Facts, Trained, load_weights
 
 
 class Seq2SeqPredictor(Predictor):
@@ -38,12 +37,20 @@ class Seq2SeqPredictor(Predictor):
         self.unknown: list[str] = []
 
     @classmethod
-    def load(cls, cfg: Any, file: Path, content: tuple[Weights, Facts] | None = None) -> Self:
-        """The model of a checkpoint. content: see `load_net`. Raises UserError."""
-        return cls(cfg, *load_net(file, lambda _, facts: build_net(cfg.model, *vocabularies(facts)), content))
+    def load(cls, cfg: Any, trained: Trained) -> Self:
+        net = build_net(cfg.model, *vocabularies(trained.facts))
+        load_weights(net, trained.weights)
+        return cls(cfg, net, trained.facts)
+
+    def corpus(self, data: Any, keep_splits: bool = False) -> PairCorpus:
+        return prepare(data, self.vocabularies, keep_splits)
 
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Translation]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
+
+    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+        results = list(self.predict(texts, options, first))
+        return {"output": [one.output for one in results], "probability": [one.probability for one in results]}
 
     def explain(self, text: str) -> Translation:
         return self.write([text])[0]
@@ -52,26 +59,20 @@ class Seq2SeqPredictor(Predictor):
         unknown, self.unknown = self.unknown, []
         examples = visible(", ".join(list(dict.fromkeys(unknown))[:10]))
         symbols = "1 symbol is" if len(unknown) == 1 else f"{len(unknown)} symbols are"
-        line = f"{symbols} not in the vocabulary and read as <unk>: {examples}"
-        return [line] if unknown else []
-
-    def symbols(self, text: str) -> list[str]:
-        return split_text(text, self.cfg.data)
+        return [f"{symbols} not in the vocabulary and read as <unk>: {examples}"] if unknown else []
 
     def write(
         self, texts: Sequence[str], beams: int = 1, length_penalty: float = 1.0, weights: bool = True, first: int = 0
     ) -> list[Translation]:
         """The output for each text, decoded greedily or by beam search, in batches as in evaluation.
 
-        weights: also return attention weights. first: number of the first text. Raises UserError, with the number of
-        the line, for a text that is empty or too long.
+        weights: also return attention weights. first: number of the first text. Raises UserError for an empty text.
         """
-        sources, results = [self.symbols(text) for text in texts], dict[int, Translation]()
+        sources = [split_text(text, self.cfg.data) for text in texts]
+        results = dict[int, Translation]()
         for line, symbols in enumerate(sources, first + 1):
             if not symbols:
                 refuse_empty(line)
-            if len(symbols) > LONGEST:
-                raise UserError(f"line {line} of the input has {len(symbols):,} symbols: cut it to {LONGEST:,}")
         # An output is assumed to be as long as its source, for each beam.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
         for _, rows_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
@@ -90,10 +91,8 @@ class Seq2SeqPredictor(Predictor):
         ids = [source_vocabulary.encode(symbols) for symbols in sources]
         source_BS = pad_sequence([torch.tensor(line) for line in ids], batch_first=True, padding_value=PAD).to(device)
         lengths_B = torch.tensor([len(line) for line in ids], device=device)
-        if beams > 1:
-            output = beam_search(net, source_BS, lengths_B, beams, length_penalty)
-        else:
-            output = greedy(net, source_BS, lengths_B)
+        search = partial(beam_search, beams=beams, length_penalty=length_penalty) if beams > 1 else greedy
+        output = search(net, source_BS, lengths_B)
         weights_BTS = None
         if weights and net.decoder.score is not None:  # in a second pass: those of all beams would take gigabytes
             with torch.no_grad():
@@ -116,7 +115,7 @@ class Seq2SeqPredictor(Predictor):
 
 def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
     """Of source and target."""
-    return Vocabulary(names_in(facts, "source_symbols")), Vocabulary(names_in(facts, "target_symbols"))
+    return Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"])
 
 
 def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
@@ -126,8 +125,7 @@ def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDeco
         compares = isinstance(score, Score) and type(score).compare is not Score.compare
         if not compares or type(score).forward is not Score.forward:  # which the decoder does not call
             raise UserError(
-                f"model.score._target_={model.score._target_} does not compare a query with keys: choose Dot, "
-                "ScaledDot, Bilinear or Additive of imdbattn.nn, or derive it from imdbattn.nn.Score and define "
-                "`compare`, not `forward`"
+                f"model.score._target_={model.score._target_} does not compare a query with keys: derive it from "
+                "imdbattn.nn.Score and define `compare`, not `forward`"
             )
     return net

@@ -1,0 +1,222 @@
+"""Writes a run folder: its settings when it starts, and its results when it ends."""
+
+import functools
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.utilities import rank_zero_only
+from omegaconf import OmegaConf
+
+from imdbattn.errors import only_warning
+from imdbattn.files import acquired, write_atomically
+from imdbattn.run_folder import (
+    CONTINUED,
+    FINGERPRINT,
+    RESULTS,
+    SPLIT_FILES,
+    is_debug,
+    read_curves,
+    results_file,
+    run_of,
+    temporary_files,
+    write_json,
+    write_predictions,
+)
+from imdbattn.runs.process import float32_products
+from imdbattn.settings.cli import SWEEP_PID
+from imdbattn.settings.keys import PACKAGE, PRETRAINING
+from imdbattn.settings.safety import trust_option
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tracking.wandb_run import upload_command
+
+log = logging.getLogger(__name__)
+
+LOCK_SECONDS = 20.0  # how long a run waits for another one that uses its folder, which may be stopping
+REMEDY = "choose another hydra.run.dir"
+PACKAGES = (
+    *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
+    *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
+)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Raises UserError if another run uses the folder and does not end within LOCK_SECONDS."""
+    if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
+        yield
+        return
+    busy = f"another run is active in {folder}: wait for it, or {REMEDY}"
+    with acquired(folder / ".lock", busy, LOCK_SECONDS):
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)
+
+
+def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool) -> None:
+    """Removes the files of an earlier run, except those of the training that is resumed, and writes the settings."""
+    old = ["metrics.json", "debug.json", *(name for names in SPLIT_FILES.values() for name in names)]
+    if not keep_training:
+        old += ["metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"]
+    for file in (*(folder / name for name in old), *temporary_files(folder)):
+        file.unlink(missing_ok=True)
+    for name in () if keep_training else (*RESULTS, CONTINUED):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
+    write_json(folder / "environment.json", environment() | {"source_key": source_key})
+    runs = Path("runs").resolve()
+    if folder == run_of(folder) and not is_debug(cfg) and runs in folder.resolve().parents:
+        with suppress(OSError):  # a file system without links
+            link = runs / f".latest-{os.getpid()}"
+            link.symlink_to(os.path.relpath(folder.resolve(), runs))
+            link.replace(runs / "latest")
+
+
+def end_continuation(folder: Path, cfg: Mapping[str, Any], source_key: Any) -> None:
+    """Moves its files into the folder of the finished run, in an order in which `resume=` works after each."""
+    begin_folder(run := run_of(folder), cfg, source_key, keep_training=True)
+    for name in RESULTS:
+        shutil.rmtree(run / name, ignore_errors=True)
+    for file in sorted(folder.rglob("*.*"), key=lambda file: (file.name == "metrics.json", file.name == "last.ckpt")):
+        (target := run / file.relative_to(folder)).parent.mkdir(exist_ok=True)
+        file.replace(target)
+    shutil.rmtree(folder)
+
+
+def environment() -> dict[str, Any]:
+    """Content of environment.json."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "float32_products": float32_products(),
+        "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "git_commit": git_commit(),
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+
+
+@functools.cache
+def git_commit() -> str | None:
+    """The commit of this checkout, with + if files were changed; None in an installed package or without git."""
+    if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
+        return None
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(PACKAGE), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    return git("rev-parse", "HEAD") + "+" * bool(git("status", "--porcelain")) or None
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
+    """The part of metrics.json that identifies model and data."""
+    return {
+        "model": cfg.model.name,
+        "seed": cfg.seed,
+        "test_set": corpus.test_set,
+        **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
+        "source_key": corpus.source_key,
+        **corpus.facts,
+    }
+
+
+def score_facts(name: str, scores: Any) -> dict[str, Any]:
+    """The scores of a split by their names in metrics.json; of a classifier with those of each class."""
+    prefix = f"{name}_" if name else ""
+    count = getattr(scores, "answers", len(scores.rows_N))
+    details = scores.details() if hasattr(scores, "details") else {}
+    return {prefix + key: value for key, value in {**scores.values(), "reviews": count, **details}.items()}
+
+
+def write_results(
+    folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Scores the splits with the module's weights, and writes the results. Returns the content of metrics.json.
+
+    facts: of training, for metrics.json.
+    """
+    cfg, corpus = module.cfg, data.corpus
+    loggers, trainer.loggers = trainer.loggers, []  # these scores are not part of the learning curve
+    trainer.validate(module, data, verbose=False)
+    trainer.loggers = loggers
+    scores = {"validation": module.scores}
+    if cfg.test:
+        trainer.test(module, data, verbose=False)
+        scores["test"] = module.scores
+    metrics = run_facts(cfg, corpus) | facts
+    for split, split_scores in scores.items():
+        metrics |= score_facts("val" if split == "validation" else split, split_scores)
+    if trainer.is_global_zero:
+        for split, split_scores in scores.items():
+            predictions, texts = SPLIT_FILES[split]
+            write_predictions(folder / predictions, split_scores, corpus.splits[split].rows)
+            data.save_texts(split, folder / texts)
+        if cfg.pictures:
+            with only_warning(log, "Some pictures could not be drawn"):
+                draw_pictures(module, data, folder)
+        write_json(folder / results_file(cfg), metrics)  # written last: it marks the run as finished
+    return metrics
+
+
+def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
+    from imdbattn.explain.figures import learning_curves
+    from imdbattn.pages import png
+
+    if (file := folder / "metrics.csv").exists():
+        figure = learning_curves(read_curves(file), *module.curves)
+        write_atomically(folder / "pictures" / "learning_curves.png", png(figure))
+    module.draw(data, folder / "pictures")
+
+
+def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+    """Results and next commands."""
+    training = "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f} tokens/s"
+    lines = ["", training.format(s="s" * (metrics["epochs"] != 1), **metrics)]
+    items = metrics.get("items", "reviews")
+    for split, name in (("val", "validation accuracy"), ("test", "test accuracy")):
+        if f"{split}_accuracy" in metrics:
+            accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_reviews"]
+            bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
+            lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{bleu}")
+    if "test_accuracy" in metrics:
+        lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
+    lines.append(f"run folder           {os.path.relpath(folder)}")
+    if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
+        lines += ["next:", *(f"  {line}" for line in next_commands(metrics, folder))]
+    return lines
+
+
+def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+    """Commands that use a finished run."""
+    run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
+    upload = [line] if (line := upload_command(folder)) else []
+    if model := PRETRAINING.get(str(metrics.get("items")).replace(" ", "_")):
+        return [f"python -m imdbattn.train model={model} init={run}", *upload]
+    runs = "runs" if Path("runs").resolve() in folder.resolve().parents else os.path.relpath(folder.parent)
+    compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
+    return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

@@ -1,0 +1,132 @@
+"""Weights from checkpoints: of a run that is loaded, and of the run that `init` names.
+
+A checkpoint contains tensors and plain values, never code. Its facts are those of `Learner`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.errors import UserError, in_line
+from imdbattn.run_folder import FINGERPRINT, open_run
+from imdbattn.settings.keys import as_dict, as_text, digest, without
+from imdbattn.settings.safety import check_archive, read_json
+
+Weights = Mapping[str, Tensor]  # of a net, by name
+Facts = Mapping[str, Any]
+ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
+UNUSED = ("head.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint, on the CPU. Raises UserError for anything but tensors and plain values."""
+    try:
+        check_archive(path)
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return content
+    except Exception as error:
+        problem = in_line(error)
+        if "weights_only" in str(error):  # torch advises to load the file with weights_only=False
+            problem = "it contains something other than tensors and plain values"
+        raise UserError(f"{path} cannot be read: {problem}; delete it and train again") from error
+
+
+class Trained(NamedTuple):
+    """The weights in a checkpoint, by their names in the net, and its facts."""
+
+    weights: Weights
+    facts: Facts
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """From the content of a checkpoint."""
+        weights = {name.removeprefix("net."): weight for name, weight in content["state_dict"].items()}
+        return cls(weights, {name: value for name, value in content["hyper_parameters"].items() if name != "config"})
+
+
+def load_weights(net: nn.Module, weights: Weights) -> None:
+    """Loads weights into a net. Raises an error unless they fit and are finite.
+
+    Vectors of integers are rows of the net's tables: others than its own are refused.
+    """
+    integers = {name: weight.clone() for name, weight in net.state_dict().items() if not weight.is_floating_point()}
+    net.load_state_dict(weights)
+    for name, weight in net.state_dict().items():
+        if weight.is_floating_point():
+            if not weight.isfinite().all():
+                raise UserError(f"the weights {name} are not finite: train again")
+        elif weight.ndim and not torch.equal(weight, integers[name]):  # BatchNorm counts its batches
+            raise UserError(f"{name} points to other rows than the model has: train again")
+
+
+def check_vectors(name: str, trained_on: Any, current: Any) -> None:
+    """Raises UserError if weights belong to other vectors, given by their fingerprints: ids denote other words."""
+    if trained_on != current:
+        raise UserError(
+            f"{name} was trained on vectors with fingerprint {trained_on}, but these have {current}: set data.glove as "
+            "in its run folder's config.yaml"
+        )
+
+
+# --- init ------------------------------------------------------------------------------------------------------------
+
+
+def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Trained | None:
+    """The run `init`: one of the same task, or for a classifier one of task=masked_words. None without `init`.
+
+    resumed: content of a checkpoint of this run, which contains the weights by then. Among the facts, `start` is six
+    hex digits of the settings of the run `init`.
+    Raises UserError if the run has another task or encoder, other vectors or symbols, or if it was trained on items of
+    this run's validation or test split.
+    """
+    if not cfg.init:
+        return None
+    if resumed:
+        return Trained.of(resumed)
+    run = f"init={cfg.init}"
+    metrics = read_json(Path(cfg.init) / "metrics.json", "init needs a finished run; null starts from new weights")
+    other, file = open_run(cfg.init, cfg.trust, as_dict(cfg))
+    settings = as_dict(other)
+    weights, facts = Trained.of(read_checkpoint(file))
+    if (cfg.task, other.task) == ("reviews", "masked_words"):
+        encoders = [without({key: one.get(key) for key in ENCODER}) for one in (settings["model"], as_dict(cfg.model))]
+        for key in sorted({key for one in encoders for key in one} - {"layer.dropout", "embedding.mixout"}):
+            if len({as_text(one.get(key)) for one in encoders}) > 1:
+                theirs, ours = (as_text(one.get(key)) for one in encoders)
+                raise UserError(f"{run} has model.{key}={theirs}, but this model has {ours}: use the same encoder")
+        names = {name: name.removeprefix("encoder.") for name in weights if name.startswith("encoder.")}
+        weights = {new: weights[old] for old, new in names.items() if not new.startswith(UNUSED)}
+    elif cfg.task != other.task:
+        raise UserError(f"{run} is a run of task={other.task}: give one of task={cfg.task}, or init=null")
+    if "vectors" in facts:
+        check_vectors(run, facts["vectors"], corpus.glove.fingerprint)
+    for split, key in FINGERPRINT.items():
+        if metrics.get(key) != corpus.fingerprints[split]:
+            raise UserError(f"{run} has another {split} split, and may have trained on this one: use the same data")
+    if settings["data"].get("fold"):  # the same digest for all folds
+        settings["data"]["fold"] = None
+    return Trained(weights, {**facts, "start": digest(settings | {"init": facts.get("start")})})
+
+
+def load_start(module: Any, start: Trained | None, resumed: Any) -> None:
+    """Loads what `start_of` returns into an untrained Learner, unless it is resumed."""
+    if start is None:
+        return
+    module.hparams["start"] = start.facts["start"]
+    if resumed:
+        return
+    run, net, own = f"init={module.cfg.init}", module.net, module.net.state_dict()
+    for key in ("source_symbols", "target_symbols"):
+        if start.facts.get(key) != module.hparams.get(key):
+            raise UserError(f"{run} has other {key.replace('_', ' ')}: train both on the same data")
+    buffers = {name for name, buffer in net.named_buffers() if buffer.is_floating_point()}  # such as the vectors' scale
+    constants = {name: own[name] for name in buffers & own.keys()}
+    is_encoder = "labels" in module.hparams and "labels" not in start.facts
+    rest = own if is_encoder else {}  # what it does not have
+    try:
+        load_weights(net, {**rest, **start.weights, **constants})
+    except (RuntimeError, UserError) as error:
+        raise UserError(f"{run} does not fit this model: {in_line(error)}") from error
