@@ -72,7 +72,7 @@ def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(jobs, shell, 
         wait_for(lambda: any("s2" in Path(f"/proc/{p}/cmdline").read_text() for p in processes_about(folder)))
         run.send_signal(signal.SIGKILL)
         wait_for(lambda: not processes_about(folder), 20)
-    assert statuses(folder) == {"mean-s1": "done", "mean-s2": "failed"}
+    assert statuses(folder) == {"mean-s1": "done", "mean-s2": "stopped"}
 
     done = shell("train", "-m", *jobs, "seed=1,2", f"resume={folder}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ def test_a_broken_job_runs_again_and_changed_settings_are_another_job(jobs, shel
     done = shell("train", "-m", *jobs, "seed=1", "optim.lr=0.02,0.5", f"resume={folder}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "done"]
-    assert "it has no metrics.json" in done.stdout
+    assert "(starts again)" in done.stdout
     assert "with other settings, left unchanged: mean-s2" in done.stdout
 
 
@@ -170,6 +170,7 @@ def test_jobs_with_the_same_settings_train_once(job, trained, composed, small, m
         calls.append(folder)
         time.sleep(0.5)
         shutil.copytree(run, folder, dirs_exist_ok=True)
+        return "done", ""
 
     monkeypatch.setattr(one_job, "train", train)
     cfg = OmegaConf.create(composed(*small, "model=mean", "trainer.max_epochs=20", "patience=null"))
@@ -234,6 +235,7 @@ def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, tmp_path):
         output, _ = run.communicate(timeout=60)
     assert run.returncode != 0
     assert "stopped with its sweep" in output
+    assert list(statuses(folder).values()) == ["stopped"]
     (job,) = (path.parent for path in folder.glob("*/config.yaml"))
 
     def speeds() -> list[str]:
@@ -254,7 +256,7 @@ def test_two_sweeps_never_share_a_folder(monkeypatch, tmp_path):
     monkeypatch.setenv(SWEEP_PID, "1")
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
     data = {"source": "packaged", "path": None}
-    common = {"task": "reviews", "resume": None, "data": data}
+    common = {"task": "reviews", "resume": None, "data": data, "logger": {"name": "csv"}}
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, **common})
     report = sweep.SweepReport()
     lock = report.start(config)
@@ -267,11 +269,11 @@ def test_two_sweeps_never_share_a_folder(monkeypatch, tmp_path):
 def test_results_on_other_data_are_not_reused(trained, settings, small, tmp_path, monkeypatch):
     folder, _ = trained("mean")
     same = settings(*small, "model=mean")
-    assert one_job.missing(folder, same) == ""
+    assert one_job.complete(folder, same)
     source = Path(same.data.path)
     (tmp_path / "reviews.csv").write_text(source.read_text().replace("film", "movie", 1))
     other = changed(same, {"data.path": str(tmp_path / "reviews.csv")})
-    assert one_job.missing(folder, other) == "results on the current data"
+    assert not one_job.complete(folder, other)
     monkeypatch.setenv("IMDBATTN_AUTO_SOURCE", "hub")
     undecided = settings()
     assert not one_job.same_data(undecided, "packaged", None)

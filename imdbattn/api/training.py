@@ -120,7 +120,7 @@ def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> Dic
     try:
         cfg = composed("train", overrides, QUOTED)
     except UserError as error:
-        if "several values" in str(error) or "multirun" in str(error):
+        if "multirun" in str(error):
             raise UserError(f"{words}: {ONE_MODEL} -m {words}") from error
         raise
     if cfg.hydra.mode == RunMode.MULTIRUN:

@@ -92,7 +92,7 @@ def compose(words: Sequence[str]) -> DictConfig:
     try:
         settings = composed("train", words)
     except UserError as error:
-        reason = str(error).replace("add -m for a sweep over them", "give several in the space only")
+        reason = str(error)
         if unknown := re.match(r"there is no setting (\w+);", reason):
             near = difflib.get_close_matches(unknown[1], Search.model_fields, 1, 0.8)
             reason = f"{unknown[0]} the nearest is {near[0]}" if near else reason
