@@ -111,11 +111,6 @@ def test_every_rung_extends_the_one_that_it_inherits_from(settings):
         assert settings(*task, f"model={rung}").model.after == parents[0], rung
 
 
-def test_every_rung_has_its_file():
-    expected = {*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS}
-    assert {file.stem for file in FILES if file.parent.name == "model"} == expected
-
-
 @pytest.mark.parametrize("rung", RUNGS)
 def test_every_rung_builds_the_model_it_names(settings, rung):
     model = net(settings, rung)
@@ -165,17 +160,6 @@ def test_every_encoder_decoder_builds_the_model_it_names(settings, writer):
     for part in (model.encoder, model.decoder):
         assert type(part.net).__name__ == "GRU"
         assert part.net.num_layers == (2 if family == "bahdanau" else 1)
-
-
-@pytest.mark.parametrize("data", PAIRS)
-def test_the_task_sets_the_defaults_of_an_encoder_decoder(settings, data):
-    cfg = settings("task=seq2seq", f"data={data}")
-    assert cfg.model.name == "seq2seq_attention"
-    assert cfg.choose_by == {"reverse": "accuracy", "translation": "bleu"}[data]
-    assert cfg.trainer.max_epochs == OmegaConf.load(conf_dir() / "data" / f"{data}.yaml").trainer.max_epochs
-    assert (cfg.optim.lr, cfg.trainer.gradient_clip_val) == (0.003, 1.0)
-    assert settings("task=seq2seq").data.source == "reverse"
-    assert (settings().task, settings().choose_by) == ("reviews", "accuracy")
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

@@ -180,20 +180,6 @@ def test_jobs_with_the_same_settings_train_once(job, trained, composed, small, m
     assert statuses(job) == {"mean-s1": "done"}
 
 
-def test_a_job_gets_the_threads_of_its_slot(monkeypatch):
-    monkeypatch.setattr(machine, "cores", lambda: 8)
-    for launcher, threads in (
-        ({}, 8),
-        ({"n_jobs": 2}, 4),
-        ({"n_jobs": -1}, 1),
-        ({"n_jobs": 20}, 1),
-        ({"ray": {"remote": {"num_cpus": 3}}}, 3),
-        ({"ray": {"remote": {"num_cpus": 0.5}}}, 1),
-        ({"ray": {"remote": {}}}, 1),
-    ):
-        assert machine.threads_of(launcher) == threads, launcher
-
-
 @pytest.fixture
 def stopped(small, settings, tmp_path) -> tuple[Path, DictConfig]:
     """The folder of a run that was stopped after its checkpoint, and its settings."""
@@ -282,16 +268,6 @@ def test_results_on_other_data_are_not_reused(trained, settings, small, tmp_path
     key = pairs_of.find_source(pairs.data).checksum
     assert one_job.same_data(pairs, "reverse", key)
     assert not one_job.same_data(settings("task=seq2seq", "data.seed=2"), "reverse", key)
-
-
-def test_gpus_are_counted_without_torch(monkeypatch, tmp_path):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (tmp_path / "nvidia-smi").write_text(
-        "#!/bin/sh\necho 'GPU 0: H200 (UUID: GPU-1)'\necho 'GPU 1: H200 (UUID: GPU-2)'\n"
-    )
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert machine.gpus() == ["0", "1"]
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ from imdbattn.runs.fit import fit
 from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.keys import RUNGS, as_dict, flat
 from imdbattn.settings.schema import Logger
-from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_comparison, publish_run
 from tests.conftest import ENVIRONMENT
@@ -145,20 +144,6 @@ def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     assert found.summary["pictures/learning_curves"]["_type"] == "image-file"
     assert found.summary["pictures/page"]["_type"] == "html-file"
     assert (found.files / found.summary["pictures/page"]["path"]).read_text() == page
-
-
-def test_the_table_shows_each_review_with_its_prediction(trained, settings):
-    import pyarrow.parquet as pq
-
-    folder, metrics = trained("residual_pe")
-    found = publish.predictions(folder, metrics, {"table_rows": 1000, "table_characters": 1000})[
-        "test/predictions"
-    ].data
-    scores = pq.read_table(folder / "predictions.parquet").to_pylist()
-    texts = {line["row"]: line["text"] for line in pq.read_table(folder / "reviews.parquet").to_pylist()}
-    names = metrics["labels"]
-    wanted = {texts[s["row"]]: (names[s["label"]], names[s["predicted"]], s["probability"]) for s in scores}
-    assert {text: tuple(rest) for text, *rest in found} == wanted
 
 
 @pytest.mark.parametrize("data", ["reverse", pytest.param("translation", marks=pytest.mark.slow)])
@@ -329,10 +314,6 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
         for value in choices.get("values", [choices.get("min"), choices.get("max")]):
             settings(*fixed, f"{parameter}={value}")  # checked
     assert sweep["metric"] == {"name": "val/accuracy", "goal": "maximize"}
-
-
-def test_tuning_leaves_the_test_split_untouched(settings):
-    assert "test=false" in SWEEPS["tune"]["command"]
 
 
 @pytest.mark.slow

@@ -451,7 +451,6 @@ class Dashboard(Group):
     project: Text
     group: Text | None
     by: Text
-    timeout: Amount
     dry_run: bool
     out: Text
 
