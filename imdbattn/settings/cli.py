@@ -159,18 +159,19 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
     The traceback of any other exception goes into error.log of the folder if it has an unfinished run, else into a
     temporary file. A folder that contains nothing but a log is removed.
     """
-    line = str(error)
-    if not isinstance(error, UserError):
+    if isinstance(error, UserError):
+        print_error(error)
+    else:  # perhaps in one process only, so each prints its own
         unfinished = folder and (folder / "config.yaml").exists() and not (folder / "metrics.json").exists()
         if folder and unfinished and first_on_machine():
             file = os.path.relpath(folder / "error.log")
         else:
             file = tempfile.mkstemp(prefix=f"imdbattn-{command}-", suffix=".log")[1]
         Path(file).write_text("".join(traceback.format_exception(error)))
-        line = in_line(f"{command}: {type(error).__name__}: {error}", 500) + f" (traceback: {file})"
+        line = in_line(f"{command}: {type(error).__name__}: {error}", 500)
+        print(f"error: {visible(line)} (traceback: {file})", file=sys.stderr)
     if folder and folder != Path.cwd():
         remove_empty(folder, f"{command}.log")
-    print_error(line)
     sys.exit(2)
 
 
@@ -316,7 +317,7 @@ def in_sweep() -> bool:
 
 def remove_empty(folder: Path, log: str) -> None:
     """Removes a folder that contains at most the file `log`, and its parents below the working directory if empty."""
-    if {file.name for file in folder.iterdir()} <= {log}:
+    if folder.is_dir() and {file.name for file in folder.iterdir()} <= {log}:
         (folder / log).unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             for place in (folder, *folder.parents):
