@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKSUMS = "checksums.json"  # of the other files of a cache entry
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # of a disk; these errors name no file
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # errors of a disk that is full or read-only
 NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # of a file system, such as some network disks
 LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
 
