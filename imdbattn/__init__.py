@@ -4,10 +4,8 @@ The names in `__all__` are the Python API. Each is imported when it is first use
 """
 
 import os
-import sys
 import time
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,12 +15,30 @@ if TYPE_CHECKING:
     from imdbattn.api.training import train as train
     from imdbattn.errors import UserError as UserError
     from imdbattn.tasks.reviews import ReviewClassifier as ReviewClassifier
-else:  # hidden from type checkers, which would accept any name
+
+__version__ = "0.1.0"
+__all__ = ["Model", "ReviewClassifier", "UserError", "__version__", "compare", "load", "train"]
+
+_MODULES = {
+    "Model": "imdbattn.api.model",
+    "ReviewClassifier": "imdbattn.tasks.reviews",
+    "UserError": "imdbattn.errors",
+    "compare": "imdbattn.api.comparison",
+    "load": "imdbattn.api.model",
+    "train": "imdbattn.api.training",
+}
+
+
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module 'imdbattn' has no attribute '{name}'")
         return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def _set_spin_count() -> None:
@@ -41,30 +57,3 @@ def _set_spin_count() -> None:
 
 
 _set_spin_count()
-
-__version__ = "0.1.0"
-__all__ = ["Model", "ReviewClassifier", "UserError", "__version__", "compare", "load", "train"]
-
-_MODULES = {
-    "Model": "imdbattn.api.model",
-    "ReviewClassifier": "imdbattn.tasks.reviews",
-    "UserError": "imdbattn.errors",
-    "compare": "imdbattn.api.comparison",
-    "load": "imdbattn.api.model",
-    "train": "imdbattn.api.training",
-}
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """Keeps `train` and `compare` functions after an import of the submodules with the same names (the commands)."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

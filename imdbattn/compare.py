@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from imdbattn.errors import UserError
 from imdbattn.files import expanded
-from imdbattn.settings.cli import command
+from imdbattn.settings.cli import command, listed
 
 
 @command("compare", "runs", "out", "against", schema="Compare")
@@ -22,16 +21,6 @@ def main(settings: Any) -> None:
     page = write_reports(reports, out)
     print_reports(reports)
     print(f"comparison: {page}")
-
-
-def listed(runs: Any) -> list[str]:
-    """The folders in `runs`: one folder, a list, or text such as "[a,b]". Raises UserError if there is none."""
-    if isinstance(runs, str) and runs.startswith("[") and runs.endswith("]") and not expanded(runs).exists():
-        runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
-    folders = [str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")]
-    if not folders:
-        raise UserError("runs=<folder> is needed: a sweep's folder, a run's, or several as runs=[a,b]")
-    return folders
 
 
 if __name__ == "__main__":

@@ -28,18 +28,13 @@ def print_classes(metrics: Mapping[str, Any]) -> None:
     print(f"macro F1 {100 * metrics['macro_f1']:.2f} %")
     if len(names := [visible(name) for name in metrics["labels"]]) > 10:
         return
-    from rich.table import Table
+    import pandas as pd
 
-    from imdbattn.pages import terminal
-
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("label", no_wrap=True)
-    for head in ("reviews", "recall %", "F1 %", *(f"as {name}" for name in names)):
-        table.add_column(head, justify="right", overflow="fold")
-    for name, row, *shares in zip(names, *(metrics[key] for key in ("confusion", "recall", "f1")), strict=True):
-        percents = ("" if share is None else f"{100 * share:.2f}" for share in shares)
-        table.add_row(name, f"{sum(row):,}", *percents, *(f"{count:,}" for count in row))
-    terminal().print(table)
+    table = pd.DataFrame(metrics["confusion"], names, [f"as {name}" for name in names])
+    table.insert(0, "reviews", table.sum(axis=1))
+    table.insert(1, "recall %", 100 * pd.Series(metrics["recall"], names, float))
+    table.insert(2, "F1 %", 100 * pd.Series(metrics["f1"], names, float))
+    print(table.to_string(na_rep="", float_format="{:.2f}".format))
 
 
 if __name__ == "__main__":

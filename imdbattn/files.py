@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 
 if TYPE_CHECKING:
     from filelock import AcquireReturnProxy
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKSUMS = "checksums.json"  # of the other files of a cache entry
-NOT_WRITABLE = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM),
-    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EBUSY),
-}
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # errors of a disk that is full or read-only
 NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # of a file system, such as some network disks
 LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
 
@@ -35,12 +32,9 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 def make_folder(path: Path, remedy: str) -> None:
-    """Creates a folder and its parents. Raises UserError where that is not possible."""
+    """Creates a folder and its parents. Raises UserError on a full disk."""
     with writing_into(path, remedy):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except FileNotFoundError as error:  # such as below /proc
-            raise UserError(f"{path} cannot be created: {remedy}") from error
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def acquired(file: Path, busy: str | None = None, seconds: float = 0) -> "AcquireReturnProxy":
@@ -103,28 +97,20 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def writing_into(folder: Path, remedy: str) -> Iterator[None]:
-    """Converts errors such as "no space left" to a UserError that names the folder and suggests `remedy`."""
+    """Raises UserError that names the folder instead of an OSError such as "no space left"."""
     try:
         yield
     except OSError as error:
-        paths = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if name]
-        related = any(path in (folder, *folder.parents) or folder in path.parents for path in paths or [folder])
-        if error.errno not in NOT_WRITABLE or not related:  # such as a source that cannot be read
+        if error.errno not in FULL:
             raise
         reason = os.strerror(error.errno)
         raise UserError(f"{folder} cannot be written ({reason}): free some space, or {remedy}") from error
 
 
 def cache_root(setting: str | None) -> Path:
-    """`setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else ~/.cache/imdbattn.
-
-    Raises UserError if that begins with ~ and this user has no home folder.
-    """
+    """`setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else ~/.cache/imdbattn."""
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    root = expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
-    if root.parts[:1] == ("~",):
-        raise UserError("this user has no home folder for the cache: set data.cache_dir or IMDBATTN_CACHE to a folder")
-    return root
+    return expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
@@ -159,15 +145,11 @@ def sha256_of(path: Path) -> str:
 
 
 def check_checksums(folder: Path) -> None:
-    """Raises UserError naming a file of a cache entry that is missing or changed."""
-    name = CHECKSUMS
+    """Raises UserError if a file of a cache entry is missing or has changed."""
     try:
-        sums = json.loads((folder / name).read_bytes())
-        for name, checksum in sums.items():
-            if sha256_of(folder / name) != checksum:
-                raise ValueError("changed since it was written")
-        if not sums:
-            raise ValueError("empty")
-    except (OSError, ValueError, AttributeError) as error:
-        reason = f"{name}: {getattr(error, 'strerror', None) or error}"
-        raise UserError(f"the cache is damaged ({reason}): delete the folder {folder} and run again") from error
+        sums = json.loads((folder / CHECKSUMS).read_bytes())
+        damaged = [name for name, checksum in sums.items() if sha256_of(folder / name) != checksum]
+    except (OSError, ValueError) as error:
+        damaged = [in_line(error)]
+    if damaged:
+        raise UserError(f"the cache is damaged ({damaged[0]}): delete the folder {folder} and run again")

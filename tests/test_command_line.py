@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from imdbattn.settings.cli import explain
 from imdbattn.settings.keys import RUNGS
 
 from .marks import slow_except
@@ -17,6 +16,9 @@ def test_a_wrong_value_gives_one_line_and_an_exit_status(shell):
     done = shell("train", "seed=-1")
     assert done.returncode == 2
     assert done.stderr == "error: seed=-1 must be greater than or equal to 0\n"
+    for word, nearest in (("modle=base", "model"), ("epochs=2", "trainer.max_epochs")):
+        done = shell("train", word)
+        assert done.stderr.startswith(f"error: there is no setting {word.partition('=')[0]}; the nearest is {nearest}")
 
 
 def test_help_lists_the_choices(shell):
@@ -41,8 +43,3 @@ def test_a_command_ends_without_a_message_when_its_reader_has_ended(trained, wor
         command = [sys.executable, "-m", *words, *[f"run={trained('mean')[0]}"] * ("--help" not in words)]
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
-
-
-def test_a_program_that_a_launcher_needs_is_named():
-    error = FileNotFoundError(2, "No such file or directory", "sbatch")
-    assert str(explain(error, "train", [])).startswith("sbatch is not installed on this machine: install it")

@@ -10,7 +10,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.vocabulary import Vocabulary
-from imdbattn.nn.beyond.context import Context
 from imdbattn.settings.cli import conf_dir, has_plugin
 from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest, flat
 from imdbattn.settings.schema import TASKS, Group, validate, validate_as
@@ -111,11 +110,6 @@ def test_every_rung_extends_the_one_that_it_inherits_from(settings):
         assert settings(*task, f"model={rung}").model.after == parents[0], rung
 
 
-def test_every_rung_has_its_file():
-    expected = {*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS}
-    assert {file.stem for file in FILES if file.parent.name == "model"} == expected
-
-
 @pytest.mark.parametrize("rung", RUNGS)
 def test_every_rung_builds_the_model_it_names(settings, rung):
     model = net(settings, rung)
@@ -126,56 +120,6 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
     assert type(model.positions).__name__ == position
     pooling = {"learned_query": "LearnedQueryPooling", "text_query": "TextQueryPooling"}.get(rung)
     assert type(model.pooling).__name__ == (pooling or ("ClsPooling" if cls else "MeanPooling"))
-
-
-@pytest.mark.parametrize(
-    ("rung", "layers", "convolved", "channels"),
-    [
-        ("tuned_mean", 0, False, []),
-        ("tuned", 3, False, []),
-        ("convolved", 1, True, []),
-        ("log_counts", 1, True, ["log_counts"]),
-        ("log_counts_mean", 0, False, ["log_counts"]),
-        ("wide", 1, True, ["log_counts"]),
-        ("pretrained", 1, True, ["log_counts"]),
-        ("distilled", 1, True, ["log_counts"]),
-    ],
-)
-def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, layers, convolved, channels):
-    model = net(settings, rung)
-    assert [type(layer).__name__ for layer in model.layers] == ["ResidualLayer"] * layers
-    parts = model.context or Context(10)  # without any
-    assert type(parts.convolution).__name__ == ("Convolution" if convolved else "NoneType")
-    distances = [type(layer.f.distances).__name__ for layer in model.layers]
-    assert distances == ["Distances" if rung == "tuned" else "NoneType"] * layers
-    assert list(parts.channels) == channels
-    assert all(type(part).__name__ == "LogCounts" for part in parts.channels.values())
-    assert (parts.phrases is not None) == bool(channels)
-    assert model.embedding.offset_RD.requires_grad, "trainable vectors"
-    assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", "MeanPooling"]
-
-
-@pytest.mark.parametrize("writer", ENCODER_DECODERS)
-def test_every_encoder_decoder_builds_the_model_it_names(settings, writer):
-    model = seq2seq.build_net(settings("task=seq2seq", f"model={writer}").model, LETTERS, LETTERS)
-    family, _, score = writer.removeprefix("seq2seq").strip("_").partition("_")
-    named = {"dot": "Dot", "scaled": "ScaledDot", "additive": "Additive", "bilinear": "Bilinear"}
-    default = {"": "NoneType", "attention": "Bilinear", "bahdanau": "Additive"}[family]
-    assert type(model.decoder.score).__name__ == named.get(score, default)
-    for part in (model.encoder, model.decoder):
-        assert type(part.net).__name__ == "GRU"
-        assert part.net.num_layers == (2 if family == "bahdanau" else 1)
-
-
-@pytest.mark.parametrize("data", PAIRS)
-def test_the_task_sets_the_defaults_of_an_encoder_decoder(settings, data):
-    cfg = settings("task=seq2seq", f"data={data}")
-    assert cfg.model.name == "seq2seq_attention"
-    assert cfg.choose_by == {"reverse": "accuracy", "translation": "bleu"}[data]
-    assert cfg.trainer.max_epochs == OmegaConf.load(conf_dir() / "data" / f"{data}.yaml").trainer.max_epochs
-    assert (cfg.optim.lr, cfg.trainer.gradient_clip_val) == (0.003, 1.0)
-    assert settings("task=seq2seq").data.source == "reverse"
-    assert (settings().task, settings().choose_by) == ("reviews", "accuracy")
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from imdbattn.errors import UserError
-from imdbattn.explain.prediction import Classification
-from imdbattn.explain.show import write_page
 from imdbattn.files import build_once, write_atomically
-from imdbattn.run_folder import link_texts, write_json
+from imdbattn.run_folder import link_texts
 from imdbattn.runs.fit import fit
 
 BIG = os.urandom(300_000)  # which compression makes no smaller
@@ -42,16 +40,8 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def half_a_picture(path: Path) -> None:
-    """As large as needed to fill the disk in the middle of a page."""
-    review = Classification(text="word " * 60_000, output="pos", probability=0.5, model="base", words=[(0, 4, 1.0)])
-    write_page([review], path, [BIG])
-
-
 WRITERS = {  # each writes `file` into a folder where an old one stands
     "bytes": lambda folder: write_atomically(folder / "file", BIG),
-    "json": lambda folder: write_json(folder / "file", {"x": "y" * len(BIG)}),
-    "page": lambda folder: half_a_picture(folder / "file"),
     "texts from another disk": lambda folder: link_texts(folder.parent / "big", folder / "file"),
 }
 
@@ -115,16 +105,3 @@ def test_a_killed_writer_leaves_the_old_file_and_does_not_block_later_ones(tmp_p
     assert files(tmp_path)["file"] == b"newer"
     key = build_once(tmp_path / "key", lambda folder: (folder / "whole").touch())
     assert sorted(os.listdir(key)) == ["checksums.json", "whole"]
-
-
-def test_files_left_by_a_killed_writer_in_a_run_folder_are_not_read(trained, settings, tmp_path):
-    """A partial metrics.json does not make a run finished, and a partial checkpoint is not loaded."""
-    from imdbattn.comparison.runs import find_runs
-
-    folder, _ = trained("mean")
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "run" / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
-    (tmp_path / "run" / "metrics.json.0123abcd.tmp").write_text('{"seed": 1')
-    (tmp_path / "run" / "checkpoints" / "best.ckpt.0123abcd.tmp").write_bytes(b"half")
-    with pytest.raises(UserError, match=r"unfinished: it has no metrics\.json"):
-        find_runs([tmp_path])

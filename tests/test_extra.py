@@ -21,7 +21,7 @@ from imdbattn.run_folder import open_run
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import as_dict
-from imdbattn.sweep.job import missing
+from imdbattn.sweep.job import complete
 from imdbattn.tasks.masked_words import MaskedWordData
 from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
 
@@ -200,7 +200,7 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
     folder, metrics = trained("distilled")
     shutil.copytree(folder, tmp_path / "run")
     own, _ = open_run(str(folder))
-    assert missing(folder, own) == "", "a resumed sweep keeps it"
+    assert complete(folder, own), "a resumed sweep keeps it"
     assert portable(as_dict(own))["data"]["extra"] == "labelled.csv"
     config = tmp_path / "run" / "config.yaml"
     text, count = re.subn(r"(?m)^  extra: .*", "  extra: /nowhere.csv", config.read_text())

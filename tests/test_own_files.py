@@ -200,5 +200,5 @@ def test_names_in_settings_are_text_as_typed(names, column):
 def test_numbers_and_booleans_in_yaml_are_refused():
     settings = plain_dict(composed("train"))
     for names in ([False, True], [0, 1], ["a", None]):
-        with pytest.raises(UserError, match=r"data\.label_names=.* must be a list of names, .* with quotes"):
+        with pytest.raises(UserError, match=r"data\.label_names\.\d=.* must be a valid string"):
             validate(settings | {"data": settings["data"] | {"label_names": names}})

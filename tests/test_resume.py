@@ -296,7 +296,7 @@ def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(settin
     expected = fit(settings(*words), tmp_path / "whole")
     fit(settings(*words, "test=false"), tmp_path / "run")
     weights = (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes()
-    assert one_job.missing(tmp_path / "run", settings(*words)) == "test predictions"
+    assert not one_job.complete(tmp_path / "run", settings(*words))
     assert one_job.resumable(tmp_path / "run", settings(*words))
     metrics = fit(settings(*words), tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes() == weights

@@ -7,8 +7,7 @@ import threading
 import webbrowser
 from typing import Any
 
-from imdbattn.compare import listed
-from imdbattn.settings.cli import command, without_gc
+from imdbattn.settings.cli import command, listed, without_gc
 
 HOST = "127.0.0.1"
 

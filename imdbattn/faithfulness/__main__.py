@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from imdbattn.compare import listed
 from imdbattn.files import expanded
-from imdbattn.settings.cli import command, without_gc
+from imdbattn.settings.cli import command, listed, without_gc
 
 
 @command("faithfulness", "runs", "out", "data.glove.path", "data.cache_dir", schema="Faithfulness")

@@ -40,7 +40,7 @@ from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.machine import threads_of
 from imdbattn.settings.safety import read_json, refuse_untrusted
 from imdbattn.settings.schema import Search, validate
-from imdbattn.sweep.job import LOG, failure, group_of, jobs_of, resumable, search_path, started, stopping
+from imdbattn.sweep.job import LOG, failure, jobs_of, resumable, search_path, started, stopping
 
 log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -214,7 +214,7 @@ def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> 
         log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
         words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
         threads = threads_of({"n_jobs": cfg.n_jobs}) if cfg.n_jobs > 1 else None
-        with started(run, settings, words, resume, threads, group_of(folder), number=trial.number) as process:
+        with started(run, settings, words, resume, threads, number=trial.number) as process:
             while process.poll() is None:
                 yield
                 if not pruned and (pruned := report(trial, run, last)):

@@ -3,35 +3,33 @@
 Imports nothing slow: `--help` must not wait for torch or pydantic.
 """
 
-import argparse
 import difflib
 import functools
 import gc
 import importlib.util
-import inspect
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line, print_any_text
-from imdbattn.settings.keys import NAME, conf_dir, digest, flat, within
+from imdbattn.files import expanded
+from imdbattn.settings.keys import NAME, conf_dir, digest, flat, no_setting
 from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import refuse_credentials, visible
 
@@ -43,24 +41,8 @@ PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init",
 COLUMNS = ("data.text_column", "data.label_column")
 NAMES = (*COLUMNS, "data.label_names")  # text as typed, also if Hydra would read a number, true, false or null
 QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train that `command` quotes
-OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
 COMPOSING = threading.Lock()  # Hydra has one state per process
-# Hydra's options; hydra.main itself prints their help.
-FLAGS = "--help -h, --hydra-help, --version, --resolve, --run -r, --multirun -m, --shell-completion -sc"
-WITH_VALUE = "--package -p, --config-path -cp, --config-name -cn, --config-dir -cd, --experimental-rerun"
-INFO = ("all", "aliases", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-# Arguments of hydra.main and initialize_config_dir: Hydra 1.4 replaces version_base by a list of what its own group of
-# settings may create.
 VERSION = {"version_base": "1.3"}
-ALLOWED: dict[str, Any] = {}
-if "execution_whitelist" in inspect.signature(hydra.main).parameters:
-    VERSION, ALLOWED = {}, {"execution_whitelist": ["imdbattn.*", "hydra.*", "hydra_plugins.*", "logging.*"]}
-ALIASES = {  # names of settings in other programs -> the last part of their key here
-    "learning_rate": "lr",
-    "epochs": "max_epochs",
-    "num_epochs": "max_epochs",
-    "batch_size": "batch_tokens",
-}
 
 
 def command(
@@ -68,25 +50,17 @@ def command(
 ) -> Callable[[Callable[[Any], Any]], Callable[[], Any]]:
     """hydra.main with conf/. Any exception ends in one line and exit status 2, see `fail`.
 
-    An empty folder that Hydra created for the run is then removed.
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are special there. In a
-    sweep they are not (a comma separates values), and a UserError ends its job, not the sweep. See also `quote`.
+    sweep they are not, because there a comma separates values. See also `quote`.
     schema: class of settings.schema; the command receives an object of it, else the config.
     """
 
     def decorate(task: Callable[[Any], Any]) -> Callable[[], Any]:
-        typed, begun = list(sys.argv), list[bool]()
-
         @functools.wraps(task)
-        def guarded(cfg: DictConfig) -> Any:
-            sys.argv[:] = typed  # DDP starts further processes with these arguments
-            begun.append(True)
+        def run(cfg: DictConfig) -> Any:
             job = HydraConfig.get()
-            os.chdir(job.runtime.cwd)
-            folder = Path(job.runtime.output_dir)
-            fresh = folder != Path.cwd() and not any(folder.iterdir())
+            os.chdir(job.runtime.cwd)  # also with hydra.job.chdir: paths are relative to where the command was typed
             try:
-                refuse_chdir(job)
                 result = task(validated(schema, plain_dict(cfg)) if schema else cfg)
                 sys.stdout.flush()
                 return result
@@ -95,34 +69,35 @@ def command(
             except Exception as error:
                 if in_sweep():  # run_job has recorded the error of a job
                     raise
-                if fresh:
-                    remove_empty(folder, f"{job.job.name}.log")
-                fail(error, job.job.name, folder)
+                fail(error, config_name, Path(job.runtime.output_dir))  # Hydra would print more lines
 
-        run = hydra.main(config_path=str(conf_dir()), config_name=config_name, **VERSION, **ALLOWED)(guarded)
+        run_hydra = hydra.main(config_path=str(conf_dir()), config_name=config_name, **VERSION)(run)
 
         def main() -> Any:
             print_any_text()
-            typed[:] = sys.argv
-            begun.clear()
             os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
+            # Hydra does not accept a flag between two settings.
+            words = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))
+            sweep = words and words[0] in ("-m", "--multirun")
+            sys.argv[1:] = [quote(word, () if sweep else paths) for word in words]
             try:
-                check_arguments(config_name, typed[1:])
-                options = parse_options(typed[1:])
-                words = [quote(word, () if options.multirun else paths) for word in options.overrides]
-                # Options first: argparse does not accept an option between two overrides.
-                sys.argv[1:] = [*(word for word in typed[1:] if word not in options.overrides), *words]
-                return run()
+                refuse_credentials(settings_in(words))  # the message of another error would quote them
+                return run_hydra()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
             except BrokenPipeError:  # while it prints its help
                 exit_without_reader()
             except Exception as error:
-                fail(error if begun else explain(error, config_name, typed[1:]), config_name)
+                fail(explain(error, config_name, words), config_name)
 
         return main
 
     return decorate
+
+
+def settings_in(words: Sequence[str]) -> dict[str, str]:
+    """The names and values in overrides."""
+    return {name: value for name, _, value in (word.lstrip("+~").partition("=") for word in words)}
 
 
 def validated(kind: str, settings: dict[str, Any]) -> Any:
@@ -130,43 +105,6 @@ def validated(kind: str, settings: dict[str, Any]) -> Any:
     from imdbattn.settings import schema  # pydantic, which is slow to import
 
     return schema.validate_as(getattr(schema, kind), settings)
-
-
-def exit_without_reader() -> NoReturn:
-    """Exits as after SIGPIPE, when the reader of a pipe has closed it, such as `| head -1`."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
-    sys.exit(128 + signal.SIGPIPE)
-
-
-def first_on_machine() -> bool:
-    """Whether this is the first process of a run on its machine."""
-    return all(os.environ.get(name, "0") == "0" for name in RANKS)
-
-
-def print_error(reason: object) -> None:
-    """Prints an error in one line without control characters, in one process per machine."""
-    if first_on_machine():
-        print(f"error: {visible(in_line(reason, None))}", file=sys.stderr)
-
-
-def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn:
-    """Prints an error in one line and exits with status 2. Only a UserError was written for its reader.
-
-    The traceback of any other exception goes into error.log of the folder if it has an unfinished run, else into a
-    temporary file.
-    """
-    if isinstance(error, UserError):
-        print_error(error)
-    else:
-        unfinished = folder and (folder / "config.yaml").exists() and not (folder / "metrics.json").exists()
-        if folder and unfinished and first_on_machine():
-            file = os.path.relpath(folder / "error.log")
-        else:
-            file = tempfile.mkstemp(prefix=f"imdbattn-{command}-", suffix=".log")[1]
-        Path(file).write_text("".join(traceback.format_exception(error)))
-        line = in_line(f"{command}: {type(error).__name__}: {error}", 500)
-        print(f"error: {visible(line)} (traceback: {file})", file=sys.stderr)
-    sys.exit(2)
 
 
 def plain_dict(cfg: DictConfig) -> dict[str, Any]:
@@ -189,199 +127,87 @@ def composed(config_name: str, overrides: Sequence[str] = (), paths: Sequence[st
     paths: see `command`. Raises UserError where the command prints one.
     """
     words = [quote(word, paths) for word in overrides]
-    check_arguments(config_name, words)
+    refuse_credentials(settings_in(words))
     with COMPOSING:
         outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a caller that uses Hydra itself
         try:
-            with hydra_in_conf():
+            with hydra.initialize_config_dir(str(conf_dir()), **VERSION):
                 return hydra.compose(config_name, words, return_hydra_config=True)
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
+        except Exception as error:
             raise explain(error, config_name, words) from error
         finally:
             GlobalHydra.instance().hydra = outer
 
 
-# --- resolvers for conf/; the job itself reports what is invalid ------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def digest_of_root(*, _root_: DictConfig) -> str:
-    try:
-        return digest(plain_dict(_root_))
-    except UserError:
-        return "invalid"
+def first_on_machine() -> bool:
+    """Whether this is the first process of a run on its machine."""
+    return all(os.environ.get(name, "0") == "0" for name in RANKS)
 
 
-def folder_name(name: str) -> str:
-    return name if re.fullmatch(NAME, name) else "invalid"
+def print_error(reason: object) -> None:
+    """Prints an error in one line without control characters, in one process per machine."""
+    if first_on_machine():
+        print(f"error: {visible(in_line(reason, None))}", file=sys.stderr)
 
 
-def fold_suffix(*, _root_: DictConfig) -> str:
-    """-fold3 in a cross-validation, else nothing."""
-    fold = OmegaConf.select(_root_, "data.fold")
-    return f"-fold{fold}" if fold else ""
+def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn:
+    """Prints an error in one line and exits with status 2. Only a UserError was written for its reader.
 
-
-def run_name(now: str, name: str, digest: str) -> str:
-    """The name of a run's folder: time and model; in a SLURM job the same in all its tasks and after a requeue."""
-    name = folder_name(name)
-    job = os.environ.get("SLURM_JOB_ID")
-    return f"slurm-{job}-{name}-{digest}" if job and not os.environ.get(SWEEP_PID) else f"{now}-{name}"
-
-
-# Renamed in OmegaConf 2.4; in 2.3 another function has this name.
-register: Any = OmegaConf.register_resolver
-if "replace" not in inspect.signature(register).parameters:
-    register = OmegaConf.register_new_resolver
-register("either", lambda first, second: first or second, replace=True)
-register("run_name", run_name, replace=True)
-register("folder_name", folder_name, replace=True)
-register("fold_suffix", fold_suffix, replace=True)
-register("digest", digest_of_root, replace=True)
-register("slots", slots, replace=True)
-
-
-# --- command-line arguments -------------------------------------------------------------------------------------------
-
-
-def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Hydra's options, and the other arguments as `overrides`.
-
-    Raises UserError for an unknown option, for which argparse would print eight lines.
+    The traceback of any other exception goes into error.log of the folder if it has an unfinished run, else into a
+    temporary file. A folder that contains nothing but a log is removed.
     """
-
-    def refuse(message: str) -> NoReturn:
-        raise UserError(f"{message}: write settings as name=value, without dashes; --help lists them")
-
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.error = refuse  # type: ignore[method-assign]
-    for names in FLAGS.split(", "):
-        parser.add_argument(*names.split(), action="store_true")
-    for names in WITH_VALUE.split(", "):
-        parser.add_argument(*names.split())
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
-    parser.add_argument("overrides", nargs="*")
-    options, unknown = parser.parse_known_intermixed_args(arguments)
-    if unknown:
-        refuse(f"{unknown[0].partition('=')[0]} is not an option")
-    return options
+    if isinstance(error, UserError):
+        print_error(error)
+    else:  # perhaps in one process only, so each prints its own
+        unfinished = folder and (folder / "config.yaml").exists() and not (folder / "metrics.json").exists()
+        if folder and unfinished and first_on_machine():
+            file = os.path.relpath(folder / "error.log")
+        else:
+            file = tempfile.mkstemp(prefix=f"imdbattn-{command}-", suffix=".log")[1]
+        Path(file).write_text("".join(traceback.format_exception(error)))
+        line = in_line(f"{command}: {type(error).__name__}: {error}", 500)
+        print(f"error: {visible(line)} (traceback: {file})", file=sys.stderr)
+    if folder and folder != Path.cwd():
+        remove_empty(folder, f"{command}.log")
+    sys.exit(2)
 
 
-def has_plugin(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(f"hydra_plugins.{name}") is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def refuse_missing_launchers(arguments: Collection[str]) -> None:
-    """Raises UserError for a launcher or sweeper that is not installed; Hydra's message does not name its package."""
-    for launcher, extra in (("local", "joblib"), ("slurm", "submitit"), ("ray_cluster", "ray")):
-        if f"hydra/launcher={launcher}" in arguments and not has_plugin(f"hydra_{extra}_launcher"):
-            raise UserError(f"hydra/launcher={launcher} needs an extra: pip install 'imdbattn[{extra}]'")
-    if "hydra/launcher=slurm" in arguments and shutil.which("srun") is None:
-        raise UserError("hydra/launcher=slurm needs srun, which is not on this machine: use hydra/launcher=local")
-    for argument in arguments:
-        if match := re.match(r"\+*hydra\.launcher=(\w+)", argument):
-            launcher = {"joblib": "local", "submitit_slurm": "slurm", "ray": "ray_cluster"}.get(match[1], match[1])
-            raise UserError(f"{argument}: a launcher is chosen with hydra/launcher={launcher}")
-    if "hydra/sweeper=optuna" in arguments and not has_plugin("hydra_optuna_sweeper"):
-        remedy = "pip install 'imdbattn[search]', then pip install --no-deps hydra-optuna-sweeper==1.3.0"
-        raise UserError(f"hydra/sweeper=optuna is not installed: use imdbattn.search, or {remedy}")
-
-
-def refuse_chdir(job: Any) -> None:
-    """Raises UserError if Hydra changes the working folder. job: the settings of the group `hydra`."""
-    if job.job.chdir:
-        raise UserError("hydra.job.chdir=true would look up relative paths in the run folder: omit it")
-
-
-def check_arguments(config_name: str, arguments: Sequence[str]) -> None:
-    """Raises UserError for a credential, a launcher that is not installed, and for keys that Hydra would add or remove.
-
-    The message does not contain the value, which may be a credential.
-    """
-    settings = (argument.lstrip("+~").partition("=") for argument in arguments)
-    refuse_credentials({name: value for name, _, value in settings})
-    refuse_missing_launchers(arguments)
-    if any(argument.startswith(("--config-dir", "-cd", "hydra.searchpath=")) for argument in arguments):
-        return  # the user's own files may have further keys
-    for argument in arguments:
-        match = re.match(r"(\+\+?|~)([\w./]+)", argument)
-        if not match or within(match[2], *OPEN) or (conf_dir() / match[2]).is_dir():
-            continue
-        if match[1] == "~":
-            raise UserError(f"{argument}: a setting cannot be removed; give it another value, {match[2]}=...")
-        if match[2] not in keys_of(config_name, arguments):
-            raise UserError(no_setting(match[2], config_name, arguments))
+def exit_without_reader() -> NoReturn:
+    """Exits as after SIGPIPE, when the reader of a pipe has closed it, such as `| head -1`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
-    """An error before the command starts; one of Hydra's as a UserError with the nearest valid key or choice."""
-    if isinstance(error, (HydraException, OmegaConfBaseException, ValueError, OSError)):
-        return UserError(explanation(error, config_name, arguments))
-    return error
-
-
-def explanation(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
-    text = " ".join(str(error).split())
-    if isinstance(error, MissingConfigException):
+    """An error of Hydra as a UserError, of an unknown setting or choice with the nearest one; other errors as given."""
+    text = in_line(error, None)
+    if "hydra/launcher" in text or "hydra/sweeper" in text:
+        return UserError(f"{text}; others are extras: pip install 'imdbattn[joblib]', [submitit], [ray] or [search]")
+    if isinstance(error, MissingConfigException) and error.options:
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")
-        options = [option for option in error.options or () if option != choice]
-        near = difflib.get_close_matches(choice, options, 1) or [""]
-        nearest = f"{group}={near[0]} is the nearest of" if near[0] else "choose one of"
-        return f"{group}={choice} is not a choice: {nearest} {', '.join(options)}" if options else text
-    if isinstance(error, FileNotFoundError) and os.sep not in str(error.filename):  # a program that a launcher starts
-        return f"{error.filename} is not installed on this machine: install it, or choose another hydra/launcher"
-    if isinstance(error, OSError):  # Hydra creates the folders and writes multirun.yaml
-        place = f"{error.filename or 'the sweep folder'} cannot be written ({error.strerror})"
-        return f"{place}: free some space, or choose another hydra.run.dir or hydra.sweep.dir"
-    if isinstance(error, OverrideParseException):
-        return f"{error.override} cannot be read as a setting: write name=value, quoted where special: \"name='a, b'\""
-    if match := re.match(r"Could not delete from config\. '(\S+?)'", text):
-        return f"there is no setting {match[1]} to remove"
-    if match := re.match(r"Could not override '(\S+?)'", text):
-        argument = next((a for a in arguments if a.lstrip("+").startswith(match[1])), match[1])
-        if (conf_dir() / match[1]).is_dir():
-            return f"{argument}: the group {match[1]} is not in the defaults: add it, +{argument.lstrip('+')}"
-        return no_setting(match[1], config_name, arguments)
-    if match := re.match(r"Could not append to config\. An item is already at '(\S+?)'", text):
-        return f"+{match[1]}: {match[1]} is already a setting: omit the +"
-    if match := re.match(r"Ambiguous value for argument '(.*?)' 1\.", text):
-        return f"{match[1]} has several values: add -m for a sweep over them"
-    return f"settings: {text}; --help lists them all"
-
-
-def no_setting(key: str, config_name: str, arguments: Sequence[str]) -> str:
-    """A message that there is no such setting, with the one whose last part is most similar."""
-    parts = {known: known.rpartition(".")[2] for known in keys_of(config_name, arguments)}
-    parent, _, last = key.rpartition(".")
-    open_group = within(key, "model", "optim", "trainer")  # the key may be right, for another class
-    similar = difflib.get_close_matches(ALIASES.get(last, last), parts.values(), 1, cutoff=0.8 if open_group else 0.6)
-    if not open_group and key in keys_of(config_name, []):
-        return f"there is no setting {key} with these choices of task and data: omit it"
-    near = difflib.get_close_matches(key, [known for known in parts if parts[known] in similar], 1, cutoff=0)
-    near = [name for name in near if name != key]
-    if near or (parent in parts and not open_group):
-        return f"there is no setting {key}; the nearest is {near[0] if near else parent}"
-    remedy = f"+{key}=... passes it to the class" if open_group else "--help lists them all"
-    return f"there is no setting {key}; {remedy}"
+        near = difflib.get_close_matches(choice, options := sorted({*error.options} - {choice}), 1)
+        remedy = f"{group}={near[0]} is the nearest of" if near else "choose one of"
+        return UserError(f"{group}={choice} is not a choice: {remedy} {', '.join(options)}")
+    match = re.match(r"Could not override '(\S+?)'", text)
+    if match and "defaults list" not in text:  # else it is a group, which Hydra explains
+        return UserError(no_setting(match[1], keys_of(config_name, arguments)))
+    return UserError(text) if isinstance(error, (HydraException, OmegaConfBaseException, ValueError)) else error
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
-    """The dotted keys of the config, with its groups, composed with the group choices in `arguments` if possible."""
-    chosen = [a for a in arguments if (conf_dir() / a.lstrip("+").partition("=")[0]).is_dir() and "," not in a]
+    """The dotted keys of the config, composed with the group choices in `arguments` if possible."""
+    chosen = [word for word in arguments if (conf_dir() / word.lstrip("+").partition("=")[0]).is_dir()]
     for overrides in (chosen, []):
-        with suppress(Exception), nullcontext() if GlobalHydra().is_initialized() else hydra_in_conf():
-            cfg = OmegaConf.to_container(hydra.compose(config_name, overrides))
-            leaves = list(flat(cfg))  # type: ignore[arg-type]
-            groups = {key.rpartition(".")[0] for key in leaves} | {key.partition(".")[0] for key in leaves}
-            return sorted(groups - {""}) + leaves
+        running = GlobalHydra().is_initialized()
+        with suppress(Exception), nullcontext() if running else hydra.initialize_config_dir(str(conf_dir()), **VERSION):
+            return [*flat(OmegaConf.to_container(hydra.compose(config_name, overrides)))]  # type: ignore[arg-type]
     return []
 
 
-def hydra_in_conf() -> AbstractContextManager[None]:
-    return hydra.initialize_config_dir(str(conf_dir()), **VERSION)
+# --- text in settings -------------------------------------------------------------------------------------------------
 
 
 def quote(argument: str, names: Collection[str]) -> str:
@@ -418,6 +244,51 @@ def take_argument(name: str) -> str | None:
     return given[-1].removeprefix(f"{name}=") if given else None
 
 
+def listed(runs: Any) -> list[str]:
+    """The folders in `runs`: one folder, a list, or text such as "[a,b]". Raises UserError if there is none."""
+    if isinstance(runs, str) and runs.startswith("[") and runs.endswith("]") and not expanded(runs).exists():
+        runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
+    folders = [str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")]
+    if not folders:
+        raise UserError("runs=<folder> is needed: a sweep's folder, a run's, or several as runs=[a,b]")
+    return folders
+
+
+# --- resolvers for conf/; the job itself reports what is invalid ------------------------------------------------------
+
+
+def digest_of_root(*, _root_: DictConfig) -> str:
+    try:
+        return digest(plain_dict(_root_))
+    except UserError:
+        return "invalid"
+
+
+def folder_name(name: str) -> str:
+    return name if re.fullmatch(NAME, name) else "invalid"
+
+
+def fold_suffix(*, _root_: DictConfig) -> str:
+    """-fold3 in a cross-validation, else nothing."""
+    fold = OmegaConf.select(_root_, "data.fold")
+    return f"-fold{fold}" if fold else ""
+
+
+def run_name(now: str, name: str, digest: str) -> str:
+    """The name of a run's folder: time and model; in a SLURM job the same in all its tasks and after a requeue."""
+    job = os.environ.get("SLURM_JOB_ID")
+    in_slurm = job and not os.environ.get(SWEEP_PID)
+    return f"slurm-{job}-{folder_name(name)}-{digest}" if in_slurm else f"{now}-{folder_name(name)}"
+
+
+OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
+OmegaConf.register_new_resolver("run_name", run_name, replace=True)
+OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
+OmegaConf.register_new_resolver("fold_suffix", fold_suffix, replace=True)
+OmegaConf.register_new_resolver("digest", digest_of_root, replace=True)
+OmegaConf.register_new_resolver("slots", slots, replace=True)
+
+
 # --- start and end ----------------------------------------------------------------------------------------------------
 
 
@@ -432,6 +303,13 @@ def without_gc() -> Iterator[None]:
         gc.enable()
 
 
+def has_plugin(name: str) -> bool:
+    """Whether a package of Hydra's plugins is installed."""
+    with suppress(ModuleNotFoundError):
+        return importlib.util.find_spec(f"hydra_plugins.{name}") is not None
+    return False
+
+
 def in_sweep() -> bool:
     """Whether this is a job of a multirun."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
@@ -439,7 +317,7 @@ def in_sweep() -> bool:
 
 def remove_empty(folder: Path, log: str) -> None:
     """Removes a folder that contains at most the file `log`, and its parents below the working directory if empty."""
-    if {file.name for file in folder.iterdir()} <= {log}:
+    if folder.is_dir() and {file.name for file in folder.iterdir()} <= {log}:
         (folder / log).unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             for place in (folder, *folder.parents):

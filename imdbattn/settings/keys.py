@@ -1,5 +1,6 @@
 """Names of models and settings, and functions on nested settings."""
 
+import difflib
 import hashlib
 import json
 import os
@@ -130,6 +131,28 @@ def explicit(settings: Mapping[str, Any], source: str | None, batch_tokens: int 
         values["glove"] = {"path": absolute(data["glove"]["path"])}
     known = {"init": absolute(settings.get("init")), "digest": settings.get("digest") or variant(settings)}
     return overlay(settings, {"data": values, **known})
+
+
+ALIASES = {  # names of settings in other programs -> the last part of their key here
+    "learning_rate": "lr",
+    "epochs": "max_epochs",
+    "num_epochs": "max_epochs",
+    "batch_size": "batch_tokens",
+}
+
+
+def no_setting(key: str, known: Iterable[str]) -> str:
+    """A message that there is no such setting, with the most similar of the settings `known` and of their groups."""
+    last_parts = {name: name.rpartition(".")[2] for key in known for name in (key, key.rpartition(".")[0]) if name}
+    group, _, last = key.rpartition(".")
+    last = ALIASES.get(last, last)
+    similar = difflib.get_close_matches(last, {*last_parts.values()})
+    names = [name for name, part in last_parts.items() if part in similar]
+    near = difflib.get_close_matches(f"{group}.{last}".lstrip("."), names, 1, cutoff=0)
+    remedies = [f"the nearest is {near[0]}"] if near else []
+    if within(key, "model", "optim", "trainer"):  # perhaps the argument of a class
+        remedies.append(f"+{key}=... passes it to the class")
+    return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
 
 
 def as_text(value: Any) -> str:

@@ -122,8 +122,6 @@ def refuse_untrusted(settings: Mapping[str, Any], file: Path, trust: Any, own: M
     are trusted too.
     """
     packages = [trust] if isinstance(trust, str) else trust or []
-    if not isinstance(packages, list) or not all(isinstance(name, str) for name in packages):
-        raise UserError(f"trust={trust} must be the name of a package, or a list of names")
     named = {target for _, target in targets(own)}
     for key, target, package in untrusted(settings, packages):
         if target not in named:

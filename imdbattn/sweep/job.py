@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
 ERRORS = "stderr.log"  # what the job wrote there
-STOPPED = "stopped with its sweep"  # why a job failed
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it after 30
 
@@ -40,59 +39,43 @@ PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it afte
 def run_job(cfg: DictConfig) -> float | None:
     """Run one job of a multirun, unless its folder already contains its results.
 
-    Returns the best validation accuracy, or None for a failed job, as Optuna expects.
+    Returns the best validation accuracy, or None for a failed or stopped job, as Optuna expects.
     """
     if os.environ.get(SWEEP_PID) == str(os.getppid()):
         end_with(os.getppid())  # joblib's workers would continue without their sweep
     folder = Path(HydraConfig.get().runtime.output_dir)
-    try:
-        with acquired(folder / ".job.lock"):  # Optuna may try the same settings twice: the second job waits
-            status, metrics = train_or_keep(folder, validate(plain_dict(cfg)))
-    except Exception as error:  # any exception: the other jobs have to run
-        reason = in_line(error, None)
-        record(folder.name, "failed", reason)
-        log.error("failed  %s: %s", folder.name, reason)
+    status, reason, metrics = "failed", "", dict[str, Any]()
+    with acquired(folder / ".job.lock"):  # Optuna may try the same settings twice: the second job waits
+        try:
+            settings = validate(plain_dict(cfg))
+            if complete(folder, settings):  # by this sweep, or by an earlier one
+                done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"
+                status = "done" if done else "kept"
+            else:
+                status, reason = train(folder, settings)
+            if not reason:
+                metrics = read_json(folder / results_file(settings))
+        except Exception as error:  # any exception: the other jobs have to run
+            reason = in_line(error, None)
+        except BaseException:  # Ctrl-C or SIGTERM
+            status, reason = "stopped", "stopped with its sweep"
+            raise
+        finally:
+            record(folder.name, status, reason)
+    if reason:
+        log.error("%-7s %s: %s", status, folder.name, reason)
         return None
-    except BaseException:  # Ctrl-C or SIGTERM
-        record(folder.name, "failed", STOPPED)
-        raise
     test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
     log.info("%s    %s: validation %.2f %%%s", status, folder.name, 100 * metrics["val_accuracy"], test)
     return metrics["val_accuracy"]
 
 
-def train_or_keep(folder: Path, settings: DictConfig) -> tuple[str, dict[str, Any]]:
-    """Status and metrics of a job. Raises UserError if it fails."""
-    done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"  # by another job of this sweep
-    status = "done" if done else "kept"
-    if part := missing(folder, settings):
-        record(folder.name, "started")
-        resume = resumable(folder, settings)
-        state = "resumes from its last checkpoint" if resume else f"it has no {part}"
-        suffix = f" ({state})" if (folder / "config.yaml").exists() else ""
-        varied = "".join(f" {word}" for word in varied_overrides())
-        log.info("run     %s%s%s", folder.name, varied and f":{varied}", suffix)
-        train(folder, settings, resume)
-        if not is_debug(settings) and (part := missing(folder, settings)):
-            raise UserError(f"it ended without {part}")
-        status = "done"
-    record(folder.name, status)
-    return status, read_json(folder / results_file(settings))
+# --- results that exist -----------------------------------------------------------------------------------------------
 
 
-def varied_overrides() -> list[str]:
-    """The overrides in which this job differs from the others."""
-    common = {o.lower() for o in OmegaConf.load(sweep_dir() / "multirun.yaml").hydra.overrides.task}
-    return [override for override in HydraConfig.get().overrides.task if override.lower() not in common]
-
-
-def missing(folder: Path, settings: DictConfig) -> str:
-    """What `folder` lacks of a finished run with these settings, for messages; an empty string for nothing."""
-    if not finished(folder):
-        return "metrics.json"
-    if not finished(folder, settings.test):
-        return "test predictions"
-    return "" if on_current_data(folder, settings) else "results on the current data"
+def complete(folder: Path, settings: DictConfig) -> bool:
+    """Whether `folder` contains a finished run with these settings, on the current data."""
+    return finished(folder, settings.test) and on_current_data(folder, settings)
 
 
 def resumable(folder: Path, settings: DictConfig) -> bool:
@@ -123,17 +106,29 @@ def same_data(settings: DictConfig, source: str, key: str | None) -> bool:
     return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
 
 
-def train(folder: Path, settings: DictConfig, resume: bool) -> None:
-    """Run the job in a child process. Raises UserError if it fails."""
-    hydra = HydraConfig.get()
+# --- the child process ------------------------------------------------------------------------------------------------
+
+
+def train(folder: Path, settings: DictConfig) -> tuple[str, str]:
+    """Run the job in a child process. Returns its status, and the reason unless that is `done`."""
+    record(folder.name, "started")
+    hydra, resume = HydraConfig.get(), resumable(folder, settings)
+    state = "resumes from its last checkpoint" if resume else "starts again"
+    common = {word.lower() for word in OmegaConf.load(sweep_dir() / "multirun.yaml").hydra.overrides.task}
+    varied = [word for word in hydra.overrides.task if word.lower() not in common]
+    suffix = [f"({state})"] if (folder / "config.yaml").exists() else []
+    log.info("run     %s", " ".join([f"{folder.name}:", *varied, *suffix]).removesuffix(":"))
     one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
     threads = None if one_by_one else threads_of(hydra.launcher)
     words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
-    group = group_of(sweep_dir())
-    with started(folder, settings, words, resume, threads, group, console=one_by_one) as process:
+    with started(folder, settings, words, resume, threads, console=one_by_one) as process:
         process.wait()
-    if reason := failure(process.returncode, folder):
-        raise UserError(reason)
+    reason = failure(process.returncode, folder)
+    if process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
+        return "stopped", reason
+    if not (reason or is_debug(settings) or complete(folder, settings)):
+        reason = "it ended without its results"
+    return "failed" if reason else "done", reason
 
 
 @contextmanager
@@ -143,7 +138,6 @@ def started(
     words: Sequence[str],
     resume: bool,
     threads: int | None,
-    group: str,
     console: bool = False,
     number: int | None = None,
 ) -> Iterator[subprocess.Popen]:
@@ -152,14 +146,14 @@ def started(
     A child process frees its memory and its GPU at its end, has its own W&B run, can start further processes (DDP),
     and can crash without ending the sweep. Its output is in console.log unless `console`, its errors in stderr.log.
 
-    settings: of these words. threads: unless the settings have a number. group: in W&B. number: of the job, which
-    selects a GPU where there are more jobs than GPUs.
+    settings: of these words. threads: unless the settings have a number. number: of the job, which selects a GPU where
+    there are more jobs than GPUs.
     """
     words = [word for word in words if not word.startswith("threads=")]
     words += [f"threads={settings.threads or threads or 'null'}", "hydra.mode=RUN", *search_path()]
     words += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
     pid = str(os.getpid())
-    env = {SWEEP_PID: pid, **os.environ, PARENT_PID: pid, "WANDB_RUN_GROUP": group}
+    env = {SWEEP_PID: pid, **os.environ, PARENT_PID: pid, "WANDB_RUN_GROUP": group_of(folder.parent)}
     forget_wandb_run(env)
     env["SLURM_JOB_NAME"] = "interactive"  # in a SLURM task Lightning would wait for the processes of srun
     output = nullcontext() if console else (folder / "console.log").open("w")
@@ -180,7 +174,6 @@ def stopping(process: subprocess.Popen) -> Iterator[None]:
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.wait(PATIENCE)
         process.kill()
-        process.wait()
         raise
 
 
@@ -200,10 +193,9 @@ def failure(status: int, folder: Path) -> str:
     if not status:
         errors.unlink()
         return ""
-    lines = [line.strip() for line in errors.read_text(errors="replace").splitlines()]
-    lines = [line for line in lines if line and "HYDRA_FULL_ERROR" not in line] or [f"exit status {status}"]
-    reason = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
-    return f"{reason.removeprefix('error: ')} (see {errors})"
+    lines = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in lines if line.startswith("error: ")] or lines or [f"exit status {status}"]
+    return f"{lines[-1].strip().removeprefix('error: ')} (see {errors})"
 
 
 def end_with(parent: int) -> None:
@@ -231,16 +223,17 @@ def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, 
     if not names:
         yield {}
         return
-    place = HydraConfig.get().job.num if number is None else number
-    gpu = names[place % len(names)]
+    number = HydraConfig.get().job.num if number is None else number
     with ExitStack() as stack:
-        for name in names:
+        for gpu in (*names, names[number % len(names)]):  # the last one if all are reserved
             with suppress(UserError):
-                lock = Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{name}.lock"
+                lock = Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{gpu}.lock"
                 stack.enter_context(acquired(lock, "reserved"))
-                gpu = name
                 break
         yield {"CUDA_VISIBLE_DEVICES": gpu}
+
+
+# --- the sweep folder -------------------------------------------------------------------------------------------------
 
 
 def sweep_dir() -> Path:
@@ -265,9 +258,9 @@ def record(job: str, status: str, reason: str = "") -> None:
 
 
 def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
-    """The last line about each job: name of its folder -> {"job", "status", "reason"}; failed if it did not end."""
+    """The last line about each job: name of its folder -> {"job", "status", "reason"}; stopped if it did not end."""
     jobs = {entry["job"]: entry for entry in map(json.loads, (sweep / LOG).read_text().splitlines())}
     for entry in jobs.values():
         if entry["status"] == "started":
-            entry |= {"status": "failed", "reason": "its process died"}
+            entry |= {"status": "stopped", "reason": "its process died"}
     return jobs

@@ -17,15 +17,14 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
-from imdbattn.files import acquired, make_folder, write_atomically, writing_into
-from imdbattn.settings.cli import SWEEP_PID, print_error, quote, refuse_chdir, remove_empty
-from imdbattn.settings.keys import conf_dir
+from imdbattn.files import acquired, make_folder
+from imdbattn.settings.cli import SWEEP_PID, print_error, quote, remove_empty
+from imdbattn.settings.keys import defaults
 from imdbattn.settings.safety import refuse_credentials
 from imdbattn.sweep.job import LOG, end_with, forget_wandb_run, group_of, jobs_of
 
 log = logging.getLogger(__name__)
 
-FILES = (LOG, "multirun.yaml")  # files of a sweep in its folder
 REMEDY = "choose another hydra.sweep.dir"
 
 
@@ -36,11 +35,10 @@ class SweepReport(Callback):
     """
 
     def __init__(self) -> None:
-        self.earlier: dict[str, bytes] = {}  # contents of FILES from an earlier sweep into the same folder
+        self.new = True  # whether the folder contains no earlier sweep
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
-            refuse_chdir(config.hydra)
             lock = self.start(config)
         except Exception as error:  # any exception: the sweep would run without its lock
             print_error(error if isinstance(error, UserError) else f"the sweep cannot start: {error!r}")
@@ -60,16 +58,11 @@ class SweepReport(Callback):
         """
         sweep = Path(str(config.hydra.sweep.dir))
         refuse_credentials(OmegaConf.to_container(config, resolve=False))  # multirun.yaml will contain them
-        if config.resume == "":
-            raise UserError("resume= must be text of at least one character")
-        if config.resume and not (sweep / LOG).exists():
+        self.new = not (sweep / LOG).exists()
+        if config.resume is not None and self.new:
             raise UserError(f"resume={config.resume}: {sweep} is not a sweep folder, it has no {LOG}")
-        self.earlier = {name: (sweep / name).read_bytes() for name in FILES if (sweep / name).is_file()}
-        if self.earlier:
-            try:
-                jobs_of(sweep)
-            except (OSError, ValueError, KeyError, TypeError):
-                raise UserError(f"{sweep} contains {', '.join(self.earlier)}, not of a sweep: {REMEDY}") from None
+        if self.new == (sweep / "multirun.yaml").exists():  # a sweep has both
+            raise UserError(f"{sweep} contains {LOG} or multirun.yaml of another program: {REMEDY}")
         make_folder(sweep, REMEDY)
         busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
         lock = acquired(sweep / ".lock", busy).lock
@@ -78,13 +71,14 @@ class SweepReport(Callback):
         os.environ[SWEEP_PID] = str(os.getpid())
         forget_wandb_run(os.environ)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the finally clauses
-        with writing_into(sweep, REMEDY):
-            (sweep / LOG).write_text("")
-            # For `varied_overrides`. Of Hydra's sweepers only the basic one writes it.
-            OmegaConf.save(config, sweep / "multirun.yaml")
+        (sweep / LOG).write_text("")
+        OmegaConf.save(config, sweep / "multirun.yaml")  # for jobs; of Hydra's sweepers only the basic one writes it
         from imdbattn.data.reviews import decided_source
+        from imdbattn.tracking.wandb_run import wandb_mode
 
         decided_source(config)  # once for all jobs
+        if config.logger.name == "wandb" and config.logger.mode is None:
+            os.environ["WANDB_MODE"] = wandb_mode(None, config.logger.timeout)  # its notice is printed once, too
         return lock
 
     def end(self, config: DictConfig, complete: bool) -> int:
@@ -92,41 +86,31 @@ class SweepReport(Callback):
         sweep = Path(str(config.hydra.sweep.dir))
         jobs = jobs_of(sweep)
         if not jobs:
-            self.restore(sweep)
+            if self.new:
+                for file in (*sweep.glob(".lock*"), sweep / "multirun.yaml"):
+                    file.unlink(missing_ok=True)
+                remove_empty(sweep.resolve(), LOG)
             if complete:  # else Hydra could not compose the jobs, and has reported it
                 overrides = " ".join(config.hydra.overrides.task)
                 print_error(f"the sweep has no jobs: one of its settings has no value to choose from ({overrides})")
             return 2
-        failed = [job for job in jobs.values() if job["status"] == "failed"]
         statuses = [job["status"] for job in jobs.values()]
-        counts = ", ".join(f"{statuses.count(s)} {s}" for s in ("done", "kept", "failed") if s in statuses)
-        stopped = "" if complete else " until the sweep was stopped"
-        log.info("\n%d job%s%s: %s", len(jobs), "s" * (len(jobs) != 1), stopped, counts)
+        counts = ", ".join(f"{statuses.count(s)} {s}" for s in ("done", "kept", "stopped", "failed") if s in statuses)
+        log.info("\n%d job%s%s: %s", len(jobs), "s" * (len(jobs) != 1), "" if complete else ", not all", counts)
         if complete:
             if others := {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs):
                 log.info("with other settings, left unchanged: %s", ", ".join(sorted(others)))
-            if finished := [sweep / name for name, job in jobs.items() if job["status"] != "failed"]:
+            if finished := [sweep / name for name, job in jobs.items() if job["status"] in ("done", "kept")]:
                 compare_jobs(config, sweep, finished)
-        for job in failed:
-            log.error("failed  %s: %s", job["job"], job["reason"])
-        if failed or not complete:
+        unfinished = [job for job in jobs.values() if job["status"] in ("stopped", "failed")]
+        for job in unfinished:
+            log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
+        if unfinished or not complete:
             place = os.path.relpath(sweep)
             plain = re.fullmatch(r"[\w./ -]+", place, re.ASCII)  # others, such as a comma, are special in a sweep
             word = quote(f"resume={place}", [] if plain else ["resume"])
             log.error("resume it with:  the same command with %s", in_shell(word))
-        return int(bool(failed))
-
-    def restore(self, sweep: Path) -> None:
-        """Undo what `start` has written into the folder."""
-        for lock in sweep.glob(".lock*"):
-            lock.unlink()
-        for name in FILES:
-            if name in self.earlier:
-                write_atomically(sweep / name, self.earlier[name])
-            else:
-                (sweep / name).unlink(missing_ok=True)
-        if not self.earlier:
-            remove_empty(sweep.resolve(), LOG)
+        return int(bool(unfinished))
 
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
@@ -136,10 +120,9 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     from imdbattn.pages import folders_of, print_reports, write_reports
     from imdbattn.tracking.publish import publish_comparison
 
-    options: Any = OmegaConf.to_container(OmegaConf.load(conf_dir() / "compare.yaml"))
-    names = ("split", "resamples", "seed", "words", "disagreements", "against")
+    options = {name: value for name, value in defaults("compare").items() if name not in ("runs", "out")}
     try:
-        comparisons = compare_sets(folders, **{name: options[name] for name in names})
+        comparisons = compare_sets(folders, **options)
         reports = list(map(report_of, comparisons))
         page = write_reports(reports, sweep / "comparison")
         print_reports(reports)

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from imdbattn.errors import UserError
 from imdbattn.settings.schema import Dashboard
-from imdbattn.tracking.wandb_run import unreachable
 
 CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
 PICTURES = ("learning_curves", "positions", "attention", "page")
@@ -64,19 +62,11 @@ def workspace(settings: Dashboard) -> Any:
     return ws.Workspace(
         entity=settings.entity or "",
         project=settings.project,
-        name="The ladder" if group is None else f"The ladder: {group}",
+        name=f"The ladder: {group}" if group else "The ladder",
         sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()],
         settings=ws.WorkspaceSettings(max_runs=100),
         runset_settings=ws.RunsetSettings(
-            filters="" if group is None else f"Metric('Group') == {str(group)!r}",  # the library's filters cannot quote
+            filters=f"Metric('Group') == {group!r}" if group else "",  # the library's filters cannot quote
             pinned_columns=["config:rung.value", "config:seed.value", "summary:best/val_accuracy"],
         ),
     )
-
-
-def save(built: Any, timeout: float) -> str:
-    """Saves a workspace in W&B and returns its address. Raises UserError if W&B cannot be reached."""
-    if reason := unreachable(timeout):
-        raise UserError(f"{reason}, or write the JSON with dry_run=true")
-    built.save()
-    return str(built.url)

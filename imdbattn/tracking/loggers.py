@@ -1,6 +1,9 @@
 """Lightning's loggers: metrics.csv always, and W&B (default), TensorBoard or nothing in addition."""
 
 import json
+import logging
+import os
+import shlex
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +15,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from imdbattn.errors import UserError
 from imdbattn.run_folder import run_of
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
+
+log = logging.getLogger(__name__)
 
 
 def check_logger(settings: Any) -> None:
@@ -26,6 +31,7 @@ def build_loggers(settings: Any, folder: Path, config: Mapping[str, Any], resume
     folder = run_of(folder)
     if settings.name == "tensorboard":
         loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
+        log.info("learning curves:  tensorboard --logdir %s", shlex.quote(os.path.relpath(folder)))
     if settings.name == "wandb" and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
         rung, data = config["model"]["name"], config["data"]
         environment = folder / "environment.json"

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from imdbattn.errors import in_line
 from imdbattn.network import http_status
@@ -22,26 +21,21 @@ log = logging.getLogger(__name__)
 FINISH_SECONDS = 90.0  # after the 60 s in which W&B uploads at the end of a run
 
 
-def unreachable(timeout: float) -> str:
-    """Why the W&B server cannot be used: no key, or no answer within `timeout` seconds; an empty string if it can."""
+def wandb_mode(mode: str | None, timeout: float) -> str:
+    """`mode`, else $WANDB_MODE, else online; offline, with a warning, without a key or an answer of the server."""
     from requests.utils import get_netrc_auth  # a dependency of wandb
 
-    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
-    host = urlsplit(server).hostname
-    if not os.environ.get("WANDB_API_KEY") and not get_netrc_auth(server):  # which `wandb login` writes
-        return f"no W&B key is configured for {host}: run `wandb login`"
-    return "" if http_status(server, timeout) else f"W&B: {host} does not answer within {timeout:g} s"
-
-
-def wandb_mode(mode: str | None, timeout: float) -> str:
-    """`mode`, else $WANDB_MODE, else online; offline if the server cannot be used."""
     mode = mode or os.environ.get("WANDB_MODE")
     if mode in ("offline", "disabled", "dryrun"):
         return "offline" if mode == "dryrun" else mode
-    if reason := unreachable(min(timeout, 5)):
-        log.warning("%s. This run is offline; `wandb sync` uploads it", reason)
-        return "offline"
-    return "online"
+    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    reason = f"W&B: {server} does not answer"
+    if not os.environ.get("WANDB_API_KEY") and not get_netrc_auth(server):  # which `wandb login` writes
+        reason = f"no W&B key is configured for {server}: run `wandb login`"
+    elif http_status(server, min(timeout, 5)):
+        return "online"
+    log.warning("%s. This run is offline; `wandb sync` uploads it", reason)
+    return "offline"
 
 
 def parts_of(folder: Path) -> list[Path]:
