@@ -1,6 +1,7 @@
 // One classifier: its label for the review, the words shaded by their share, and a map for each head.
 
 import { binary } from "./api.js";
+import { Cell } from "./cell.js";
 import { Matrix, largestOf } from "./matrix.js";
 import { Positions } from "./positions.js";
 import { bar, count, el, percent, quoted } from "./tools.js";
@@ -9,7 +10,7 @@ const SHADED = 2000; // words that can be shaded; a longer text is shown without
 const MAPS = 16; // maps that are shown initially; the layers of a model with more are collapsed
 
 export class Panel {
-  /** page: {toggle(run, part), toggleWord(place), rescale()} */
+  /** page: {toggle(run, part), toggleWord(place), choose(run, cell), rescale()} */
   constructor(run, page) {
     Object.assign(this, { run, page, maps: [], facts: null });
     this.outcome = el("div", { class: "outcome", "aria-live": "polite" });
@@ -21,6 +22,7 @@ export class Panel {
     const accuracy = `seed ${run.seed}, ${percent(run.accuracy)} of ${run.split} reviews`;
     const title = el("header", {}, el("h3", { text: run.label }), el("span", { class: "quiet", text: accuracy }));
     this.positions = new Positions(run);
+    this.cell = new Cell(run, page);
     this.body = el("div", {}, this.outcome, this.note, this.review, this.shading, this.attentions, this.table);
     this.error = el("p", { class: "error", role: "alert", hidden: true });
     const parts = [title, this.error, this.body, this.positions.element];
@@ -28,20 +30,42 @@ export class Panel {
     this.review.addEventListener("keydown", (event) => this.press(event));
   }
 
-  /** Requests the answer unless it is already shown or pending. */
-  async update(text, changes) {
+  /** Requests the answer unless it is already shown or pending, then the arithmetic of the chosen cell, or null. */
+  async update(text, changes, chosen) {
     const values = { run: this.run.id, text, changes };
-    if (this.request === JSON.stringify(values)) return;
-    this.request = JSON.stringify(values);
-    const started = performance.now();
-    try {
-      this.show(...(await binary("read", values, `read ${this.run.id}`)));
-      this.element.dataset.milliseconds = (performance.now() - started).toFixed(1);
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      this.fail(error);
-      throw error;
+    Object.assign(this, { chosen, changes });
+    if (this.request !== JSON.stringify(values)) {
+      this.request = JSON.stringify(values);
+      this.facts = null;
+      try {
+        this.show(...(await binary("read", values, `read ${this.run.id}`)));
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        this.fail(error);
+        throw error;
+      }
     }
+    if (this.facts) await this.showCell(values);
+  }
+
+  /** Shows the arithmetic of the chosen cell below its map. */
+  async showCell(values) {
+    const { chosen, facts } = this;
+    const title = chosen && (chosen.layer ? `layer ${chosen.layer}, head ${chosen.head}` : "pooling");
+    const found = this.maps.find((map) => map.title === title);
+    const exists = found && chosen.query < found.rows.length && chosen.key < facts.keys.length + chosen.padding;
+    for (const map of this.maps) {
+      const own = exists && map === found ? [chosen.query, chosen.key] : null;
+      if (String(map.chosen) === String(own)) continue;
+      map.chosen = own;
+      map.draw();
+    }
+    if (!exists) {
+      this.cell.element.remove();
+      return;
+    }
+    if (this.cell.element.parentNode !== found.element.parentNode) found.element.after(this.cell.element);
+    await this.cell.update(values, chosen, { title, query: found.rows[chosen.query], probabilities: facts.probabilities });
   }
 
   fail(error) {
@@ -52,7 +76,9 @@ export class Panel {
     this.body.hidden = this.positions.element.hidden = true;
   }
 
-  show(facts, weights) {
+  show(answer, weights) {
+    const [words, removed] = [false, true].map((value) => answer.words.filter((word) => word.removed === value));
+    const facts = { ...answer, words, removed, attentions: this.attentionsOf(answer) };
     this.error.hidden = true;
     this.body.hidden = false;
     Object.assign(this, { facts, query: null });
@@ -68,6 +94,14 @@ export class Panel {
     this.element.dataset.label = facts.label;
   }
 
+  /** The attentions in order, with the layers that are skipped, and the numbers of the disabled heads. */
+  attentionsOf({ layers, attentions }) {
+    const skipped = Array.from({ length: layers }, (_, at) => ({ name: `layer ${at + 1}`, layer: at + 1, skipped: true, heads: 0 }));
+    const shown = skipped.map((one) => attentions.find((other) => other.layer === one.layer) ?? one);
+    const all = attentions.length ? [...shown, ...attentions.filter((one) => !one.layer)] : [];
+    return all.map((one) => ({ ...one, disabled: this.changes.heads.filter(([layer]) => layer === one.layer).map(([, head]) => head) }));
+  }
+
   showOutcome(facts) {
     const rows = Object.entries(facts.probabilities).flatMap(([label, share]) => {
       const name = label === facts.label ? el("strong", { text: label }) : el("span", { text: label });
@@ -75,7 +109,7 @@ export class Panel {
     });
     this.outcome.replaceChildren(...rows);
     if (!facts.before) return;
-    const { label, probability } = facts.before;
+    const [label, probability] = Object.entries(facts.before).reduce((most, one) => (one[1] > most[1] ? one : most));
     const change = facts.probabilities[label] - probability;
     const moved = `${change < 0 ? "−" : "+"}${Math.abs(100 * change).toFixed(1)} points`;
     const text = `without changes: ${label} ${percent(probability)} (now ${moved})`;
@@ -87,7 +121,7 @@ export class Panel {
   /** The text as the model reads it; places from the server count code points. */
   showReview(facts) {
     const letters = Array.from(facts.text);
-    const all = [...facts.words, ...facts.removed.map((word) => ({ ...word, removed: true }))];
+    const all = [...facts.words, ...facts.removed];
     all.sort((a, b) => a.start - b.start);
     this.words = new Map();
     if (all.length > SHADED) {
@@ -120,6 +154,10 @@ export class Panel {
     this.rebuilding = true; // the maps still belong to the previous words
     if (focused !== null) first?.focus({ preventScroll: true });
     this.rebuilding = false;
+  }
+
+  removedNames() {
+    return this.facts.removed.map(({ place }) => this.words.get(place)?.textContent ?? "");
   }
 
   /** Arrow keys move between words, Enter removes or restores one. */
@@ -188,7 +226,12 @@ export class Panel {
     const { keys } = this.facts;
     const several = attention.heads > 1 || attention.layer;
     const title = several ? `${attention.name}, head ${head + 1}` : attention.name;
-    const map = previous.get(title) ?? new Matrix({ title });
+    const place = { layer: attention.layer ?? 0, head: head + 1, padding: 0, masked: true };
+    const onCell = (query, key) => {
+      if (key === null) this.page.choose(this.run.id, null);
+      else this.page.choose(this.run.id, { ...place, ...kept(this.chosen), query, key });
+    };
+    const map = previous.get(title) ?? new Matrix({ title, onCell });
     map.onRow = (row) => this.shadeBy(row === null ? null : map, row);
     map.show(attention.queries === 1 ? [attention.name] : keys, keys, weights);
     this.maps.push(map);
@@ -231,4 +274,9 @@ export class Panel {
     this.table.replaceChildren(el("details", { open: opened }, summary, table));
     this.table.hidden = !rows.length;
   }
+}
+
+/** The settings of a cell that the next one keeps. */
+function kept(cell) {
+  return cell ? { padding: cell.padding, masked: cell.masked } : {};
 }

@@ -35,9 +35,10 @@ export class Positions {
       map.show(names, names, values.subarray(at, at + table.size ** 2));
       at += table.size ** 2;
       this.body.append(el("h4", { text: `pe·pe of ${table.name}` }), map.element);
-      map.draw(table.largest);
-      this.body.append(chart([{ name: "", values: table.by_distance }], 0, "mean of pe_i · pe_j by distance j − i"));
+      map.draw(largestApart(map.values, table.size));
+      this.body.append(chart([{ name: "", values: byDistance(map.values, table.size) }], 0, "mean of pe_i · pe_j by distance j − i"));
     }
+    if (!facts.tables.length && !facts.distances.length) this.body.append(el("p", { text: "These positions are not known to this page." }));
     for (const layer of facts.distances) {
       const curves = layer.added.map((values, head) => ({ name: `head ${head + 1}`, values }));
       const reach = (layer.added[0].length - 1) / 2;
@@ -45,6 +46,20 @@ export class Positions {
       for (const curve of curves) this.body.append(chart([curve], -reach, `${curve.name}, by distance j − i`));
     }
   }
+}
+
+/** The largest product of two different positions, so that small products stay visible. */
+function largestApart(products, size) {
+  return products.reduce((most, value, at) => (at % (size + 1) ? Math.max(most, Math.abs(value)) : most), 0);
+}
+
+/** The mean of the products at each distance, up to half the length: few pairs are further apart. */
+function byDistance(products, size) {
+  return Array.from({ length: Math.floor(size / 2) }, (_, distance) => {
+    let total = 0;
+    for (let row = 0; row + distance < size; row++) total += products[row * size + row + distance];
+    return total / (size - distance);
+  });
 }
 
 /** Curves over whole numbers from `first`, as SVG. */
