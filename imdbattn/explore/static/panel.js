@@ -51,7 +51,8 @@ export class Panel {
   /** Shows the arithmetic of the chosen cell below its map. */
   async showCell(values) {
     const { chosen, facts } = this;
-    const title = chosen && (chosen.layer ? `layer ${chosen.layer}, head ${chosen.head}` : "pooling");
+    const attention = chosen && facts.attentions.find((one) => (one.layer ?? 0) === chosen.layer);
+    const title = attention && titleOf(attention, chosen.head - 1);
     const found = this.maps.find((map) => map.title === title);
     const exists = found && chosen.query < found.rows.length && chosen.key < facts.keys.length + chosen.padding;
     for (const map of this.maps) {
@@ -199,7 +200,7 @@ export class Panel {
       const layer = attention.layer && this.box(attention.name, String(attention.layer), !attention.skipped);
       const title = el("h4", {}, layer || attention.name, el("span", { class: "quiet", text: attention.skipped ? "skipped" : "" }));
       const section = el("section", { class: "attention" }, title);
-      if (figures.length < 2) section.append(...figures);
+      if (figures.length < 2 || attention.labels) section.append(...figures);
       else {
         const name = attention.name;
         const summary = el("summary", { text: count(attention.heads, "head") });
@@ -224,8 +225,7 @@ export class Panel {
 
   figure(attention, head, weights, previous) {
     const { keys } = this.facts;
-    const several = attention.heads > 1 || attention.layer;
-    const title = several ? `${attention.name}, head ${head + 1}` : attention.name;
+    const title = titleOf(attention, head);
     const place = { layer: attention.layer ?? 0, head: head + 1, padding: 0, masked: true };
     const onCell = (query, key) => {
       if (key === null) this.page.choose(this.run.id, null);
@@ -233,15 +233,30 @@ export class Panel {
     };
     const map = previous.get(title) ?? new Matrix({ title, onCell });
     map.onRow = (row) => this.shadeBy(row === null ? null : map, row);
-    map.show(attention.queries === 1 ? [attention.name] : keys, keys, weights);
+    const name = attention.labels?.[head] ?? attention.name;
+    map.show(attention.queries === 1 ? [name] : keys, keys, weights);
     this.maps.push(map);
     const nats = attention.entropies[head];
     const numbers = `entropy ${nats.toFixed(2)} of at most ${Math.log(keys.length).toFixed(2)} nats`;
     const disabled = attention.disabled.includes(head + 1);
-    const name = attention.layer ? this.box(`head ${head + 1}`, `${attention.layer}.${head + 1}`, !disabled) : null;
+    const lead = attention.layer ? this.box(`head ${head + 1}`, `${attention.layer}.${head + 1}`, !disabled) : attention.labels?.[head];
     map.caption = el("span", { class: "quiet" });
-    const caption = el("figcaption", {}, name, name ? ": " : "", numbers, map.caption);
-    return el("figure", { class: disabled ? "off" : "" }, caption, map.element);
+    const caption = el("figcaption", {}, lead, lead ? ": " : "", numbers, map.caption);
+    const text = attention.labels ? this.shadedBy(weights) : null;
+    return el("figure", { class: disabled ? "off" : "" }, caption, text, map.element);
+  }
+
+  /** The words that are read, shaded by the weights of a label's query. */
+  shadedBy(weights) {
+    const letters = Array.from(this.facts.text);
+    const most = Math.max(1e-12, ...weights);
+    const words = this.facts.words.map((word, index) => {
+      const weight = weights[index + Number(this.facts.cls)];
+      const node = el("span", { class: "shaded", title: percent(weight), text: letters.slice(word.start, word.end).join("") });
+      node.style.setProperty("--s", (weight / most).toFixed(3));
+      return node;
+    });
+    return el("p", { class: "review" }, ...words.flatMap((word, at) => (at ? [" ", word] : [word])));
   }
 
   /** Shades the words by one row of a map, or by their shares, and lists the largest values. */
@@ -274,6 +289,11 @@ export class Panel {
     this.table.replaceChildren(el("details", { open: opened }, summary, table));
     this.table.hidden = !rows.length;
   }
+}
+
+function titleOf(attention, head) {
+  if (attention.labels) return `${attention.name}, query of ${attention.labels[head]}`;
+  return attention.heads > 1 || attention.layer ? `${attention.name}, head ${head + 1}` : attention.name;
 }
 
 /** The settings of a cell that the next one keeps. */
