@@ -63,7 +63,8 @@ def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
     has_pooling = expected.attention.pooling is not None  # not the mean
     names = [f"layer {number}" for number, _ in own] + ["pooling"] * has_pooling
     assert [one["name"] for one in found.attentions] == names
-    expected_maps = [layer for _, layer in own] + [expected.attention.pooling] * has_pooling
+    by_label = [*getattr(expected.attention, "by_label", {}).values()]  # weights of a query for each label
+    expected_maps = [layer for _, layer in own] + [np.stack(by_label or [expected.attention.pooling])] * has_pooling
     for weights, expected_HQK in zip(found.maps, expected_maps, strict=True):
         np.testing.assert_allclose(weights, expected_HQK.reshape(weights.shape), atol=1e-7)
         np.testing.assert_allclose(weights.sum(2), 1, atol=1e-5)
