@@ -43,9 +43,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def half_a_picture(path: Path) -> None:
-    """A page that is larger than the disk."""
+    """As large as needed to fill the disk in the middle of a page."""
     review = Classification(text="word " * 60_000, output="pos", probability=0.5, model="base", words=[(0, 4, 1.0)])
-    write_page([review], path)
+    write_page([review], path, [BIG])
 
 
 WRITERS = {  # each writes `file` into a folder where an old one stands

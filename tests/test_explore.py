@@ -255,14 +255,11 @@ def test_without_mask_padding_is_read_as_words(page, labels, changed):
 
 def test_labels_have_only_the_settings_that_distinguish_runs_of_the_same_model(page):
     assert sorted(page.runs.labels.values()) == sorted([*CLASSIFIERS, WRITER[0]])
-    two = [
-        Variant("", "base", ["data=probe", "optim.lr=1"], []),
-        Variant("", "base", ["optim.lr=3"], []),
-    ]
-    other = Variant("", "seq2seq", ["task=seq2seq", "optim.lr=1"], [])
-    assert short_labels([*two, other]) == ["base data=probe", "base lr=3", "seq2seq"]
-    same = [Variant("base #1", "base", [], []), Variant("base #2", "base", [], [])]
-    assert short_labels(same) == ["base #1", "base #2"]
+    names = {"probe": ["data=probe", "optim.lr=1"], "lr": ["optim.lr=3"], "same": [], "again": []}
+    base = [Variant(label=label, model="base", overrides=words, runs=[]) for label, words in names.items()]
+    other = Variant(label="", model="seq2seq", overrides=["task=seq2seq", "optim.lr=1"], runs=[])
+    assert short_labels([*base[:2], other]) == ["base data=probe", "base lr=3", "seq2seq"]
+    assert short_labels(base[2:]) == ["same", "again"]
 
 
 def test_test_reviews_are_filtered_by_the_predictions(page, labels):

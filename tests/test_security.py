@@ -261,7 +261,7 @@ def shown_review(text: str, label: str) -> Classification:
 PAGES = {
     "comparison": lambda: drawn_page(report_of(hostile_comparison())),
     "faithfulness": lambda: drawn_page(faithfulness_report(hostile_faithfulness())),
-    "attention": lambda: page([(hostile_review(), None)]),
+    "attention": lambda: page([hostile_review()], [None]),
 }
 
 
@@ -319,7 +319,7 @@ def test_a_browser_runs_no_part_of_a_hostile_text(hostile_page, tmp_path):
 @pytest.mark.parametrize("policy", [True, False])
 def test_the_policy_stops_a_script_that_was_not_escaped(tmp_path, policy):
     """Without it the script runs, and the two tests above would notice it."""
-    source = page([(shown_review("film", "pos"), None)])
+    source = page([shown_review("film", "pos")], [None])
     source = source.replace("</h1>", f'</h1><script>{OWN}</script><img src="x" onerror="{OWN}">')
     if not policy:
         source = re.sub(r"<meta http-equiv[^>]*>", "", source)

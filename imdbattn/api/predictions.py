@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from imdbattn.api.display import fragment
-from imdbattn.explain.figures import attention_png
 from imdbattn.explain.prediction import AttentionWeights, Classification, Prediction, Translation, percent
 from imdbattn.explain.show import page, print_predictions, printable, write_page
 from imdbattn.files import expanded
@@ -139,4 +138,4 @@ class Explanation:
         return printed(lambda console: print_predictions([self.prediction], console))
 
     def _repr_html_(self) -> str:
-        return page([(self.prediction, attention_png(self.prediction))], "fragment")
+        return page([self.prediction], template="fragment")

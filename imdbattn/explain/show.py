@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from imdbattn.settings.safety import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
+Images = Iterable[bytes | None] | None  # PNG of each prediction that has one; None draws them
 DETAILED = 5  # number of reviews on a page with layers and a figure, which take up to a second and 1 MB each
 
 
@@ -51,18 +52,19 @@ def write_attention(prediction: Prediction, folder: Path) -> None:
     image = attention_png(prediction)
     if image is not None:
         write_atomically(folder / "attention.png", image)
-    write_atomically(folder / "attention.html", page([(prediction, image)]))
+    write_page([prediction], folder / "attention.html", [image])
 
 
-def write_page(predictions: Sequence[Prediction], path: Path) -> Path:
+def write_page(predictions: Sequence[Prediction], path: Path, images: Images = None) -> Path:
     """Writes `page` and returns its path."""
-    write_atomically(path, page([(prediction, attention_png(prediction)) for prediction in predictions]))
+    write_atomically(path, page(predictions, images))
     return path
 
 
-def page(predictions: Sequence[tuple[Prediction, bytes | None]], template: str = "page") -> str:
-    """One HTML page of at least one prediction with its figure. template: or "fragment", of a page."""
-    return render(Path(__file__).with_name(f"{template}.html.jinja"), predictions=predictions, detailed=DETAILED)
+def page(predictions: Sequence[Prediction], images: Images = None, template: str = "page") -> str:
+    """One HTML page of at least one prediction. template: or "fragment", of a page."""
+    shown = list(zip(predictions, map(attention_png, predictions) if images is None else images, strict=True))
+    return render(Path(__file__).with_name(f"{template}.html.jinja"), predictions=shown, detailed=DETAILED)
 
 
 def digest(predictions: Sequence[Prediction]) -> str:
