@@ -275,12 +275,12 @@ def test_test_reviews_are_filtered_by_the_predictions(page, labels):
             continue
         found, rows = {"row": None}, []
         for _ in range(chosen_N.sum()):
-            found = page.ask("next", run=runs[0], runs=runs, filters={name: True}, after=found["row"])
+            found = page.ask("next", run=runs[0], runs=runs, **{name: True}, after=found["row"])
             rows.append(found["row"])
         assert rows == own.rows_N[chosen_N].tolist()
-        first = page.ask("next", run=runs[0], runs=runs, filters={name: True}, after=rows[-1])
+        first = page.ask("next", run=runs[0], runs=runs, **{name: True}, after=rows[-1])
         assert (first["row"], first["matching"]) == (rows[0], len(rows))
-    assert "choose fewer" in page.ask("next", 400, run=runs[0], filters={"contains": "nosuchword"})
+    assert "choose fewer" in page.ask("next", 400, run=runs[0], runs=runs, contains="nosuchword")
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page,
         found = page.read(labels[rung], text, **changes)
         assert f"{found.label}, {100 * found.probability:.1f} %" in saved
     assert saved.count("<img") == 3
-    assert page.ask("save", 400) == "there is nothing to save: type a text"
+    assert page.ask("save", 400, readings=[], written=[], notes={}) == "there is nothing to save: type a text"
 
 
 # --- security and load ------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def positional(net: nn.Module) -> list[tuple[nn.Module, str, Any]]:
     """What makes the order of the words matter: its owner, its name, and what disables it. Not a convolution."""
     found: list[tuple[nn.Module, str, Any]] = []
     for part in net.modules():
-        if getattr(part, "distances", None) is not None:
+        if isinstance(getattr(part, "distances", None), nn.Module):
             found.append((part, "distances", None))
         if isinstance(frequency_M := getattr(part, "frequency_M", None), Tensor):  # rotary positions
             found.append((part, "frequency_M", torch.zeros_like(frequency_M)))

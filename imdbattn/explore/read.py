@@ -10,16 +10,18 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from imdbattn.api.model import Model
 from imdbattn.errors import UserError
 from imdbattn.explain.figures import position_tables, scores_by_distance
-from imdbattn.explain.prediction import Classification, entropy
+from imdbattn.explain.prediction import Classification, Prediction, entropy
 from imdbattn.explore.changes import Changes, changed, positional, shares
+from imdbattn.explore.runs import Message, Runs
 from imdbattn.faithfulness.erasure import keep
 
 MAPS = 1024  # largest number of words for which weights are sent, whose number grows with its square
@@ -29,14 +31,14 @@ LONGEST = 20_000  # words that a model may read
 class Reading:
     """A text as a model reads it: shuffled, and with words removed, as the changes say.
 
-    Attributes: batch of one review; original and shuffled text; for each word in the order of `text` places (start and
-    end), order_T (original place) and kept_T (is it read); unread, number of words in the middle that are not read.
+    Attributes: batch of one review; text, shuffled; for each word of `text` in order: places (start and end), order_T
+    (original place), kept_T (is it read); unread, number of words in the middle that are not read.
 
     Raises UserError for a text that is too long.
     """
 
     def __init__(self, model: Model, text: str, changes: Changes):
-        self.model, self.original, self.text, self.changes = model, text, text, changes
+        self.model, self.text, self.changes = model, text, changes
         predictor = model.predictor
         words = predictor.words_read(text)
         if len(words) > LONGEST:
@@ -76,43 +78,73 @@ class Reading:
         return replace(prediction, attention=replace(prediction.attention, numbers=numbers)), None
 
 
-def answer(reading: Reading) -> bytes:
-    """A reading for the page, as `framed`: with the weights (H, Q, K) of enabled layers and of the pooling."""
-    model, (prediction, note) = reading.model, reading.explained()
-    shares_T = np.full(len(reading.order_T), None)
-    if prediction.words:
-        shares_T[reading.kept_T] = [share for *_, share in prediction.words]
-    columns = zip(reading.places, reading.order_T.tolist(), shares_T, reading.kept_T.tolist(), strict=True)
-    attention, shown = prediction.attention, list[tuple[dict[str, Any], np.ndarray]]()
-    if attention is not None:
-        shown = [({"name": f"layer {number}", "layer": number}, layer) for number, layer in attention.numbered()]
-        if by_label := getattr(attention, "by_label", {}):  # a query for each label
-            shown.append(({"name": "pooling", "labels": list(by_label)}, np.stack(list(by_label.values()))[:, None]))
-        elif attention.pooling is not None:
-            shown.append(({"name": "pooling"}, attention.pooling[None, None]))
-    facts = {
-        "label": prediction.output,
-        "probability": prediction.probability,
-        "probabilities": prediction.probabilities,
-        "text": prediction.text,
-        "words": [
-            {"start": start, "end": end, "place": place, "share": share, "removed": not is_kept}
-            for (start, end), place, share, is_kept in columns
-        ],
-        "unread": reading.unread,
-        "keys": attention.keys if attention else [],
-        "cls": bool(attention and attention.cls),
-        "layers": len(getattr(model.net, "layers", ())),
-        "attentions": [
-            facts | {"heads": len(each), "queries": each.shape[1], "entropies": entropy(each).mean(1).tolist()}
-            for facts, each in shown
-        ],
-        "has_positions": bool(positional(model.net)),
-        "note": note,
-    }
-    if reading.changes:
-        facts["before"] = dict(model.predictor.label([reading.original])[0].probabilities)
-    return framed(facts, [each for _, each in shown])
+class Read(Message):
+    run: str
+    text: str
+    changes: Changes = Changes()
+
+    def reading(self, runs: Runs) -> Reading:
+        return Reading(runs.model(self.run), self.text, self.changes)
+
+    def prediction(self, runs: Runs) -> Prediction:
+        return self.reading(runs).explained()[0]
+
+    def answer(self, runs: Runs) -> bytes:
+        """As `framed`, with the weights (H, Q, K) of enabled layers and of the pooling."""
+        reading = self.reading(runs)
+        model, (prediction, note) = reading.model, reading.explained()
+        shares_T = np.full(len(reading.order_T), None)
+        if prediction.words:
+            shares_T[reading.kept_T] = [share for *_, share in prediction.words]
+        columns = zip(reading.places, reading.order_T.tolist(), shares_T, reading.kept_T.tolist(), strict=True)
+        attention, shown = prediction.attention, list[tuple[dict[str, Any], np.ndarray]]()
+        if attention is not None:
+            shown = [({"name": f"layer {number}", "layer": number}, layer) for number, layer in attention.numbered()]
+            if by_label := getattr(attention, "by_label", {}):  # a query for each label
+                weights_C1K = np.stack(list(by_label.values()))[:, None]
+                shown.append(({"name": "pooling", "labels": list(by_label)}, weights_C1K))
+            elif attention.pooling is not None:
+                shown.append(({"name": "pooling"}, attention.pooling[None, None]))
+        facts = {
+            "label": prediction.output,
+            "probability": prediction.probability,
+            "probabilities": prediction.probabilities,
+            "text": prediction.text,
+            "words": [
+                {"start": start, "end": end, "place": place, "share": share, "removed": not is_kept}
+                for (start, end), place, share, is_kept in columns
+            ],
+            "unread": reading.unread,
+            "keys": attention.keys if attention else [],
+            "cls": bool(attention and attention.cls),
+            "layers": len(getattr(model.net, "layers", ())),
+            "attentions": [
+                about | {"heads": len(each), "queries": each.shape[1], "entropies": entropy(each).mean(1).tolist()}
+                for about, each in shown
+            ],
+            "has_positions": bool(positional(model.net)),
+            "note": note,
+        }
+        if self.changes:
+            facts["before"] = dict(model.predictor.label([self.text])[0].probabilities)
+        return framed(facts, [each for _, each in shown])
+
+
+class Positions(Message):
+    """length: number of positions."""
+
+    run: str
+    length: Annotated[int, Field(ge=2, le=512)] = 128
+
+    def answer(self, runs: Runs) -> bytes:
+        """As `framed`, the products pe_i . pe_j (T, T), and what distances add to scores."""
+        net = runs.model(self.run).net
+        tables = position_tables(net, self.length) if hasattr(net, "positions") else {}
+        layers = scores_by_distance(net) if hasattr(net, "layers") else {}
+        products = [pe_TD @ pe_TD.T for pe_TD in tables.values()]
+        facts = [{"name": name, "size": len(each)} for name, each in zip(tables, products, strict=True)]
+        distances = [{"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()]
+        return framed({"tables": facts, "distances": distances}, products)
 
 
 def framed(facts: dict[str, Any], arrays: Sequence[np.ndarray]) -> bytes:
@@ -123,14 +155,3 @@ def framed(facts: dict[str, Any], arrays: Sequence[np.ndarray]) -> bytes:
     header = json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
     header += b" " * (-len(header) % 4)
     return b"".join([struct.pack("<I", len(header)), header, *(array.astype("<f4").tobytes() for array in arrays)])
-
-
-def answer_positions(model: Model, length: int) -> bytes:
-    """Products pe_i . pe_j of the first `length` positions, (T, T), and what distances add to scores, as `framed`."""
-    net = model.net
-    tables = position_tables(net, length) if hasattr(net, "positions") else {}
-    layers = scores_by_distance(net) if hasattr(net, "layers") else {}
-    products = [pe_TD @ pe_TD.T for pe_TD in tables.values()]
-    facts = [{"name": name, "size": len(each)} for name, each in zip(tables, products, strict=True)]
-    distances = [{"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()]
-    return framed({"tables": facts, "distances": distances}, products)

@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from imdbattn.api.model import Model, load
 from imdbattn.comparison.runs import Run, Variant, find_runs, in_short, read_run, variants
 from imdbattn.errors import UserError
@@ -15,6 +17,12 @@ from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.schema import Explore
 
 LOADED = 12  # models in memory
+
+
+class Message(BaseModel):
+    """What the page sends. A subclass has a method `answer(runs)` that returns JSON values, bytes or a Response."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Runs:

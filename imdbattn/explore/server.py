@@ -9,9 +9,9 @@ import json
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -27,12 +27,12 @@ from starlette.types import Message as ASGIMessage
 from imdbattn.data.order_probe import PAIRS, pair
 from imdbattn.errors import UserError, in_line
 from imdbattn.explain.figures import attention_png
-from imdbattn.explain.prediction import Prediction
 from imdbattn.explain.show import digest
-from imdbattn.explore import cell, read, write
-from imdbattn.explore.browse import Filters, next_review
-from imdbattn.explore.changes import Changes
-from imdbattn.explore.runs import Runs
+from imdbattn.explore.browse import Next
+from imdbattn.explore.cell import Cell
+from imdbattn.explore.read import Positions, Read
+from imdbattn.explore.runs import Message, Runs
+from imdbattn.explore.write import Write
 from imdbattn.pages import render
 
 WORDS = 40  # of the maps of a saved page, which are images
@@ -48,73 +48,6 @@ HEADERS = {
 }
 
 
-class Message(BaseModel):
-    """What the page sends to the server. `answer` returns JSON values, bytes or a Response."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Read(Message):
-    run: str
-    text: str
-    changes: Changes = Changes()
-
-    def reading(self, runs: Runs) -> read.Reading:
-        return read.Reading(runs.model(self.run), self.text, self.changes)
-
-    def prediction(self, runs: Runs) -> Prediction:
-        return self.reading(runs).explained()[0]
-
-    def answer(self, runs: Runs) -> bytes:
-        return read.answer(self.reading(runs))
-
-
-class Cell(Read):
-    """See explore/cell.answer."""
-
-    layer: Annotated[int, Field(ge=0)]
-    head: Annotated[int, Field(ge=1)] = 1
-    query: Annotated[int, Field(ge=0)]
-    padding: Annotated[int, Field(ge=0, le=20)] = 0
-    masked: bool = True
-
-    def answer(self, runs: Runs) -> bytes:
-        return cell.answer(self.reading(runs), self.layer, self.head, self.query, self.padding, self.masked)
-
-
-class Write(Message):
-    run: str
-    text: str
-    beams: Annotated[int, Field(ge=1, le=20)] = 1
-    length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
-
-    def prediction(self, runs: Runs) -> Prediction:
-        return write.write(runs.model(self.run), self.text, self.beams, self.length_penalty)
-
-    def answer(self, runs: Runs) -> dict[str, Any]:
-        return write.answer(runs.model(self.run), self.text, self.beams, self.length_penalty)
-
-
-class Positions(Message):
-    run: str
-    length: Annotated[int, Field(ge=2, le=512)] = 128
-
-    def answer(self, runs: Runs) -> bytes:
-        return read.answer_positions(runs.model(self.run), self.length)
-
-
-class Next(Message):
-    run: str
-    runs: list[str] = []
-    filters: Filters = Filters()
-    after: int | None = None
-    step: Literal[1, -1] = 1
-
-    def answer(self, runs: Runs) -> dict[str, Any]:
-        others = [runs.run(name) for name in self.runs]
-        return next_review(runs.run(self.run), others, self.filters, self.after, self.step)
-
-
 class Probe(Message):
     def answer(self, runs: Runs) -> dict[str, Any]:
         return dict(zip(("neg", "pos"), pair(random.randrange(PAIRS)), strict=True))
@@ -123,9 +56,9 @@ class Probe(Message):
 class Save(Message):
     """notes: of each run, its changes in words."""
 
-    readings: Annotated[list[Read], Field(max_length=12)] = []
-    written: Annotated[list[Write], Field(max_length=12)] = []
-    notes: dict[str, str] = {}
+    readings: Annotated[list[Read], Field(max_length=12)]
+    written: Annotated[list[Write], Field(max_length=12)]
+    notes: dict[str, str]
 
     def answer(self, runs: Runs) -> Response:
         asked: list[Read | Write] = [*self.readings, *self.written]

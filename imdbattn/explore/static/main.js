@@ -155,7 +155,7 @@ async function browse(step) {
   busy(true);
   const inputs = [...by("browser").querySelectorAll("input")];
   const filters = Object.fromEntries(inputs.map((input) => [input.name, input.type === "checkbox" ? input.checked : input.value]));
-  const values = { run: by("browsed").value, runs: state.runs.filter((run) => panels.get(run) instanceof Panel), filters, after: row, step };
+  const values = { run: by("browsed").value, runs: state.runs.filter((run) => panels.get(run) instanceof Panel), ...filters, after: row, step };
   try {
     const review = await api.json("next", values);
     row = review.row;
