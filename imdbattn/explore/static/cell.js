@@ -70,9 +70,9 @@ export class Cell {
     const vectors = [["q", q], ["k", k]];
     const most = absolute([...q, ...k]);
     if (facts.projected && String(facts.projected) !== String(q)) vectors.splice(1, 0, ["W q", facts.projected]);
-    const name = vectors.length > 2 ? "W q · k" : "q · k";
-    if (facts.projected) vectors.push([name, facts.projected.map((value, at) => value * k[at])]);
-    this.product = facts.projected && { name, value: sum(vectors.at(-1)[1]) };
+    const name = vectors.length > 2 ? "W q" : "q";
+    if (facts.projected) vectors.push([`${name} × k`, facts.projected.map((value, at) => value * k[at])]);
+    this.product = facts.projected && { name: `${name} · k`, value: sum(vectors.at(-1)[1]) };
     const line = el("p", { class: "at", "aria-live": "polite" });
     const strips = vectors.flatMap(([name, values]) => [
       el("span", { text: name }),
