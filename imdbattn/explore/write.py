@@ -9,28 +9,22 @@ import torch
 from pydantic import Field
 
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
-from imdbattn.errors import UserError
 from imdbattn.explain.prediction import Translation
 from imdbattn.explore.runs import Message, Runs
 from imdbattn.nn.search import NEVER, search_beams
 
-LONGEST = 200  # symbols of a source
 ALTERNATIVES = 5
 
 
 class Write(Message):
     run: str
-    text: str
+    text: Annotated[str, Field(max_length=1000)]
     beams: Annotated[int, Field(ge=1, le=20)] = 1
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
 
     def prediction(self, runs: Runs) -> Translation:
-        """Raises UserError for an empty or a long source."""
+        """Raises UserError for a source without symbols."""
         predictor = runs.model(self.run).predictor
-        if len(self.text) > 20 * LONGEST or len(predictor.symbols(self.text)) > LONGEST:
-            raise UserError(f"the source is too long for this page: cut it to {LONGEST} symbols")
-        if not predictor.symbols(self.text):
-            raise UserError("the source is empty: type one")
         (written,) = predictor.write([self.text], self.beams, self.length_penalty)
         predictor.warnings()  # clears those that commands print at the end
         return written
@@ -51,11 +45,10 @@ class Write(Message):
         names = [MARKERS[number] if number == EOS else vocabulary.symbols[number] for number in range(len(vocabulary))]
         steps = []
         for token, probability_V in zip(tokens_T.tolist(), probability_TV, strict=True):
-            largest = probability_V.topk(min(ALTERNATIVES, len(names) - EOS))
-            alternatives = list(zip((names[n] for n in largest.indices.tolist()), largest.values.tolist(), strict=True))
-            steps.append(
-                {"symbol": names[token], "probability": probability_V[token].item(), "alternatives": alternatives}
-            )
+            shares, numbers = probability_V.topk(min(ALTERNATIVES, len(names) - EOS))
+            alternatives = [(names[n], share) for n, share in zip(numbers.tolist(), shares.tolist(), strict=True)]
+            step = {"symbol": names[token], "probability": probability_V[token].item()}
+            steps.append(step | {"alternatives": alternatives})
         return {
             "output": written.output,
             "source": written.source,
