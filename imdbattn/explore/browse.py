@@ -1,24 +1,16 @@
 """The reviews of a test set, selected by the predictions of the runs. N reviews."""
 
 import re
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from imdbattn.comparison.runs import Run
 from imdbattn.errors import UserError
 from imdbattn.explore.runs import Message, Runs
 
 CONFIDENT = 0.9  # least probability of the predicted label
 LONG = 400  # least number of words
-
-
-@lru_cache(4)
-def texts_of(run: Run) -> list[str]:
-    """The test reviews of a run; those of the runs used last stay in memory."""
-    return run.texts("test") or []
 
 
 class Next(Message):
@@ -40,7 +32,7 @@ class Next(Message):
 
     def answer(self, runs: Runs) -> dict[str, Any]:
         run, others = runs.run(self.run), [runs.run(name) for name in self.runs]
-        own, texts = run.predictions("test"), texts_of(run)
+        own, texts = run.predictions("test"), run.texts("test") or []
         chosen_N = np.ones(len(texts), dtype=bool)
         if self.wrong:
             chosen_N &= ~own.right_N
