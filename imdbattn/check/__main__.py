@@ -1,14 +1,18 @@
-"""Checks a student's attention modules: `python -m imdbattn.check my_attention.py`."""
+"""Checks students' attention modules: `python -m imdbattn.check my_attention.py`."""
 
 import argparse
-import ast
 import os
 import signal
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
 
-from imdbattn.check import PARTS
+import yaml
+
+from imdbattn.check import process, source
+from imdbattn.check.report import FORMATS, Outcome
+from imdbattn.check.source import PARTS
 from imdbattn.errors import UserError, in_line, print_any_text
 
 
@@ -20,7 +24,8 @@ class Parser(argparse.ArgumentParser):
 def main() -> None:
     """Prints what holds and what does not.
 
-    Exit status: 0 if all checks hold, 1 if not, 2 for wrong input or if the checker itself raised an exception.
+    Exit status: 0 if all checks hold, 1 if not, 2 for wrong input, if no check could be made, or if the checker itself
+    raised an exception; of several files, the largest.
     """
     print_any_text()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
@@ -43,51 +48,75 @@ def run() -> int:
     if options.stub:
         sys.stdout.write(Path(__file__).with_name("stub.py.txt").read_text())
         return 0
-    file = readable(options.file)
-    names = dict(map(named, options.name))
-
-    from imdbattn.check import process, report
-
-    outcome = process.run(file, names, options.seconds, options.memory)
-    print(report.as_json(options.file, outcome) if options.json else report.as_text(outcome))
-    held, of = report.score(outcome)
-    failed = any(result["finding"] == "not-checked" for result in outcome.results)
-    return 1 if held < of else 2 * failed
+    several = len(options.files) > 1
+    kind = options.format or ("csv" if several else "text")
+    if several and kind == "gradescope":
+        raise UserError("--format gradescope is for one file: give one file per call")
+    points = read_points(options.points) if options.points else {}
+    names = dict(pair.split("=") for pair in options.name)
+    outcomes = []
+    for file in options.files:
+        outcome = Outcome(file)
+        try:
+            source.read(file)
+            outcome = process.run(file, names, options.seconds, options.memory)
+        except UserError as error:
+            if not several and kind != "gradescope":
+                raise
+            outcome.error = in_line(error, None)
+        outcome.points = points
+        outcome.require(dict.fromkeys([*options.require, *points]))
+        outcomes.append(outcome)
+    print(FORMATS[kind](outcomes))
+    return max(outcome.status for outcome in outcomes)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = Parser("imdbattn-check", description="Checks a student's attention modules.", allow_abbrev=False)
-    parser.add_argument("file", nargs="?", help="a Python file with one or more of the parts that --stub prints")
+    parser = Parser("imdbattn-check", description="Checks students' attention modules.", allow_abbrev=False)
+    parser.add_argument("files", nargs="*", metavar="file", help="Python or a notebook, with parts that --stub prints")
     parser.add_argument("--name", action="append", default=[], metavar="PART=NAME", help="a part that has another name")
     parser.add_argument("--stub", action="store_true", help="print a file to fill in, and exit")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
-    parser.add_argument("--seconds", type=float, default=60, help="limit of time (default: 60)")
-    parser.add_argument("--memory", type=float, default=4, help="limit of memory in GiB (default: 4)")
+    parser.add_argument("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+    parser.add_argument("--points", metavar="FILE", help="YAML, the points of each part, which is then required")
+    parser.add_argument(
+        "--require", default=[], type=lambda text: text.split(","), help="parts that must be there: A,B"
+    )
+    parser.add_argument("--seconds", type=float, default=60, help="limit of time for each file (default: 60)")
+    parser.add_argument("--memory", type=float, default=1, help="limit of memory in GiB, beyond torch (default: 1)")
     options = parser.parse_args(arguments)
-    if options.file is None and not options.stub:
+    if not options.files and not options.stub:
         raise UserError("a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to fill in")
     for name in ("seconds", "memory"):
         if not 0 < getattr(options, name) < 1e6:
             raise UserError(f"--{name} {getattr(options, name):g} must be above 0 and below 1000000")
+    for text in options.name:
+        part, equals, name = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise UserError(f"--name {text} must be PART=NAME")
+        known(part, f"--name {text}")
+    for part in options.require:
+        known(part, "--require")
     return options
 
 
-def readable(name: str) -> Path:
-    """The absolute path of a file with Python code."""
+def known(part: str, where: str) -> None:
+    if part not in PARTS:
+        near = get_close_matches(part, PARTS, 1, 0.5)
+        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(PARTS)}"
+        raise UserError(f"{where}: there is no part {part!r}; {hint}")
+
+
+def read_points(file: str) -> dict[str, float]:
     try:
-        ast.parse(Path(name).read_bytes(), name)
-    except OSError as error:
-        raise UserError(f"{name} cannot be read ({error.strerror})") from error
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UserError(f"{name} is not Python: {in_line(error)}") from error
-    return Path(name).absolute()
-
-
-def named(text: str) -> tuple[str, str]:
-    part, equals, name = text.partition("=")
-    if part not in PARTS or not equals or not name.isidentifier():
-        raise UserError(f"--name {text} must be PART=NAME, PART being one of {', '.join(PARTS)}")
-    return part, name
+        values = yaml.safe_load(Path(file).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"--points {file} cannot be read: {in_line(error)}") from error
+    if not isinstance(values, dict) or not all(isinstance(v, int | float) and v >= 0 for v in values.values()):
+        raise UserError(f"--points {file} must have one line for each part, such as SelfAttention: 4")
+    for part in values:
+        known(part, f"--points {file}")
+    return values
 
 
 if __name__ == "__main__":

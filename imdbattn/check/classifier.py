@@ -3,7 +3,6 @@
 Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C classes, S models.
 """
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,10 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.check import generic
-from imdbattn.check.functions import sinusoids
+from imdbattn.check.core import (
+    TABLES,
+    Mistake,
+    Names,
+    NotChecked,
+    Part,
+    Rule,
+    diagnose,
+    differing,
+    evaluate,
+    same,
+    show,
+    student,
+)
 from imdbattn.check.generic import VECTORS, VOCABULARY, inputs, trained, vectors_VD
-from imdbattn.check.generic import module as model
-from imdbattn.check.rules import Mistake, NotChecked, Part, Rule, diagnose, differing, same, show, student
+from imdbattn.check.generic import net_of as model
+from imdbattn.check.references import sinusoids
 
 SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none
 EXACT = 1e-5  # a smaller effect is none
@@ -23,8 +35,7 @@ REVIEW = [[4, 2, 9]]
 LIST_FIX = "Make a new module for each: nn.ModuleList(Layer(width) for _ in range(3))."
 CLS_FIX = "self.cls = nn.Parameter(torch.randn(width)); in forward torch.cat([cls, x], 1), cls of shape (B, 1, D)."
 MASK_FIX = "Make the mask from the lengths, torch.arange(T) < lengths[:, None], and use it in f and in the mean."
-HEAD_FIX = "Return the output of the last nn.Linear; for probabilities apply softmax outside of the model."
-POSITIONS_FIX = "x = vectors[tokens] + positional_encoding(T, D), once, before the first layer, if they are wanted."
+POSITIONS_FIX = TABLES["positions"].fix
 
 
 def logits(net: nn.Module, tokens: Any, lengths: Any = None) -> Tensor:
@@ -49,28 +60,17 @@ def calls(net: nn.Module, tokens: Any, lengths: Any = None) -> list[tuple[nn.Mod
     return made
 
 
-AFTER: list[tuple[str, str, Callable[[Tensor], Tensor]]] = [
-    ("softmax-twice", "softmax", lambda z: z.softmax(-1)),
-    ("softmax-twice", "log_softmax", lambda z: z.log_softmax(-1)),
-    ("logits-not-negative", "ReLU", torch.relu),
-    ("logits-not-negative", "a sigmoid", torch.sigmoid),
-    ("function-after-linear", "tanh", torch.tanh),
-]
-
-
 def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function after the last Linear."""
     reviews = [[a, b] for a in range(4) for b in (5, 8)]
     *inner, (_, _, y_BC) = calls(model(part), reviews)
     linears = [z for module, _, z in inner if isinstance(module, nn.Linear) and z.shape == y_BC.shape]
-    for z_BC, (name, text, function) in itertools.product(linears, AFTER):
-        if same(y_BC, function(z_BC)) and not same(y_BC, z_BC):
-            sentence = f"The last step is {text}; logits are the results of a Linear."
-            example = "For one review the result is {}; the last Linear gives {}."
-            raise differing(name, sentence, example, y_BC[0], z_BC[0], HEAD_FIX)
+    fix = TABLES["logits"].fix
+    if linears and diagnose(lambda: y_BC, TABLES["logits"], [lambda z=z: {"z": z} for z in linears], {"8 reviews": ()}):
+        return
     if same(y_BC.sum(1), torch.ones(len(y_BC))) or same(y_BC.exp().sum(1), torch.ones(len(y_BC))):
         example = f"The classes of one review get {show(y_BC[0])}."
-        raise Mistake("softmax-twice", "The results are probabilities or their logarithms.", example, HEAD_FIX)
+        raise Mistake("softmax-twice", "The results are probabilities or their logarithms.", example, fix)
 
 
 def frozen_vectors(part: Part) -> None:
@@ -120,44 +120,20 @@ def order(part: Part) -> None:
         raise differing("depends-on-order", sentence, example, *found, POSITIONS_FIX)
 
 
-Reading = Callable[[Tensor, Tensor], Tensor]  # of y (B, T, D) and w (B, T, 1), 1 on words and CLS
-ROW = torch.arange
-MEAN: list[tuple[str, str, Reading]] = [
-    ("", "the mean of the words", lambda y, w: (y * w).sum(1) / w.sum(1)),
-    ("depends-on-padding", "the mean of words and padding", lambda y, w: y.mean(1)),
-    ("divides-by-padded-length", "the sum divided by the padded length", lambda y, w: (y * w).mean(1)),
-    ("not-a-mean", "the sum of the words", lambda y, w: (y * w).sum(1)),
-    ("not-a-mean", "the largest of the words", lambda y, w: y.masked_fill(w == 0, -1e9).amax(1)),
-    ("last-word-only", "the last word", lambda y, w: y[ROW(len(y)), w.sum(1)[:, 0].long() - 1]),
-    ("last-word-only", "the last position", lambda y, w: y[:, -1]),
-]
-CLS: list[tuple[str, str, Reading]] = [
-    ("", "position 0", lambda y, w: y[:, 0]),
-    ("cls-read-elsewhere", "the mean of CLS and the words", lambda y, w: (y * w).sum(1) / w.sum(1)),
-    ("cls-read-elsewhere", "the mean of the words", lambda y, w: (y * w)[:, 1:].sum(1) / w[:, 1:].sum(1)),
-    ("cls-read-elsewhere", "the last position", lambda y, w: y[:, -1]),
-    ("cls-read-elsewhere", "the last word", lambda y, w: y[ROW(len(y)), w.sum(1)[:, 0].long() - 1]),
-]
-
-
 def read(part: Part, cls: bool) -> bool:
     """Whether the head reads what the reference reads of the last layer. Raises Mistake for another reading."""
-    options: dict[str, Any] = {"cls": True} if cls else {}
-    made = calls(model(part, **options), [[4, 2, 9, 1], [3, 8, 1, 6]], [4, 2])
+    made = calls(model(part, **({"cls": True} if cls else {})), [[4, 2, 9, 1], [3, 8, 1, 6]], [4, 2])
     length = 5 if cls else 4
-    weights = (torch.arange(length) < torch.tensor([4 + cls, 2 + cls])[:, None])[..., None] + torch.zeros(())
+    n_B = torch.tensor([4 + cls, 2 + cls])
+    weights = (torch.arange(length) < n_B[:, None])[..., None] + torch.zeros(())
     long = [y for _, _, y in made if y.shape == (2, length, VECTORS)][-4:]
-    pooled = [x for _, inputs, _ in made[:-1] for x in inputs[:1] if x.shape == (2, VECTORS)][:1]
-    table = CLS if cls else MEAN
-    outputs = [z for y in reversed(long) for z in (y, y.relu())]
-    for (name, text, formula), y in itertools.product(table, outputs if pooled else []):
-        if same(pooled[0], formula(y, weights)):
-            if not name:
-                return True
-            sentence, fix = f"The last Linear reads {text}, not {table[0][1]}.", f"Read {table[0][1]}."
-            example = "For 2 reviews of 4 and 2 words it reads {}; right is {}."
-            raise differing(name, sentence, example, pooled[0], table[0][2](y, weights), fix)
-    return False
+    pooled = [x for _, given, _ in made[:-1] for x in given[:1] if x.shape == (2, VECTORS)][:1]
+    outputs = [z for y in reversed(long) for z in (y, y.relu())] if pooled else []
+    bindings = [lambda y=y: {"y": y, "w": weights, "n": n_B} for y in outputs]
+    table = TABLES["cls" if cls else "mean"]
+    return bool(outputs) and diagnose(
+        lambda: pooled[0], table, bindings, {"the Linear, 2 reviews of 4 and 2 words": ()}
+    )
 
 
 def mean(part: Part) -> None:
@@ -174,45 +150,37 @@ def mean(part: Part) -> None:
             raise differing("not-a-mean", sentence, example, once, thrice, "Average with masked_mean.")
 
 
-# Finding, sentence, and what is made of the vectors v (B, T, D) with the sinusoidal table pe (B or more, D).
-ADDED: list[tuple[str, str, Callable[[Tensor, Tensor], Tensor]]] = [
-    ("", "", lambda v, pe: v + pe[: v.shape[1]]),
-    ("no-positions", "Positions have no effect.", lambda v, pe: v),
-    ("positions-twice", "The positions are added twice.", lambda v, pe: v + 2 * pe[: v.shape[1]]),
-    ("vectors-scaled", "The vectors are doubled.", lambda v, pe: 2 * v + pe[: v.shape[1]]),
-    ("vectors-scaled", "The vectors are multiplied by sqrt(d).", lambda v, pe: v * VECTORS**0.5 + pe[: v.shape[1]]),
-    ("positions-of-reviews", "Positions are those of the reviews.", lambda v, pe: v + pe[: len(v), None]),
-    ("same-position", "All words have position 0.", lambda v, pe: v + pe[:1]),
-]
-
-
 def positions(part: Part) -> None:
     """The model with positions gives the results of one without them for vectors to which positions are added."""
     tokens_BT = torch.arange(3, 15).view(3, 4)
     net, table_VD = model(part, positions="sinusoidal"), vectors_VD()
     y_BC, weights = logits(net, tokens_BT), net.state_dict()
 
-    def formula(added: Callable[[Tensor, Tensor], Tensor], pe: Callable[..., Tensor], *_: Tensor) -> Tensor:
+    def without(x_BTD: Tensor) -> Tensor:
         changed_VD = table_VD.clone()
-        changed_VD[tokens_BT] = added(table_VD[tokens_BT], pe(8, VECTORS).to(table_VD.dtype))
+        changed_VD[tokens_BT] = x_BTD
         plain = model(part, changed_VD)
         state = {k: w for k, w in plain.state_dict().items() if k in weights and w.shape == weights[k].shape}
         tables = {k for k, w in state.items() if w.ndim == 2 and VOCABULARY <= len(w) <= VOCABULARY + 2}
         plain.load_state_dict({k: weights[k] for k in state.keys() - tables}, strict=False)
         return logits(plain, tokens_BT)
 
-    tables = [sinusoids, *filter(None, [part.own.get("positional_encoding")])]
-    references = [partial(formula, ADDED[0][2], pe) for pe in tables]
-    table = [(name, text, partial(formula, added, sinusoids), references[0]) for name, text, added in ADDED[1:]]
-    if diagnose(lambda *_: y_BC, references, lambda: table, {"3 reviews of 4 words": ()}, POSITIONS_FIX):
+    def bind(encode: Callable[..., Tensor]) -> Names:
+        pe = encode(8, VECTORS).to(table_VD.dtype)
+        return {"v": table_VD[tokens_BT], "pe": pe, "T": 4, "logits": without}
+
+    encodings = [sinusoids, *filter(None, [part.own.get("positional_encoding")])]
+    if diagnose(lambda: y_BC, TABLES["positions"], [partial(bind, e) for e in encodings], {"3 reviews of 4 words": ()}):
         return
     if same(y_BC, logits(net, tokens_BT.flip(1)), EXACT):
         example = f"With positions='sinusoidal', the words 3, 4, 5, 6 and 6, 5, 4, 3 both give {show(y_BC[0])}."
         sentence = "Positions are added where their order is lost, such as after the layers."
         raise Mistake("positions-after-layers", sentence, example, POSITIONS_FIX)
+    right = evaluate(TABLES["positions"].steps, bind(sinusoids))
+    assert right is not None
     sentence = "The sinusoidal positions are not added to the vectors."
     example = "For the words 3, 4, 5, 6 the result is {}; that of vectors + pe is {}."
-    raise differing("wrong-positions", sentence, example, y_BC[0], references[0]()[0], POSITIONS_FIX)
+    raise differing("wrong-positions", sentence, example, y_BC[0], right[0], POSITIONS_FIX)
 
 
 def cls_read(part: Part) -> None:
@@ -233,6 +201,22 @@ def cls_read(part: Part) -> None:
         raise NotChecked("Where CLS is read was not checked: no module returns the vectors that the last Linear reads.")
 
 
+def cls_key(part: Part) -> None:
+    """Words attend to CLS, too."""
+    net = model(part, cls=True)
+    first = [x for _, given, _ in calls(net, REVIEW) for x in given if x.shape == (1, 4, VECTORS)]
+    if not first:
+        raise NotChecked("Whether words attend to CLS was not checked: no module receives CLS and the words.")
+    table_VD = vectors_VD()
+    table_VD[4] = first[0][0, 0]  # the word 4 equals CLS: twice CLS and twice the word 2 have the mean of one of each
+    net = model(part, table_VD, cls=True)
+    once, twice = logits(net, [[2]])[0], logits(net, [[4, 2, 2]])[0]
+    if not same(once, twice):
+        sentence = "CLS is not attended to, as a word is: the mask of keys excludes it."
+        example = "For a word equal to CLS and twice the word 2 the result is {}; right is that of the word 2, {}."
+        raise differing("cls-masked", sentence, example, twice, once, CLS_FIX)
+
+
 def layers(part: Part) -> None:
     """Each layer is used once."""
     net = model(part)
@@ -246,7 +230,7 @@ def layers(part: Part) -> None:
 def cls_trained(part: Part) -> None:
     """CLS is a parameter that is trained."""
     net, other = model(part, cls=True), model(part)
-    used, before = (trained(each, *inputs(part, 3, 3, 3, 3)) for each in (net, other))
+    used, before = (trained(part, each, *inputs(part, 3, 3, 3, 3)) for each in (net, other))
     if not used - before:
         example = f"The {len(used)} parameters that receive a gradient with cls=True receive one without it as well."
         raise Mistake("cls-not-trained", "CLS is never trained: no parameter belongs to it.", example, CLS_FIX)
@@ -266,6 +250,7 @@ RULES = [
     Rule("positions", positions, ("repeatable", "order", "gradients"), option="positions"),
     Rule("cls-trained", cls_trained, ("repeatable", "ids", "gradients"), option="cls"),
     Rule("cls-read", cls_read, ("repeatable", "order", "gradients", "cls-trained"), option="cls"),
+    Rule("cls-key", cls_key, ("cls-read",), option="cls"),
     Rule("batch", generic.batch, ("ids", "repeatable", "mean", "order", "positions", "cls-trained", "cls-read")),
     Rule("finite", generic.finite, ("batch", "input-unchanged")),
 ]

@@ -1,21 +1,18 @@
-"""Rules that hold for every module, whatever it computes: shape, same results, finite numbers, gradients, inputs.
+"""Rules that hold for every part, whatever it computes: shape, same results, finite numbers, gradients, inputs."""
 
-Shape suffixes: B reviews, T positions, D width.
-"""
-
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from imdbattn.check.rules import (
+from imdbattn.check.core import (
     Mistake,
     Part,
     Rule,
     StudentError,
     accepts,
-    build,
     differing,
     normal,
     same,
@@ -23,19 +20,16 @@ from imdbattn.check.rules import (
     student,
 )
 
-WIDTH = 8
+WIDTH, HEADS, HIDDEN = 8, 2, 10
 VOCABULARY, VECTORS, CLASSES = 37, 16, 3  # of a Classifier: words, the width of their vectors, and classes
-GAIN = (
-    1.6  # of a Classifier; with 1, plain layers make the words of a review so similar that mistakes have small effects
-)
+GAIN = 1.6  # of a Classifier; with 1, plain layers make words so similar that mistakes have small effects
+SIZES = {"1": 1, "D": WIDTH, "E": 6, "C": CLASSES}
+MADE_WITH = {"MultiHeadAttention": (WIDTH, HEADS), "AdditiveScore": (6, WIDTH, HIDDEN), "BilinearScore": (6, WIDTH)}
+MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
 EMPTY_FIX = "A softmax over keys that are all -inf is NaN: let such a row give 0, and divide by at least 1."
 BATCH_FIX = "Use the mask, and mix no reviews: they are in dimension 0, positions in dimension 1."
 OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
 OPTIONS += [OPTIONS[1] | OPTIONS[2]]
-
-
-def words(*shape: int, seed: int = 0) -> Tensor:
-    return normal(*shape, WIDTH, seed=seed)
 
 
 def vectors_VD() -> Tensor:
@@ -47,31 +41,52 @@ def mask(*lengths: int, size: int | None = None) -> Tensor:
     return torch.arange(size or max(lengths)) < torch.tensor(lengths)[:, None]
 
 
-def inputs(part: Part, *lengths: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """x and mask, or tokens and lengths for a Classifier. Padding is random."""
-    if part.name != "Classifier":
-        return words(len(lengths), max(lengths), seed=seed), mask(*lengths)
-    tokens_N = (torch.arange(len(lengths) * max(lengths)) * 5 + 3 + seed) % VOCABULARY
-    return tokens_N.view(len(lengths), max(lengths)), torch.tensor(lengths)
+def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
+    """The arguments of a part for reviews of these lengths. Padding is random."""
+    sizes = SIZES | {"B": len(lengths), "T": max(lengths), "Q": max(lengths)}
+    made = []
+    for place, (name, dimensions) in enumerate(part.arguments[:-1]):
+        shape = [sizes[letter] for letter in dimensions]
+        if name == "mask":
+            made.append(mask(*lengths).view(shape))
+        elif name.endswith("lengths"):
+            made.append(torch.tensor(lengths))
+        elif name == "tokens":
+            made.append(((torch.arange(len(lengths) * max(lengths)) * 5 + 3 + seed) % VOCABULARY).view(shape))
+        else:
+            made.append(normal(*shape, seed=seed + 100 * place))
+    return made
 
 
-def module(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Any:
-    """The function masked_mean, or a module with random weights. vectors, options: of a Classifier."""
-    if part.name == "masked_mean":
+def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Callable[..., Any]:
+    """A function, or a module in evaluation mode with random parameters. vectors, options: of a Classifier."""
+    if not inspect.isclass(part.make) and "(" not in part.signature.partition(":")[0]:
         return part.make
-    arguments: tuple[Any, ...] = (WIDTH,)
-    gain = 1.0
+    arguments, gain = MADE_WITH.get(part.name, (WIDTH,)), 1.0
     if part.name == "Classifier":
         arguments, gain = (vectors_VD() if vectors is None else vectors, CLASSES), GAIN
-    return build(part.make, *arguments, sample=inputs(part, 1), seed=seed, gain=gain, **options)
+    if part.name == "MultiHeadAttention" and "batch_first" in inspect.signature(part.make).parameters:
+        options["batch_first"] = True
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
+    module = student(part.make, *arguments, **options)
+    if not isinstance(module, nn.Module):
+        example = f"The result of the call is of the type {type(module).__name__}."
+        raise Mistake("not-a-module", "It is no torch.nn.Module.", example, "Derive the class from nn.Module.")
+    if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+        call(part, module, *inputs(part, 1))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
+                parameter.normal_(std=gain * parameter.shape[-1] ** -0.5)
+    return module.eval()
 
 
-def modules(part: Part) -> Iterator[tuple[str, Any]]:
+def nets(part: Part) -> Iterator[tuple[str, Any]]:
     """One for each implemented combination of the options of a Classifier, with their text."""
     for options in OPTIONS if part.name == "Classifier" else [{}]:
         if all(accepts(part.make, name) for name in options):
             try:
-                made = module(part, **options)
+                made = net_of(part, **options)
             except StudentError as error:
                 if isinstance(error.args[0], NotImplementedError) and options:
                     continue
@@ -79,32 +94,50 @@ def modules(part: Part) -> Iterator[tuple[str, Any]]:
             yield "".join(f"With {name}={value!r}: " for name, value in options.items()), made
 
 
-def require_shape(value: Any, shape: tuple[int, ...], call: str, fix: str) -> None:
+def like_torch(part: Part, net: Any) -> bool:
+    """Whether it is called as torch.nn.MultiheadAttention: the mask is key_padding_mask, True on padding."""
+    return part.name == "MultiHeadAttention" and "key_padding_mask" in inspect.signature(net.forward).parameters
+
+
+def call(part: Part, net: Callable[..., Any], *given: Tensor) -> Any:
+    """The result for the documented arguments; without the weights that some parts may return, too."""
+    if like_torch(part, net):
+        return student(net, *given[:-1], key_padding_mask=~given[-1])[0]
+    y = student(net, *given)
+    return y[0] if isinstance(y, tuple) and y and part.name in MAY_RETURN_WEIGHTS else y
+
+
+def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:
+    return value.narrow(dimensions.index("T"), 0, length) if "T" in dimensions else value
+
+
+def require_shape(value: Any, shape: tuple[int, ...], text: str, fix: str) -> None:
     """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
     if not isinstance(value, Tensor):
-        raise Mistake("not-a-tensor", "The result is not a tensor.", f"{call} is a {type(value).__name__}.", fix)
+        raise Mistake("not-a-tensor", "The result is not a tensor.", f"{text} is a {type(value).__name__}.", fix)
     if tuple(value.shape) != shape:
-        example = f"{call} has the shape {tuple(value.shape)}, not {shape}."
+        example = f"{text} has the shape {tuple(value.shape)}, not {shape}."
         raise Mistake("wrong-shape", "The result has the wrong shape.", example, fix)
     if not value.is_floating_point() or (value.dtype != torch.float64 == torch.get_default_dtype()):
-        example = f"{call} has the type {value.dtype}."
+        example = f"{text} has the type {value.dtype}."
         raise Mistake("wrong-dtype", "The result has the wrong type.", example, "Keep the type of the input.")
 
 
 def shape(part: Part) -> None:
     """The result has the documented shape, also for one review and for one word."""
-    net, last = module(part), {"masked_mean": (WIDTH,), "Classifier": (CLASSES,)}.get(part.name)
+    net = net_of(part)
     for reviews, length in ((2, 3), (1, 3), (2, 1), (1, 1)):
+        sizes = SIZES | {"B": reviews, "T": length, "Q": length}
+        expected = tuple(sizes[letter] for letter in part.arguments[-1][1])
+        y = call(part, net, *inputs(part, *[length] * reviews))
         text = f"For {reviews} reviews of {length} words, the result"
-        y = student(net, *inputs(part, *[length] * reviews))
-        expected = (reviews, *(last or (length, WIDTH)))
         require_shape(y, expected, text, f"{part.signature}; squeeze no dimension that may be 1.")
 
 
 def repeatable(part: Part) -> None:
     """In evaluation mode the same input gives the same result twice."""
-    net = module(part)
-    first, _, again = (student(net, *inputs(part, 3, 2, seed=seed)) for seed in (0, 1, 0))
+    net = net_of(part)
+    first, _, again = (call(part, net, *inputs(part, 3, 2, seed=seed)) for seed in (0, 1, 0))
     if not same(again, first, 1e-5):
         fix = "Make layers in __init__, not in forward, keep no results, and use nn.Dropout, which is off after eval()."
         sentence, example = "The same input gives another result each time.", "The same input gives {} and then {}."
@@ -113,10 +146,9 @@ def repeatable(part: Part) -> None:
 
 def unchanged(part: Part) -> None:
     """The input keeps its values."""
-    given, net = inputs(part, 3, 0), module(part)
-    student(lambda: net(*given))
-    names = ("tokens", "lengths") if part.name == "Classifier" else ("x", "mask")
-    for name, before, after in zip(names, inputs(part, 3, 0), given, strict=True):
+    given, net = inputs(part, 3, 0), net_of(part)
+    student(lambda: net(*given[:-1], key_padding_mask=~given[-1]) if like_torch(part, net) else net(*given))
+    for (name, _), before, after in zip(part.arguments, inputs(part, 3, 0), given, strict=False):
         if not torch.equal(before, after):
             place = tuple((before != after).nonzero()[0].tolist())
             example = f"{name}{list(place)} was {show(before[place].item())} and is {show(after[place].item())} after."
@@ -126,28 +158,28 @@ def unchanged(part: Part) -> None:
 
 def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
-    for text, net in modules(part):
-        x, second = inputs(part, 4, 2, 1, 3)
-        together = student(net, x, second)
+    *dimensions, (_, result) = part.arguments
+    for text, net in nets(part):
+        given = inputs(part, 4, 2, 1, 3)
+        together = call(part, net, *given)
         for row, length in enumerate((4, 2, 1, 3)):
-            alone = student(net, x[row : row + 1, :length], inputs(part, length)[1])[0]
-            padded, other = student(net, x[row : row + 1], second[row : row + 1])[0], together[row]
-            padded, other = (y[:length] if alone.ndim == 2 else y for y in (padded, other))
+            one = [x[row : row + 1] for x in given]
+            short = [cut(x, letters, length) for x, (_, letters) in zip(one, dimensions, strict=True)]
+            alone, padded = call(part, net, *short), cut(call(part, net, *one), result, length)
             example = f"{text}a review of {length} gives {{}} alone and {{}} "
             if not same(padded, alone, 2e-3):
-                example, sentence = (
-                    f"{example}with {4 - length} more positions.",
-                    "Padding changes the result of words.",
+                example += f"with {4 - length} more positions."
+                raise differing(
+                    "depends-on-padding", "Padding changes the result of words.", example, alone, padded, BATCH_FIX
                 )
-                raise differing("depends-on-padding", sentence, example, alone, padded, BATCH_FIX)
-            if not same(other, alone, 2e-3):
+            if not same(other := cut(together[row : row + 1], result, length), alone, 2e-3):
                 example, sentence = f"{example}in a batch of 4.", "Other reviews of the batch change the result."
                 raise differing("depends-on-batch", sentence, example, alone, other, BATCH_FIX)
 
 
-def trained(net: Any, *given: Tensor) -> set[str]:
+def trained(part: Part, net: Any, *given: Tensor) -> set[str]:
     """Names of the parameters that receive a gradient other than 0 from the squares of the result."""
-    if (y := student(net, *given)).requires_grad:
+    if (y := call(part, net, *given)).requires_grad:
         student(lambda: y.square().sum().backward())
     return {name for name, p in net.named_parameters() if p.grad is not None and bool(p.grad.any())}
 
@@ -158,15 +190,18 @@ def finite(part: Part) -> None:
         name, what = "nan-at-padding", "the padding after a review"
         if 0 in lengths:
             name, what = "nan-without-words", "a review without words"
-        for text, net in modules(part):
-            x, second = inputs(part, *lengths)
-            y = student(net, x.requires_grad_() if x.is_floating_point() else x, second)
+        for text, net in nets(part):
+            if 0 in lengths and like_torch(part, net):
+                return  # torch's own gives NaN for it
+            given = [x.requires_grad_() if x.is_floating_point() else x for x in inputs(part, *lengths)]
+            y = call(part, net, *given)
             if not bool(y.isfinite().all()):
                 example = f"{text}for lengths {list(lengths)}: {show(y[~y.isfinite()][:2])}."
                 raise Mistake(name, f"The result of {what} is not finite.", example, EMPTY_FIX)
             if y.requires_grad:
                 student(lambda y=y: y.square().sum().backward())
-            for key, variable in [("x", x), *(net.named_parameters() if isinstance(net, nn.Module) else ())]:
+            named = [(key, x) for (key, _), x in zip(part.arguments, given, strict=False)]
+            for key, variable in [*named, *(net.named_parameters() if isinstance(net, nn.Module) else ())]:
                 if variable.grad is not None and not bool(variable.grad.isfinite().all()):
                     example = (
                         f"{text}for lengths {list(lengths)}, that of {key} is {show(variable.grad.flatten()[:3])}."
@@ -176,11 +211,11 @@ def finite(part: Part) -> None:
 
 def gradients(part: Part) -> None:
     """Every layer is registered, and every parameter receives a gradient."""
-    nets = [net for _, net in modules(part)]
-    used = set().union(*(trained(net, *inputs(part, 3, 3, 3, 3)) for net in nets))  # CLS is unused without the option
-    require_registered(nets[-1])
-    without = [k for k, p in nets[0].named_parameters() if p.requires_grad and k not in used]
-    without = [k for k in without if (p := nets[0].get_parameter(k)).grad is None or p.ndim > 1]  # a bias may have 0
+    made = [net for _, net in nets(part)]
+    used = set().union(*(trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in made))  # CLS is unused without it
+    require_registered(made[-1])
+    without = [k for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
+    without = [k for k in without if (p := made[0].get_parameter(k)).grad is None or p.ndim > 1]  # a bias may have 0
     if without:
         fix = "Use the parameter in forward, without detach(), .data, .item() or torch.no_grad()."
         example = f"No gradient in {len(without)}: {', '.join(without[:4])}{', ...' * (len(without) > 4)}."
@@ -202,8 +237,11 @@ def require_registered(net: nn.Module) -> None:
                 raise Mistake("layers-in-a-list", sentence, example, f"Write self.{key} = nn.ModuleList(...).")
 
 
-def module_rules(reference: Callable[[Part], None]) -> list[Rule]:
-    return [
+def rules(reference: Callable[[Part], None], signature: str) -> list[Rule]:
+    """The rules of a module; of a function; of a function of numbers or models, whose signature has no shapes."""
+    if ": " not in signature:
+        return [Rule("reference", reference)]
+    found = [
         Rule("shape", shape),
         Rule("repeatable", repeatable),
         Rule("input-unchanged", unchanged),
@@ -212,3 +250,4 @@ def module_rules(reference: Callable[[Part], None]) -> list[Rule]:
         Rule("finite", finite, ("reference", "input-unchanged")),
         Rule("gradients", gradients, ("reference", "input-unchanged")),
     ]
+    return found if "(" in signature.partition(":")[0] else found[:-1]

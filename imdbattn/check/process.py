@@ -1,4 +1,4 @@
-"""Runs a student's file in a child process, reads its messages, and kills it with all processes that it started."""
+"""Checks a student's file in a child process, and ends it with all processes that it started."""
 
 import json
 import os
@@ -7,47 +7,34 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from imdbattn.errors import UserError
+from imdbattn.check.report import Outcome
 
 KEPT = 2000  # last bytes that the file prints
 START = 120  # seconds for the import of torch
+CALL = "from imdbattn.check.process import child; child()"
 
 
-@dataclass
-class Outcome:
-    """results: dicts with the fields of rules.Result."""
-
-    parts: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
-    results: list[dict[str, Any]] = field(default_factory=list)
-    doing: list[str] = field(default_factory=list)  # part and check
-    printed: bytes = b""
-    done: bool = False
-
-    def take(self, message: dict[str, Any]) -> None:
-        if "error" in message:
-            raise UserError(message["error"])
-        self.parts = message.get("parts", self.parts)
-        self.doing = message.get("doing", self.doing)
-        self.results += [message["result"]] if "result" in message else []
-        self.done = "done" in message
-
-
-def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
+def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
     """Checks the file. A check that does not end, or that ends the process, is a finding. Raises UserError."""
     read, write = os.pipe()
-    limits = [str(int(seconds) + START), str(int(gibibytes * 2**30))]
-    command = [sys.executable, "-P", "-m", "imdbattn.check.child", str(write), *limits, str(file), json.dumps(names)]
+    arguments = [str(write), str(int(seconds) + START), str(int(gibibytes * 2**30)), os.path.abspath(file)]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    mark = f"IMDBATTN_CHECK={uuid.uuid4()}"
     child = subprocess.Popen(
-        command,
-        env=environment,
+        [sys.executable, "-P", "-c", CALL, *arguments, json.dumps(dict(names))],
+        env={
+            **os.environ,
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            **dict([mark.split("=")]),
+        },
         pass_fds=[write],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -56,7 +43,7 @@ def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) 
     )
     os.close(write)
     assert child.stdout
-    outcome = Outcome()
+    outcome = Outcome(file)
     try:
         listen(child, read, child.stdout.fileno(), outcome, seconds)
     finally:
@@ -64,12 +51,25 @@ def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) 
         with suppress(OSError):  # all have ended
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+        kill_marked(mark.encode())
         child.stdout.close()
         os.close(read)
     if not outcome.done:
         outcome.results.append(unfinished(outcome, child.returncode, late, seconds))
-        outcome.results += missing(outcome)
+        outcome.add_unreached()
     return outcome
+
+
+def kill_marked(mark: bytes) -> None:
+    """Ends the processes in whose environment the mark is, also those in other sessions. Linux only."""
+    found = True
+    while found:
+        found = False
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):  # of another user, or it has ended
+                if mark in environment.read_bytes().split(b"\0"):
+                    os.kill(int(environment.parent.name), signal.SIGKILL)
+                    found = True
 
 
 def listen(child: subprocess.Popen, messages: int, prints: int, outcome: Outcome, seconds: float) -> None:
@@ -114,8 +114,38 @@ def unfinished(outcome: Outcome, status: int, late: bool, seconds: float) -> dic
     return {**result, "finding": "ended-early", "sentence": f"The file ended the process {by}.", "fix": fix}
 
 
-def missing(outcome: Outcome) -> list[dict[str, Any]]:
-    known = {(result["part"], result["check"]) for result in outcome.results}
-    reason = {"held": False, "finding": "blocked", "sentence": "Not reached.", "example": "", "fix": ""}
-    every = [(part, check) for part, checks in outcome.parts.items() for check in checks]
-    return [{"part": part, "check": check, **reason} for part, check in every if (part, check) not in known]
+# --- in the child process ---------------------------------------------------------------------------------------------
+
+
+def child() -> None:
+    """Writes messages as lines of JSON to the descriptor. What the file prints goes to the standard streams."""
+    import torch
+
+    from imdbattn.check.parts import check
+
+    descriptor, seconds, memory, file, names = sys.argv[1:]
+    sys.argv[1:] = []
+    owner = os.getpid()
+    torch.set_num_threads(1)
+    os.set_inheritable(int(descriptor), False)
+    limit(int(seconds), int(memory))
+    for message in check(file, json.loads(names)):
+        if os.getpid() != owner:  # a fork that the file has made
+            break
+        os.write(int(descriptor), json.dumps(message).encode() + b"\n")
+    os._exit(0)  # threads and exit handlers of the file do not delay the end
+
+
+def limit(seconds: int, more: int) -> None:
+    """Limits the processor time, and the memory to `more` bytes beyond those that Python and torch have reserved.
+
+    macOS does not support the limit of memory.
+    """
+    import resource
+
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with open("/proc/self/statm") as file:
+            reserved = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (reserved + more, reserved + more))

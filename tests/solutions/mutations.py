@@ -52,7 +52,12 @@ MUTATIONS = [
     ),
     ("multihead", "dropout in evaluation", "self.g(skip + x)", "self.g(skip + nn.functional.dropout(x, 0.1))"),
     # Classifier
-    ("linears", "one padding counts as a word", "device=lengths.device) < lengths", "device=lengths.device) <= lengths"),
+    (
+        "linears",
+        "one padding counts as a word",
+        "device=lengths.device) < lengths",
+        "device=lengths.device) <= lengths",
+    ),
     ("multihead", "the last word is padding if CLS is used", "x], 1), lengths + 1", "x], 1), lengths"),
     ("multihead", "CLS is read at the last position", "x[:, 0, :]", "x[:, -1, :]"),
     ("linears", "the layers' results are not used", "x = layer(x, mask)", "layer(x, mask)"),

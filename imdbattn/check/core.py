@@ -1,12 +1,16 @@
-"""Rules that check a part of a student's file, their results, and `diagnose`, which names what reproduces an output."""
+"""What rules are made of: the student's part, calls of it, comparisons, and `diagnose`, which names a mistake."""
 
 import inspect
+import itertools
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
 from imdbattn.errors import in_line
 
@@ -19,8 +23,12 @@ class NotChecked(Exception):
     """The rule does not apply to this solution. The message is the reason."""
 
 
+class StudentError(Exception):
+    """Holds an exception that the student's code raised."""
+
+
 class Part(NamedTuple):
-    """A class or function of the student's file. signature: as documented in the stub. own: all of the file's names."""
+    """A class or function of the student's file. signature: its line of PARTS. own: all of the file's names."""
 
     name: str
     make: Any
@@ -28,9 +36,15 @@ class Part(NamedTuple):
     file: str
     own: dict[str, Any]
 
+    @property
+    def arguments(self) -> list[tuple[str, list[str]]]:
+        """Names of the arguments with their dimensions, and last the result's: [("mask", ["B", "T"]), ...]."""
+        found = re.findall(r"(\w+|->) \(([^)]*)\)", self.signature.partition(": ")[2])
+        return [(name, re.findall(r"\w", dimensions)) for name, dimensions in found]
+
 
 class Result(NamedTuple):
-    """held: None if the rule does not apply. finding: "blocked" if a rule that must hold first does not, "not-checked"
+    """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does not, "not-checked"
     if the checker itself raised an exception.
     """
 
@@ -66,14 +80,14 @@ def run(rules: list[Rule], part: Part) -> Iterator[tuple[str, Result | None]]:
             reason = f"There are no checks of {rule.option}: {part.name} has no such argument."
             result = Result(part.name, rule.name, None, None, reason)
         elif by:
-            reason = f"Not checked before {' and '.join(sorted(by))} {'hold' if by - {min(by)} else 'holds'}."
-            result = Result(part.name, rule.name, False, "blocked", reason)
+            reason = f"Not checked before {' and '.join(sorted(by))} {'hold' if len(by) > 1 else 'holds'}."
+            result = Result(part.name, rule.name, None, "blocked", reason)
         else:
             result = attempt(rule, part)
             if number == 0 and not result.held and result.finding != "not-written-yet":
                 torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
                 result = attempt(rule, part)
-        failed |= {rule.name} if result.held is False else set()
+        failed |= {rule.name} if result.held is False or result.finding == "blocked" else set()
         yield rule.name, result
 
 
@@ -98,10 +112,6 @@ def attempt(rule: Rule, part: Part) -> Result:
     return Result(part.name, rule.name, True, None, in_line((rule.test.__doc__ or "").partition("\n")[0]))
 
 
-class StudentError(Exception):
-    """Holds an exception that the student's code raised."""
-
-
 def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """The result of the student's code for copies of its arguments. Raises StudentError for every exception."""
     try:
@@ -121,31 +131,15 @@ def explain(error: BaseException, part: Part) -> tuple[str, str, str, str]:
         return "raises", "The file ends Python.", message, 'Put such code under if __name__ == "__main__".'
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         sentence = "A check needed more memory than the limit."
-        return "too-much-memory", sentence, message, "Raise --memory if the file needs so much."
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == part.file]
+        return "too-much-memory", sentence, message, "Make no large tensors; --memory changes the limit."
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [(f.lineno, f.filename[len(part.file) :]) for f in frames if part.file and f.filename.startswith(part.file)]
     if lines:
-        return "raises", f"Line {lines[-1]} raises an exception.", message, "Correct that line."
+        return "raises", f"Line {lines[-1][0]}{lines[-1][1]} raises an exception.", message, "Correct that line."
     if isinstance(error, TypeError):
         sentence = f"{part.name} cannot be called as documented."
         return "wrong-signature", sentence, message, f"Its signature is {part.signature}."
     return "raises", f"{part.name} raises an exception.", message, "Correct the call that raises it."
-
-
-def build(make: Callable[..., Any], *arguments: Any, sample: tuple[Tensor, ...] = (), seed: int = 0, **options: Any):
-    """A module in evaluation mode with random parameters. sample: inputs that give lazy layers their shapes."""
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
-    gain = options.pop("gain", 1)
-    module = student(make, *arguments, **options)
-    if not isinstance(module, nn.Module):
-        example = f"The result of the call is of the type {type(module).__name__}."
-        raise Mistake("not-a-module", "It is no torch.nn.Module.", example, "Derive the class from nn.Module.")
-    if sample and any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
-        student(module, *sample)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
-                parameter.normal_(std=gain * parameter.shape[-1] ** -0.5)
-    return module.eval()
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -181,39 +175,82 @@ def differing(name: str, sentence: str, example: str, first: Tensor, second: Ten
     return Mistake(name, sentence, example.format(*next((p for p in pairs if p[0] != p[1]), pairs[-1])), fix)
 
 
-Formula = Callable[..., Tensor]
-# Finding, sentence, formula of the mistake and of the reference.
-Variant = tuple[str, str, Formula, Formula]
+class Table(NamedTuple):
+    """A reference and its variants, of references.txt. steps: name -> expression; the last one is the result."""
+
+    fix: str
+    steps: dict[str, str]
+    variants: list[tuple[str, str, dict[str, str]]]  # finding, sentence, steps that are replaced
+
+
+def read_tables() -> dict[str, Table]:
+    found: dict[str, Table] = {}
+    current: list[Table] = []
+    for line in Path(__file__).with_name("references.txt").read_text().splitlines():
+        if line.startswith("["):
+            names, _, fix = line[1:].partition("]")
+            current = [found.setdefault(name, Table(fix.strip(), {}, [])) for name in names.split()]
+        elif line and line[0] != "#":
+            *mistake, formula = line.split(" | ", 2)
+            steps = dict(step.split(" = ", 1) for step in formula.split("; "))
+            for table in current:
+                table.variants.append((mistake[0], mistake[1], steps)) if mistake else table.steps.update(steps)
+    return found
+
+
+TABLES = read_tables()
+Names = dict[str, Any]  # what the expressions of a table use
+TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
+
+
+def evaluate(steps: dict[str, str], names: Names) -> Tensor | None:
+    """The result of the steps in their order; None if one cannot be computed for tensors of these shapes."""
+    names = TOOLS | names
+    try:
+        for name, expression in steps.items():
+            names[name] = eval(expression, names)
+    except (RuntimeError, IndexError):
+        return None
+    return names[name]
 
 
 def diagnose(
-    call: Formula,
-    references: Iterable[Formula],
-    variants: Callable[[], Iterable[Variant]],
+    call: Callable[..., Tensor],
+    table: Table,
+    bindings: Iterable[Callable[..., Names]],
     batches: dict[str, tuple[Any, ...]],
-    fix: str,
+    wrong: Iterable[tuple[str, str, Callable[..., Names], Callable[..., Names]]] = (),
     keep: Callable[..., Tensor] = lambda y, *inputs: y,
 ) -> bool:
-    """Whether a reference gives the results of call. Raises Mistake for the variant that gives them.
+    """Whether the reference gives the results of call. Raises Mistake for the variant that gives them.
 
-    batches: inputs by their description, the smallest first. keep: the results that the reference defines.
+    bindings: each returns the names of the table for the inputs; any of them may be right. wrong: finding, sentence,
+    binding of the mistake and of the reference. batches: inputs by their description, the smallest first.
+    keep: the results that the reference defines.
     """
     given = [call(*inputs) for inputs in batches.values()]
 
-    def equal(formula: Formula, selected: bool = True) -> bool:
-        pairs = zip(given, batches.values(), strict=True)
-        if selected:
-            return all(same(keep(formula(*inputs), *inputs), keep(y, *inputs)) for y, inputs in pairs)
-        return all(same(formula(*inputs), y) for y, inputs in pairs)
-
-    if any(equal(formula) for formula in references):
+    def equal(steps: dict[str, str], bound: list[Names], selected: bool = True) -> bool:
+        for y, names, inputs in zip(given, bound, batches.values(), strict=True):
+            z = evaluate(steps, names)
+            if z is None or not (same(keep(z, *inputs), keep(y, *inputs)) if selected else same(z, y)):
+                return False
         return True
-    for selected in (False, True):  # results for padding may tell which of two mistakes it is
-        for name, sentence, wrong, right in variants():
-            if equal(wrong, selected):
-                for y, (text, inputs) in zip(given, batches.items(), strict=True):
-                    pair = keep(y, *inputs), keep(right(*inputs), *inputs)
-                    if not same(*pair):
-                        raise differing(name, sentence, f"For {text}, the result is {{}}; right is {{}}.", *pair, fix)
-                raise Mistake(name, sentence, f"The results differ for padding only, in {len(given)} batches.", fix)
+
+    choices = [[bind(*inputs) for inputs in batches.values()] for bind in bindings]
+    if any(equal(table.steps, bound) for bound in choices):
+        return True
+    variants = [
+        (name, text, table.steps, *([bind(*inputs) for inputs in batches.values()] for bind in pair))
+        for name, text, *pair in wrong
+    ]
+    variants += [(n, t, table.steps | steps, bound, bound) for n, t, steps in table.variants for bound in choices]
+    for selected, (name, sentence, steps, bound, right) in itertools.product((False, True), variants):
+        if equal(steps, bound, selected):  # results for padding may tell which of two mistakes it is
+            for y, names, (text, inputs) in zip(given, right, batches.items(), strict=True):
+                z = evaluate(table.steps, names)
+                if z is not None and not same(*(pair := (keep(y, *inputs), keep(z, *inputs)))):
+                    example = f"For {text}, the result is {{}}; right is {{}}."
+                    raise differing(name, sentence, example, *pair, table.fix)
+            raise Mistake(name, sentence, f"Results differ for padding only, in {len(given)} batches.", table.fix)
     return False
