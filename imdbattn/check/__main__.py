@@ -28,6 +28,7 @@ def main() -> None:
     raised an exception; of several files, the largest.
     """
     print_any_text()
+    sys.path[:] = [path for path in sys.path if path and Path(path) != Path.cwd()]  # a student's random.py is there
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
     try:
         status = run()

@@ -1,10 +1,9 @@
 """What rules are made of: the student's part, calls of it, comparisons, and `diagnose`, which names a mistake."""
 
 import inspect
-import itertools
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from imdbattn.errors import in_line
 
 
 class Mistake(Exception):
-    """Raised by a rule that does not hold, with the finding, sentence, example and fix of a Result."""
+    """A rule does not hold. Has the finding, sentence, example and fix of a Result."""
 
 
 class NotChecked(Exception):
@@ -167,12 +166,24 @@ def show(values: Any, digits: int = 3) -> str:
     return f"{0 if abs(values) < 1e-12 else values:.{digits}g}"
 
 
-def differing(name: str, sentence: str, example: str, first: Tensor, second: Tensor, fix: str) -> Mistake:
-    """example: with two {} for numbers of the tensors from the first difference on, with enough digits."""
-    a, b = first.detach().flatten(), second.detach().flatten()
-    start = int(((a - b).abs().nan_to_num(1) > 1e-4 * (1 + b.abs())).nonzero()[:1].sum()) // 3 * 3
-    pairs = [[show(x[start : start + 3], digits) for x in (a, b)] for digits in range(3, 10)]
-    return Mistake(name, sentence, example.format(*next((p for p in pairs if p[0] != p[1]), pairs[-1])), fix)
+def read_findings() -> dict[str, list[str]]:
+    """Name of a finding -> its sentence, example and fix."""
+    blocks = Path(__file__).with_name("findings.txt").read_text().split("\n\n")[1:]
+    return {block.split("\n")[0]: block.strip().split("\n")[1:] for block in blocks}
+
+
+FINDINGS = read_findings()
+
+
+def mistake(finding: str, *tensors: Tensor, **values: Any) -> Mistake:
+    """The finding with the texts of findings.txt. tensors: shown from their first difference on, with enough digits."""
+    flat = [x.detach().flatten() for x in tensors]
+    start = 0
+    if len(flat) > 1:
+        start = int(((flat[0] - flat[1]).abs().nan_to_num(1) > 1e-4 * (1 + flat[1].abs())).nonzero()[:1].sum()) // 3 * 3
+    shown = [[show(x[start : start + 3], digits) for x in flat] for digits in range(3, 10)]
+    numbers = next((row for row in shown if len(set(row)) == len(row)), shown[-1])
+    return Mistake(finding, *(text.format(*numbers, **values) for text in FINDINGS[finding]))
 
 
 class Table(NamedTuple):
@@ -212,45 +223,3 @@ def evaluate(steps: dict[str, str], names: Names) -> Tensor | None:
     except (RuntimeError, IndexError):
         return None
     return names[name]
-
-
-def diagnose(
-    call: Callable[..., Tensor],
-    table: Table,
-    bindings: Iterable[Callable[..., Names]],
-    batches: dict[str, tuple[Any, ...]],
-    wrong: Iterable[tuple[str, str, Callable[..., Names], Callable[..., Names]]] = (),
-    keep: Callable[..., Tensor] = lambda y, *inputs: y,
-) -> bool:
-    """Whether the reference gives the results of call. Raises Mistake for the variant that gives them.
-
-    bindings: each returns the names of the table for the inputs; any of them may be right. wrong: finding, sentence,
-    binding of the mistake and of the reference. batches: inputs by their description, the smallest first.
-    keep: the results that the reference defines.
-    """
-    given = [call(*inputs) for inputs in batches.values()]
-
-    def equal(steps: dict[str, str], bound: list[Names], selected: bool = True) -> bool:
-        for y, names, inputs in zip(given, bound, batches.values(), strict=True):
-            z = evaluate(steps, names)
-            if z is None or not (same(keep(z, *inputs), keep(y, *inputs)) if selected else same(z, y)):
-                return False
-        return True
-
-    choices = [[bind(*inputs) for inputs in batches.values()] for bind in bindings]
-    if any(equal(table.steps, bound) for bound in choices):
-        return True
-    variants = [
-        (name, text, table.steps, *([bind(*inputs) for inputs in batches.values()] for bind in pair))
-        for name, text, *pair in wrong
-    ]
-    variants += [(n, t, table.steps | steps, bound, bound) for n, t, steps in table.variants for bound in choices]
-    for selected, (name, sentence, steps, bound, right) in itertools.product((False, True), variants):
-        if equal(steps, bound, selected):  # results for padding may tell which of two mistakes it is
-            for y, names, (text, inputs) in zip(given, right, batches.items(), strict=True):
-                z = evaluate(table.steps, names)
-                if z is not None and not same(*(pair := (keep(y, *inputs), keep(z, *inputs)))):
-                    example = f"For {text}, the result is {{}}; right is {{}}."
-                    raise differing(name, sentence, example, *pair, table.fix)
-            raise Mistake(name, sentence, f"Results differ for padding only, in {len(given)} batches.", table.fix)
-    return False

@@ -1,19 +1,24 @@
 """Rules that hold for every part, whatever it computes: shape, same results, finite numbers, gradients, inputs."""
 
 import inspect
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from imdbattn.check.core import (
+    TABLES,
     Mistake,
+    Names,
     Part,
     Rule,
     StudentError,
+    Table,
     accepts,
-    differing,
+    evaluate,
+    mistake,
     normal,
     same,
     show,
@@ -24,10 +29,12 @@ WIDTH, HEADS, HIDDEN = 8, 2, 10
 VOCABULARY, VECTORS, CLASSES = 37, 16, 3  # of a Classifier: words, the width of their vectors, and classes
 GAIN = 1.6  # of a Classifier; with 1, plain layers make words so similar that mistakes have small effects
 SIZES = {"1": 1, "D": WIDTH, "E": 6, "C": CLASSES}
-MADE_WITH = {"MultiHeadAttention": (WIDTH, HEADS), "AdditiveScore": (6, WIDTH, HIDDEN), "BilinearScore": (6, WIDTH)}
+MADE_WITH: dict[str, tuple[Any, ...]] = {
+    "MultiHeadAttention": (WIDTH, HEADS),
+    "AdditiveScore": (6, WIDTH, HIDDEN),
+    "BilinearScore": (6, WIDTH),
+}
 MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
-EMPTY_FIX = "A softmax over keys that are all -inf is NaN: let such a row give 0, and divide by at least 1."
-BATCH_FIX = "Use the mask, and mix no reviews: they are in dimension 0, positions in dimension 1."
 OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
 OPTIONS += [OPTIONS[1] | OPTIONS[2]]
 
@@ -58,11 +65,11 @@ def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
     return made
 
 
-def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Callable[..., Any]:
+def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Any:
     """A function, or a module in evaluation mode with random parameters. vectors, options: of a Classifier."""
     if not inspect.isclass(part.make) and "(" not in part.signature.partition(":")[0]:
         return part.make
-    arguments, gain = MADE_WITH.get(part.name, (WIDTH,)), 1.0
+    gain, arguments = 1.0, MADE_WITH.get(part.name, (WIDTH,))
     if part.name == "Classifier":
         arguments, gain = (vectors_VD() if vectors is None else vectors, CLASSES), GAIN
     if part.name == "MultiHeadAttention" and "batch_first" in inspect.signature(part.make).parameters:
@@ -70,8 +77,7 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     module = student(part.make, *arguments, **options)
     if not isinstance(module, nn.Module):
-        example = f"The result of the call is of the type {type(module).__name__}."
-        raise Mistake("not-a-module", "It is no torch.nn.Module.", example, "Derive the class from nn.Module.")
+        raise mistake("not-a-module", type=type(module).__name__)
     if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
         call(part, module, *inputs(part, 1))
     with torch.no_grad():
@@ -111,16 +117,14 @@ def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:
     return value.narrow(dimensions.index("T"), 0, length) if "T" in dimensions else value
 
 
-def require_shape(value: Any, shape: tuple[int, ...], text: str, fix: str) -> None:
+def require_shape(value: Any, right: tuple[int, ...], text: str, signature: str) -> None:
     """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
     if not isinstance(value, Tensor):
-        raise Mistake("not-a-tensor", "The result is not a tensor.", f"{text} is a {type(value).__name__}.", fix)
-    if tuple(value.shape) != shape:
-        example = f"{text} has the shape {tuple(value.shape)}, not {shape}."
-        raise Mistake("wrong-shape", "The result has the wrong shape.", example, fix)
+        raise mistake("not-a-tensor", text=text, type=type(value).__name__, signature=signature)
+    if tuple(value.shape) != right:
+        raise mistake("wrong-shape", text=text, shape=tuple(value.shape), right=right, signature=signature)
     if not value.is_floating_point() or (value.dtype != torch.float64 == torch.get_default_dtype()):
-        example = f"{text} has the type {value.dtype}."
-        raise Mistake("wrong-dtype", "The result has the wrong type.", example, "Keep the type of the input.")
+        raise mistake("wrong-dtype", text=text, dtype=value.dtype)
 
 
 def shape(part: Part) -> None:
@@ -128,10 +132,9 @@ def shape(part: Part) -> None:
     net = net_of(part)
     for reviews, length in ((2, 3), (1, 3), (2, 1), (1, 1)):
         sizes = SIZES | {"B": reviews, "T": length, "Q": length}
-        expected = tuple(sizes[letter] for letter in part.arguments[-1][1])
+        right = tuple(sizes[letter] for letter in part.arguments[-1][1])
         y = call(part, net, *inputs(part, *[length] * reviews))
-        text = f"For {reviews} reviews of {length} words, the result"
-        require_shape(y, expected, text, f"{part.signature}; squeeze no dimension that may be 1.")
+        require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part.signature)
 
 
 def repeatable(part: Part) -> None:
@@ -139,9 +142,7 @@ def repeatable(part: Part) -> None:
     net = net_of(part)
     first, _, again = (call(part, net, *inputs(part, 3, 2, seed=seed)) for seed in (0, 1, 0))
     if not same(again, first, 1e-5):
-        fix = "Make layers in __init__, not in forward, keep no results, and use nn.Dropout, which is off after eval()."
-        sentence, example = "The same input gives another result each time.", "The same input gives {} and then {}."
-        raise differing("random-in-evaluation", sentence, example, first, again, fix)
+        raise mistake("random-in-evaluation", first, again)
 
 
 def unchanged(part: Part) -> None:
@@ -151,9 +152,8 @@ def unchanged(part: Part) -> None:
     for (name, _), before, after in zip(part.arguments, inputs(part, 3, 0), given, strict=False):
         if not torch.equal(before, after):
             place = tuple((before != after).nonzero()[0].tolist())
-            example = f"{name}{list(place)} was {show(before[place].item())} and is {show(after[place].item())} after."
-            fix = "Write x = x + y instead of x += y, and masked_fill instead of masked_fill_."
-            raise Mistake("changes-its-input", f"The call changes its argument {name}.", example, fix)
+            values = {"before": show(before[place].item()), "after": show(after[place].item())}
+            raise mistake("changes-its-input", name=name, place=list(place), **values)
 
 
 def batch(part: Part) -> None:
@@ -164,17 +164,12 @@ def batch(part: Part) -> None:
         together = call(part, net, *given)
         for row, length in enumerate((4, 2, 1, 3)):
             one = [x[row : row + 1] for x in given]
-            short = [cut(x, letters, length) for x, (_, letters) in zip(one, dimensions, strict=True)]
-            alone, padded = call(part, net, *short), cut(call(part, net, *one), result, length)
-            example = f"{text}a review of {length} gives {{}} alone and {{}} "
-            if not same(padded, alone, 2e-3):
-                example += f"with {4 - length} more positions."
-                raise differing(
-                    "depends-on-padding", "Padding changes the result of words.", example, alone, padded, BATCH_FIX
-                )
+            alone = call(part, net, *(cut(x, letters, length) for x, (_, letters) in zip(one, dimensions, strict=True)))
+            values = {"text": text, "length": length, "more": 4 - length}
+            if not same(padded := cut(call(part, net, *one), result, length), alone, 2e-3):
+                raise mistake("depends-on-padding", alone, padded, **values)
             if not same(other := cut(together[row : row + 1], result, length), alone, 2e-3):
-                example, sentence = f"{example}in a batch of 4.", "Other reviews of the batch change the result."
-                raise differing("depends-on-batch", sentence, example, alone, other, BATCH_FIX)
+                raise mistake("depends-on-batch", alone, other, **values)
 
 
 def trained(part: Part, net: Any, *given: Tensor) -> set[str]:
@@ -186,55 +181,41 @@ def trained(part: Part, net: Any, *given: Tensor) -> set[str]:
 
 def finite(part: Part) -> None:
     """Padding, and a review without words, have finite results and gradients."""
-    for lengths in ((1, 2), (0, 2)):
-        name, what = "nan-at-padding", "the padding after a review"
-        if 0 in lengths:
-            name, what = "nan-without-words", "a review without words"
+    for finding, lengths in (("nan-at-padding", (1, 2)), ("nan-without-words", (0, 2))):
         for text, net in nets(part):
             if 0 in lengths and like_torch(part, net):
                 return  # torch's own gives NaN for it
             given = [x.requires_grad_() if x.is_floating_point() else x for x in inputs(part, *lengths)]
             y = call(part, net, *given)
-            if not bool(y.isfinite().all()):
-                example = f"{text}for lengths {list(lengths)}: {show(y[~y.isfinite()][:2])}."
-                raise Mistake(name, f"The result of {what} is not finite.", example, EMPTY_FIX)
-            if y.requires_grad:
+            if y.requires_grad and bool(y.isfinite().all()):
                 student(lambda y=y: y.square().sum().backward())
-            named = [(key, x) for (key, _), x in zip(part.arguments, given, strict=False)]
-            for key, variable in [*named, *(net.named_parameters() if isinstance(net, nn.Module) else ())]:
-                if variable.grad is not None and not bool(variable.grad.isfinite().all()):
-                    example = (
-                        f"{text}for lengths {list(lengths)}, that of {key} is {show(variable.grad.flatten()[:3])}."
-                    )
-                    raise Mistake(name, f"The gradient of {what} is not finite.", example, EMPTY_FIX)
+            named = [(name, x) for (name, _), x in zip(part.arguments, given, strict=False)]
+            named += net.named_parameters() if isinstance(net, nn.Module) else []
+            gradients = [("gradient", name, x.grad) for name, x in named if x.grad is not None]
+            for what, name, values in [("result", "the result", y), *gradients]:
+                if not bool(values.isfinite().all()):
+                    numbers = show(values[~values.isfinite()][:2])
+                    raise mistake(finding, text=text, what=what, name=name, numbers=numbers)
 
 
 def gradients(part: Part) -> None:
     """Every layer is registered, and every parameter receives a gradient."""
     made = [net for _, net in nets(part)]
     used = set().union(*(trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in made))  # CLS is unused without it
-    require_registered(made[-1])
+    for child in made[-1].modules():  # are there layers that parameters() does not include?
+        for key, value in vars(child).items():
+            if key not in vars(nn.Module()) and isinstance(value, list | tuple | dict):
+                inside = value.values() if isinstance(value, dict) else value
+                hidden = [v for v in inside if isinstance(v, nn.Module) and v not in set(made[-1].modules())]
+                if count := sum(p.numel() for module in hidden for p in module.parameters()):
+                    others = sum(p.numel() for p in made[-1].parameters())
+                    values = {"type": type(value).__name__, "key": key, "count": len(hidden)}
+                    raise mistake("layers-in-a-list", hidden=count, others=others, **values)
     without = [k for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
     without = [k for k in without if (p := made[0].get_parameter(k)).grad is None or p.ndim > 1]  # a bias may have 0
     if without:
-        fix = "Use the parameter in forward, without detach(), .data, .item() or torch.no_grad()."
-        example = f"No gradient in {len(without)}: {', '.join(without[:4])}{', ...' * (len(without) > 4)}."
-        raise Mistake("no-gradient", f"{len(without)} of the parameters are never trained.", example, fix)
-
-
-def require_registered(net: nn.Module) -> None:
-    """Raises Mistake for layers in a list or dict that parameters() does not include."""
-    for child in net.modules():
-        for key, value in vars(child).items():
-            if key in vars(nn.Module()) or not isinstance(value, list | tuple | dict):
-                continue
-            hidden = [v for v in (value.values() if isinstance(value, dict) else value) if isinstance(v, nn.Module)]
-            count = sum(p.numel() for h in hidden for p in h.parameters())
-            if count and not set(hidden) <= set(net.modules()):
-                example = f"self.{key} holds {len(hidden)} modules with {count} numbers; parameters() has "
-                example += f"{sum(p.numel() for p in net.parameters())} others, and not these."
-                sentence = f"Modules are kept in a Python {type(value).__name__}, so they are never trained."
-                raise Mistake("layers-in-a-list", sentence, example, f"Write self.{key} = nn.ModuleList(...).")
+        names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
+        raise mistake("no-gradient", count=len(without), names=names)
 
 
 def rules(reference: Callable[[Part], None], signature: str) -> list[Rule]:
@@ -251,3 +232,56 @@ def rules(reference: Callable[[Part], None], signature: str) -> list[Rule]:
         Rule("gradients", gradients, ("reference", "input-unchanged")),
     ]
     return found if "(" in signature.partition(":")[0] else found[:-1]
+
+
+Binding = tuple[str, str, Callable[..., Names]]  # finding and sentence of a mistake, or "", and the names of a table
+
+
+def diagnose(
+    part: Part,
+    call: Callable[..., Tensor],
+    bindings: Iterable[Binding],
+    batches: dict[str, Any],
+    keep: Callable[..., Tensor] = lambda y, *given: y,
+    table: Table | None = None,
+    otherwise: str | None = "differs-from-reference",
+) -> bool:
+    """Whether the reference gives the results of call. Raises Mistake for the variant that gives them.
+
+    bindings: any of them may be right, those with a finding are mistakes. batches: inputs by their description, the
+    smallest first. keep: the results that the reference defines. otherwise: the finding if no variant does.
+    """
+    table, given = table or TABLES[part.name], [call(*inputs) for inputs in batches.values()]
+    choices = [(name, text, [bind(*inputs) for inputs in batches.values()]) for name, text, bind in bindings]
+    rights = [bound for name, _, bound in choices if not name]
+
+    def equal(steps: dict[str, str], bound: list[Names], selected: bool = True) -> bool:
+        for y, names, inputs in zip(given, bound, batches.values(), strict=True):
+            z = evaluate(steps, names)
+            if z is None or not (same(keep(z, *inputs), keep(y, *inputs)) if selected else same(z, y)):
+                return False
+        return True
+
+    def first_difference(bound: list[Names]) -> tuple[str, tuple[Tensor, ...]] | None:
+        for y, names, (text, inputs) in zip(given, bound, batches.items(), strict=True):
+            z = evaluate(table.steps, names)
+            if z is not None and not same(*(pair := (keep(y, *inputs), keep(z, *inputs)))):
+                return text, pair
+        return None
+
+    if any(equal(table.steps, bound) for bound in rights):
+        return True
+    wrong = [(name, text, table.steps, bound) for name, text, bound in choices if name]
+    wrong += [(name, text, table.steps | steps, bound) for name, text, steps in table.variants for bound in rights]
+    for selected, (name, sentence, steps, bound) in itertools.product((False, True), wrong):
+        if equal(steps, bound, selected):  # results for padding may tell which of two mistakes it is
+            example = f"For {len(given)} inputs the result is that of this mistake."
+            if found := first_difference(bound if steps != table.steps else [*rights, bound][0]):
+                example = mistake("variant", *found[1], text=found[0]).args[2]
+            raise Mistake(name, sentence, example, table.fix)
+    if otherwise and rights:
+        if "(B" in part.signature:
+            batch(part)
+        if found := first_difference(rights[0]):
+            raise mistake(otherwise, *found[1], part=part.name, text=found[0], fix=table.fix)
+    return False

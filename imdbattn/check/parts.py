@@ -120,9 +120,9 @@ def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
                 name: v for name, v in own.items() if getattr(v, "__module__", "") == "_checked_file" and callable(v)
             }
             others = {name.replace("_", "").lower(): name for name in mine.keys() - PARTS.keys() - set(names.values())}
-            for part in PARTS.keys() - {part.name for part in parts}:
-                if near := difflib.get_close_matches(part.replace("_", "").lower(), others, 1, 0.75):
-                    yield {"near": {part: others[near[0]]}}
+            for absent in PARTS.keys() - {part.name for part in parts}:
+                if near := difflib.get_close_matches(absent.replace("_", "").lower(), others, 1, 0.75):
+                    yield {"near": {absent: others[near[0]]}}
             for part in parts:
                 wrong = False
                 for rule, result in run(RULES[part.name], part):

@@ -15,20 +15,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from imdbattn.check import generic
-from imdbattn.check.core import (
-    TABLES,
-    Mistake,
-    Names,
-    NotChecked,
-    Part,
-    diagnose,
-    differing,
-    evaluate,
-    normal,
-    same,
-    student,
-)
-from imdbattn.check.generic import HEADS, WIDTH, inputs, mask, net_of
+from imdbattn.check.core import TABLES, Names, NotChecked, Part, evaluate, mistake, normal, same, student
+from imdbattn.check.generic import HEADS, HIDDEN, WIDTH, Binding, diagnose, inputs, mask, net_of
 
 Matrix = Tensor | None  # (D, D + 1), the weight and the bias of a Linear; None: x itself
 TEXTS = "1 review of 2 words", "3 reviews of 4, 2 and 3 words and padding"
@@ -46,18 +34,6 @@ def words_only(y_BTD: Tensor, *given: Tensor) -> Tensor:
 def calling(part: Part) -> tuple[Any, Callable[..., Tensor]]:
     net = net_of(part)
     return net, lambda *given: generic.call(part, net, *given).detach()
-
-
-def differs(part: Part, call: Callable[..., Tensor]) -> Mistake:
-    """For results that no formula gives."""
-    generic.batch(part)
-    text, given = next(iter(batches_of(part).items()))
-    return Mistake(
-        "differs-from-reference",
-        f"The result is not that of {part.name} as documented.",
-        f"For {text} it begins with {generic.show(call(*given).flatten()[:3])}.",
-        TABLES[part.name].fix,
-    )
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -101,64 +77,61 @@ def attention_names(linears: tuple[Matrix, ...], heads: int, *given: Tensor, ord
     sources = [sources[place] for place in order] if len(sources) == 3 else [*sources * 3]
     q, k, v = (apply(w, x) for w, x in zip(linears, sources, strict=False))
     out = linears[3] if len(linears) == 4 else None
-    names = {"Q": q, "K": k, "V": v, "query": sources[0], "m": words[:, None, None] if words.ndim == 2 else words}
-    names |= {"B": len(q), "T": q.shape[1], "D": q.shape[-1], "d": q.shape[-1] // heads}
-    if words.ndim > 2:
-        return names | {"split": lambda x: x, "merge": lambda x: x}
-    return names | {
-        "split": lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2),
-        "merge": lambda y: apply(out, y.transpose(1, 2).flatten(2)),
+    names: Names = {
+        "Q": q,
+        "K": k,
+        "V": v,
+        "query": sources[0],
+        "m": words[:, None, None] if words.ndim == 2 else words,
     }
+    names |= {"B": len(q), "T": q.shape[1], "D": q.shape[-1], "d": q.shape[-1] // heads}
+    if words.ndim > 2:  # of a function, without heads
+        return names | {"split": lambda x: x, "merge": lambda x: x}
+    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # noqa: E731
+    return names | {"split": split, "merge": lambda y: apply(out, y.transpose(1, 2).flatten(2))}
+
+
+def attention_bindings(known: list[Matrix], several: bool, crossed: bool) -> Iterator[Binding]:
+    """Each order of the matrices as q, k, v and W_O; and the mistakes of using some twice, or x itself.
+
+    several: MultiHeadAttention, which has W_O. crossed: called with query, key and value.
+    """
+    for heads, count in itertools.product((HEADS,) if several else (1, 2, 4), (4,) if several else (3, 4)):
+        for linears in itertools.permutations(known, count):
+            yield "", "", partial(attention_names, linears, heads)
+            for order in itertools.product(range(3), repeat=3) if crossed else ():
+                if order != (0, 1, 2):
+                    bind = partial(attention_names, linears, heads, order=order)
+                    yield "arguments-exchanged", "Query, key and value are exchanged.", bind
+    if several:
+        for linears in itertools.permutations(known, 3) if len(known) == 3 else ():
+            yield "no-output-projection", "There is no W_O.", partial(attention_names, linears, HEADS)
+    for linears in itertools.product(known if several else [*known, None], repeat=4 if several else 3):
+        if None in linears:
+            where = "qkv"[[one is None for one in linears].index(True)]
+            yield "no-projection", f"There is no W_{where}: x is used itself.", partial(attention_names, linears, 1)
+        elif len({id(one) for one in linears}) < len(linears):
+            sentence = f"One Linear is used for several of q, k{', v and W_O' if several else ' and v'}."
+            yield "shared-projections", sentence, partial(attention_names, linears, HEADS if several else 1)
 
 
 def attention_reference(part: Part) -> None:
     """The result is softmax(Q K^T / sqrt(d)) V, over the words of the review."""
-    (net, call), several = calling(part), part.name == "MultiHeadAttention"
-    table, batches, keep = TABLES[part.name], batches_of(part), words_only
-    wrong: list[Any] = []
-    known: list[Matrix] = []
+    (net, call), several, batches = calling(part), part.name == "MultiHeadAttention", batches_of(part)
     if part.name == "scaled_dot_product_attention":
-        bindings, keep = [partial(attention_names, (None, None, None), 1)], lambda y, *given: y
-    else:
-        bindings = []
-        for known in arrangements(net, HEADS if several else 1) if len(list(net.parameters())) <= 24 else ():
-            if len(known) <= 4:
-                orders = [*itertools.permutations(known, 3), *itertools.permutations(known, 4)]
-                orders = [order for order in orders if len(order) == min(4, len(known)) or not several]
-                sizes = (HEADS,) if several else (1, 2, 4)
-                bindings += [partial(attention_names, order, h) for h in sizes for order in orders]
-        known = known if len(known) <= 4 else []
-        reference = bindings[0] if bindings else None
-        for chosen in () if several else itertools.product([*known, None], repeat=3):
-            if None in chosen or len({id(one) for one in chosen}) < 3:
-                bind = partial(attention_names, chosen, 1)
-                name, text = "shared-projections", "One Linear is used for several of q, k and v."
-                if None in chosen:
-                    where = next(i for i, one in enumerate(chosen) if one is None)
-                    name, text = "no-projection", f"There is no W_{'qkv'[where]}: x is used itself."
-                wrong.append((name, text, bind, reference or bind))
-        for bind in bindings if several and len(batches[TEXTS[0]]) == 4 else ():
-            for order in itertools.product(range(3), repeat=3):
-                if order != (0, 1, 2):
-                    text = "Query, key and value are exchanged."
-                    wrong.append(("arguments-exchanged", text, partial(bind, order=order), bind))
-        for chosen in itertools.product(known, repeat=4) if several and len(known) == 4 else ():
-            bind, text = partial(attention_names, chosen, HEADS), "One Linear is used for several of q, k, v and W_O."
-            wrong.append(("shared-projections", text, bind, reference))
-        if several:
-            keep = words_only if len(batches[TEXTS[0]]) == 2 else lambda y, *given: y
-            if len(known) == 3:  # without W_O, the results may be right
-                wrong += [("no-output-projection", "There is no W_O.", bind, bind) for bind in bindings]
-                bindings = [partial(attention_names, (*known, known[0]), HEADS)]
+        diagnose(part, call, [("", "", partial(attention_names, (None, None, None), 1))], batches)
+        return
+    crossed = len(batches[TEXTS[0]]) == 4
+    few = [known for known in arrangements(net, HEADS if several else 1) if len(known) <= 4] or [[]]
+    bindings = [b for known in few for b in attention_bindings(known, several, crossed)]
+    keep = (lambda y, *given: y) if crossed else words_only
     with torch.no_grad():
-        if diagnose(call, table, bindings, batches, wrong, keep):
+        if diagnose(part, call, bindings, batches, keep, otherwise="differs-from-reference" if several else None):
             return
     generic.batch(part)
-    if part.name == "scaled_dot_product_attention" or (several and len(known) == 4):
-        raise differs(part, call)
     if several:
         raise NotChecked("Results were not compared: no parameters were recognized as W_q, W_k, W_v and W_O.")
-    compare_probed(call, [one for one in known if one is not None])
+    compare_probed(call, [one for one in few[0] if one is not None])
 
 
 def compare_probed(call: Callable[..., Tensor], known: list[Tensor]) -> None:
@@ -179,32 +152,30 @@ def compare_probed(call: Callable[..., Tensor], known: list[Tensor]) -> None:
     a_DD = fitted[:-WIDTH].view(WIDTH, WIDTH)
     scores = given @ a_DD.mT @ given.mT + (given @ fitted[-WIDTH:]).mT
     right = scores.masked_fill(~words[:, None], -1e9).softmax(-1) @ (given @ fit[:-1] + fit[-1])
-    fix = TABLES["SelfAttention"].fix
+    values = {"part": "SelfAttention", "fix": TABLES["SelfAttention"].fix, "d": WIDTH, "right": WIDTH**0.5}
     if not same((y := call(given, words))[words], right[words], 5e-3):
-        sentence = "It is not the sum of values W x + b with the weights of a softmax of products q.k."
-        example = "For reviews of 4, 2 and 3 words the result is {}; the closest such sum is {}."
-        raise differing("differs-from-reference", sentence, example, y[words], right[words], fix)
+        raise mistake("differs-from-reference", y[words], right[words], text="3 reviews of 4, 2 and 3 words", **values)
     for k, q in itertools.permutations(known, 2):
         product = k[:, :-1].mT @ q[:, :-1]
         scale = float((a_DD * product).sum() / product.square().sum())
         if same(a_DD, scale * product, 5e-3):
             if abs(scale * WIDTH**0.5 - 1) < 5e-3:
                 return
-            sentence = f"The scores q.k are divided by {1 / scale:.3g}, not by sqrt(d)."
-            raise Mistake("wrong-scale", sentence, f"For d = {WIDTH}, it is {WIDTH**0.5:.3g}.", fix)
+            raise mistake("wrong-scale", given=1 / scale, **values)
     raise NotChecked("The scale was not checked: no parameters were recognized as W_q, W_k and W_v.")
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
 
 
 def softmax_reference(part: Part) -> None:
     """Padded keys have the weight 0, and the weights are the softmax of the other scores."""
-    _, call = calling(part)
 
     def bind(scores: Tensor, lengths: Tensor) -> Names:
         words = mask(*lengths.tolist(), size=scores.shape[-1])[:, None]
         return {"s": scores, "m": words, "n": lengths[:, None], "T": scores.shape[-1]}
 
-    if not diagnose(call, TABLES[part.name], [bind], batches_of(part)):
-        raise differs(part, call)
+    diagnose(part, calling(part)[1], [("", "", bind)], batches_of(part))
 
 
 def linears(net: nn.Module, rows: int, columns: int) -> list[Callable[[Tensor], Tensor]]:
@@ -214,97 +185,71 @@ def linears(net: nn.Module, rows: int, columns: int) -> list[Callable[[Tensor], 
     found: list[Any] = [one for one in modules if (one.out_features, one.in_features) == (rows, columns)]
     for p in (p.detach() for p in net.parameters() if id(p) not in inside):
         if p.numel() == rows * columns and {rows, columns} <= {1, *p.shape}:
-            shape = [size for size in p.shape if size != 1] or [1]
-            w = p.reshape(rows, columns) if shape[0] == rows or 1 in (rows, columns) else p.reshape(columns, rows).mT
+            first = next((size for size in p.shape if size != 1), 1)
+            w = p.reshape(rows, columns) if first == rows or 1 in (rows, columns) else p.reshape(columns, rows).mT
             found.append(partial(F.linear, weight=w.to(torch.get_default_dtype())))
     return found
+
+
+def additive_names(w: Any, u: Any, v: Any, bias: Tensor, q: Tensor, k: Tensor) -> Names:
+    """w and u: of q and k, or with u=None, w of both side by side, in one of the two orders."""
+    grid = q[:, :, None].expand(-1, -1, k.shape[1], -1), k[:, None].expand(-1, q.shape[1], -1, -1)
+    a, b = (w(q)[:, :, None], u(k)[:, None]) if callable(u) else (w(torch.cat(grid[::u], -1)), torch.zeros(()))
+    return {"a": a + bias, "b": b, "h": HIDDEN, "v": lambda x: v(x).squeeze(-1)}
 
 
 def score_reference(part: Part) -> None:
     """The scores are those of the formula, with the student's parameters."""
     net, call = calling(part)
-    h, e = generic.HIDDEN, generic.SIZES["E"]
-    bindings: list[Callable[..., Names]] = []
-    if part.name == "AdditiveScore":
-        free = [p.detach() for k, p in net.named_parameters() if tuple(p.shape) == (h,) and "." not in k]  # biases
-        free = [torch.zeros(h), *free]
-
-        def additive(w: Any, u: Any, v: Any, bias: Tensor, q: Tensor, k: Tensor) -> Names:
-            return {"a": (w(q) + bias)[:, :, None], "b": u(k)[:, None], "h": h, "v": lambda x: v(x).squeeze(-1)}
-
-        pairs = [*itertools.product(linears(net, h, e), linears(net, h, WIDTH))]
-        for both in linears(net, h, e + WIDTH):  # of q and k, one after the other
-            pairs += [
-                (
-                    lambda q, f=both: f(F.pad(q, (0, WIDTH))),
-                    lambda k, f=both: f(F.pad(k, (e, 0))) - f(torch.zeros(e + WIDTH)),
-                ),
-                (
-                    lambda q, f=both: f(F.pad(q, (WIDTH, 0))),
-                    lambda k, f=both: f(F.pad(k, (0, e))) - f(torch.zeros(e + WIDTH)),
-                ),
-            ]
-        every = itertools.product(pairs, linears(net, 1, h), free)
-        bindings = [partial(additive, w, u, v, bias) for (w, u), v, bias in every]
-    else:
-        constant = [p.detach().squeeze() for p in net.parameters() if p.numel() == 1]
-        names: Names = {"b": constant[0] if constant else torch.zeros(()), "D": WIDTH, "E": e}
-        bindings = [lambda q, k, w=w: names | {"q": w(q), "k": k} for w in linears(net, WIDTH, e)]
-        bindings += [lambda q, k, w=w: names | {"q": q, "k": w(k)} for w in linears(net, e, WIDTH)]
-    if not bindings:
-        generic.batch(part)
-        raise NotChecked("Scores were not compared: no parameters were recognized as those of the formula.")
+    e = generic.SIZES["E"]
     with torch.no_grad():
-        if not diagnose(call, TABLES[part.name], bindings, batches_of(part)):
-            raise differs(part, call)
+        if part.name == "AdditiveScore":
+            biases = [p.detach() for k, p in net.named_parameters() if tuple(p.shape) == (HIDDEN,) and "." not in k]
+            pairs: list[Any] = [*itertools.product(linears(net, HIDDEN, e), linears(net, HIDDEN, WIDTH))]
+            pairs += itertools.product(linears(net, HIDDEN, e + WIDTH), (1, -1))
+            every = itertools.product(pairs, linears(net, 1, HIDDEN), [torch.zeros(HIDDEN), *biases])
+            binds: list[Any] = [partial(additive_names, w, u, v, bias) for (w, u), v, bias in every]
+        else:
+            constant = [torch.zeros(()), *(p.detach().squeeze() for p in net.parameters() if p.numel() == 1)][-1]
+            names = {"b": constant, "D": WIDTH, "E": e}
+            binds = [lambda q, k, w=w: names | {"q": w(q), "k": k} for w in linears(net, WIDTH, e)]
+            binds += [lambda q, k, w=w: names | {"q": q, "k": w(k)} for w in linears(net, e, WIDTH)]
+        if diagnose(part, call, [("", "", bind) for bind in binds], batches_of(part)):
+            return
+    generic.batch(part)
+    raise NotChecked("Scores were not compared: no parameters were recognized as those of the formula.")
 
 
 def decoder_reference(part: Part) -> None:
-    """The context is the sum of the encoder's outputs, weighted by the softmax over the words of a score of each."""
+    """The context is the sum of the encoder's outputs, weighted by the softmax over the words of a score of each.
+
+    The weights of two words are the only ones whose sum of outputs is the context. They determine the scores.
+    """
     _, call = calling(part)
     state_BD, outputs_BTD, words_BT = inputs(part, 4, 2, 3)
-    fix = TABLES[part.name].fix
-
-    def weights_of(outputs: Tensor, context: Tensor) -> Tensor:
-        """(B, T): the only ones whose sum of the outputs is the context."""
-        return torch.linalg.lstsq(outputs.mT, context[..., None]).solution[..., 0]
-
-    pairs = []
+    fix, scores = TABLES[part.name].fix, [torch.zeros(3)]
     for other in range(1, 4):  # words 0 and `other` of each review, one review at a time
         h_B2D = outputs_BTD[:, [0, other]]
         y_BD, inverted_BD = (
             torch.cat([call(s, h, m) for s, h in zip(state_BD.split(1), h_B2D.split(1), strict=True)])
             for m in (mask(2), ~mask(2))
         )
-        a_B2 = weights_of(h_B2D, y_BD)
-        if same(a_B2, torch.full((3, 2), 0.5)) and not same(inverted_BD, y_BD):
-            example = "For 2 words the weights are [0.5, 0.5], and others if both are padding."
-            raise Mistake("mask-inverted", "Words are masked and padding is attended to.", example, fix)
-        fitted = (a_B2[..., None] * h_B2D).sum(1)
-        if not same(fitted, y_BD, 2e-3):
-            sentence, example = (
-                "The context is not a sum of the outputs with one weight for each.",
-                ("For 2 words it is {}; the closest such sum is {}."),
-            )
-            raise differing("not-a-sum-of-outputs", sentence, example, y_BD, fitted, fix)
+        a_B2 = torch.linalg.lstsq(h_B2D.mT, y_BD[..., None]).solution[..., 0]
+        if same(a_B2, torch.full((3, 2), 0.5)):
+            if same(inverted_BD, y_BD):
+                raise mistake("no-attention", a_B2[0], fix=fix)
+            raise mistake("mask-inverted", y_BD, inverted_BD, fix=fix)
+        if not same(fitted := (a_B2[..., None] * h_B2D).sum(1), y_BD, 2e-3):
+            raise mistake("not-a-sum-of-outputs", y_BD, fitted, fix=fix)
         if not same(a_B2.sum(1), torch.ones(3), 2e-3) or bool((a_B2 < -1e-6).any()):
-            example = f"For 2 words they are {generic.show(a_B2[0])}."
-            raise Mistake("weights-do-not-sum-to-1", "The weights are not those of a softmax.", example, fix)
-        pairs.append(a_B2.clamp(min=1e-12).log())
-    s_BT = torch.stack([torch.zeros(3), *(pair[:, 1] - pair[:, 0] for pair in pairs)], 1)
-    if same(s_BT, torch.zeros(3, 4) + s_BT.mean(), 1e-3) or bool((s_BT.abs() < 1e-6).all()):
-        raise Mistake("no-attention", "All words have the same weight.", "Those of 2 words are [0.5, 0.5].", fix)
-    again = call(state_BD.roll(1, 0)[:1], outputs_BTD[:1], mask(4))
-    if same(again, call(state_BD[:1], outputs_BTD[:1], mask(4)), 1e-5):
-        example = f"For two states it begins with {generic.show(again[0, :3])}."
-        raise Mistake("state-not-used", "The decoder's state has no effect on the context.", example, fix)
-    bind = lambda state, h, m: {"s": s_BT[-len(h) :] if len(h) > 1 else s_BT[:1, : h.shape[1]], "h": h, "m": m}  # noqa: E731
-    batches = {
-        "1 review of 4 words": (state_BD[:1], outputs_BTD[:1], mask(4)),
-        TEXTS[1]: (state_BD, outputs_BTD, words_BT),
-    }
-    if not diagnose(call, TABLES[part.name], [bind], batches):
-        raise differs(part, call)
+            raise mistake("weights-do-not-sum-to-1", a_B2, a_B2.softmax(1), fix=fix)
+        scores.append((a_B2[:, 1] / a_B2[:, 0]).clamp(min=1e-12).log())
+    first = state_BD[:1], outputs_BTD[:1], mask(4)
+    if same(y := call(state_BD[1:2], *first[1:]), call(*first), 1e-5):
+        raise mistake("state-not-used", y, fix=fix)
+    s_BT = torch.stack(scores, 1)
+    batches = {"1 review of 4 words": first, "3 reviews of 4, 2 and 3 words": (state_BD, outputs_BTD, words_BT)}
+    diagnose(part, call, [("", "", lambda state, h, m: {"s": s_BT[: len(h)], "h": h, "m": m})], batches)
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -333,8 +278,7 @@ def attending(module: nn.Module) -> list[Callable[[Tensor, Tensor], Tensor]]:
 
 def layer_reference(part: Part) -> None:
     """The result is that of g, f and LayerNorm as documented."""
-    (net, call), table = calling(part), TABLES[part.name]
-    batches = {"1 review of 1 word": inputs(part, 1)} | batches_of(part)
+    net, call = calling(part)
     inner = [child for child in net.modules() if child is not net]
     with torch.no_grad():
         found = {child: calls for child in inner if (calls := attending(child))}
@@ -342,24 +286,22 @@ def layer_reference(part: Part) -> None:
     within = {deep for child in deepest for deep in child.modules()}
     norms: list[Any] = [child for child in inner if isinstance(child, nn.LayerNorm)]
     own: list[Any] = [child for child in inner if isinstance(child, nn.Linear) and child not in within]
-    own = [child for child in own if child.weight.shape == (WIDTH, WIDTH)]
-    any_linear = partial(F.linear, weight=normal(WIDTH, WIDTH))
     choices = itertools.product(
         [calls[0] for calls in found.values()],
         norms or [partial(F.layer_norm, normalized_shape=[WIDTH])],
-        own or [any_linear],
+        [g for g in own if g.weight.shape == (WIDTH, WIDTH)] or [partial(F.linear, weight=normal(WIDTH, WIDTH))],
     )
 
-    def bind(choice: Any, x: Tensor, m: Tensor) -> Names:
-        f, n, g = choice
+    def bind(f: Any, n: Any, g: Any, x: Tensor, m: Tensor) -> Names:
         return {"x": x, "f": lambda x: f(x, m), "n": n, "g": g, "every": lambda x: f(x, torch.ones_like(m))}
 
+    batches = {"1 review of 1 word": inputs(part, 1)} | batches_of(part)
+    bindings = [("", "", partial(bind, *choice)) for choice in choices]
     with torch.no_grad():
-        if diagnose(call, table, [partial(bind, choice) for choice in choices], batches, (), words_only):
+        if diagnose(part, call, bindings, batches, words_only, otherwise=None):
             return
     generic.batch(part)
-    with torch.no_grad():
-        compare_fitted(part, call, [f for calls in found.values() for f in calls], norms)
+    compare_fitted(part, call, [f for calls in found.values() for f in calls], norms)
 
 
 def compare_fitted(part: Part, call: Callable[..., Tensor], attentions: list[Any], norms: list[Any]) -> None:
@@ -368,32 +310,28 @@ def compare_fitted(part: Part, call: Callable[..., Tensor], attentions: list[Any
     If these are not recognized, the results for one word must be relu(A x + b), or relu(A x + B LN(x) + b).
     """
     table, residual = TABLES[part.name], part.name == "ResidualLayer"
-    x, size = (
-        (normal(80, 4, WIDTH, seed=5), 4) if attentions and (norms or not residual) else (normal(320, 1, WIDTH), 1)
-    )
-    y = call(x, mask(*[size] * len(x))).flatten(0, 1)
-    if size == 1:
-        form, terms = "relu(A x + b)", [[x]]
-        if residual:
-            form, terms = "relu(A x + B LN(x) + b)", [[x, F.layer_norm(x, [WIDTH])]]
-    else:
-        form, terms = "relu(A s + b), s = x + f(LN(x))" if residual else "relu(A f(x) + b)", []
-        for f, n, value in itertools.product(attentions, norms or [None], (True, False)):
-            m = torch.full(x.shape[:2], value)
-            s = evaluate({"s": table.steps["s"]}, {"x": x, "f": lambda x, f=f, m=m: f(x, m), "n": n})
-            terms += [] if s is None else [[s]]
-    fits = [closest_relu([term.flatten(0, 1) for term in each], y) for each in terms]
+    known = bool(attentions and (norms or not residual))
+    x = normal(80, 4, WIDTH, seed=5) if known else normal(320, 1, WIDTH)
+    y = call(x, mask(*[x.shape[1]] * len(x))).flatten(0, 1)
+    terms = [torch.cat([x, F.layer_norm(x, [WIDTH])], -1) if residual else x]
+    with torch.no_grad():
+        if known:  # whatever mask f is called with in the layer, which no padding is needed to tell
+            masks = (torch.full(x.shape[:2], value) for value in (True, False))
+            names = [
+                {"x": x, "f": partial(lambda f, m, x: f(x, m), f, m), "n": n}
+                for f, n, m in itertools.product(attentions, norms or [None], masks)
+            ]
+            terms = [s for each in names if (s := evaluate({"s": table.steps["s"]}, each)) is not None]
+        fits = [closest_relu(term.flatten(0, 1), y) for term in terms]
     if not any(same(fit, y, 2e-3) for fit in fits):
-        with torch.enable_grad():
-            generic.gradients(part)  # a module that is not used explains more
-        sentence = f"The results for reviews of {size} {'words' if size > 1 else 'word'} are not {form}."
-        example = "For one word, it is {}; the closest one is {}."
-        raise differing("differs-from-reference", sentence, example, y, fits[0], table.fix)
+        generic.gradients(part)  # a module that is not used explains more
+        text = f"{len(x)} reviews of {x.shape[1]} words"
+        raise mistake("differs-from-reference", y, fits[0], part=part.name, text=text, fix=table.fix)
 
 
-def closest_relu(terms: list[Tensor], y_ND: Tensor) -> Tensor:
-    """The closest ReLU of an affine function of the terms (N, D), fitted where y is above 0."""
-    z, columns = torch.cat([*terms, torch.ones(len(y_ND), 1)], 1), []
+def closest_relu(term_ND: Tensor, y_ND: Tensor) -> Tensor:
+    """The closest ReLU of an affine function of the term, fitted where y is above 0."""
+    z, columns = F.pad(term_ND, (0, 1), value=1.0), []
     ridge = 1e-6 * torch.eye(z.shape[1])
     for y_N in y_ND.T:
         right = torch.cat([y_N[y_N > 0], torch.zeros(len(ridge))])[:, None]
@@ -412,15 +350,11 @@ def mean_reference(part: Part) -> None:
     numbers[0, :, 0] = torch.tensor([2.0, 4.0, 30.0])
     text = "the words 2 and 4 and padding of 30 as the first numbers"
     batches = {text: (numbers, mask(2, size=3)), TEXTS[1]: (x_BTD, mask(4, 2, 3))}
-    _, call = calling(part)
 
     def bind(x: Tensor, words: Tensor) -> Names:
         return {"x": x, "m": words[..., None].to(x.dtype), "n": words.sum(1, keepdim=True)}
 
-    if not diagnose(call, TABLES[part.name], [bind], batches):
-        generic.batch(part)
-        example = f"The words 2 and 4, with padding of 30, give {generic.show(call(*batches[text])[0, 0])}; right is 3."
-        raise Mistake("wrong-mean", "The result differs from the mean of the words.", example, TABLES[part.name].fix)
+    diagnose(part, calling(part)[1], [("", "", bind)], batches, otherwise="wrong-mean")
 
 
 def position_names(length: int, width: int) -> Names:
@@ -442,12 +376,7 @@ def position_reference(part: Part) -> None:
         made[size] = y.detach().to(torch.float64) if isinstance(y, Tensor) and y.is_floating_point() else y
         generic.require_shape(made[size], size, f"positional_encoding{size}", "One row per position.")
     batches = {f"length {length} and width {width}": (length, width) for length, width in sizes}
-    if not diagnose(lambda *size: made[size], TABLES[part.name], [position_names], batches):
-        given, right = made[5, 6], sinusoids(5, 6)
-        row, column = max(((given - right).abs() > 1e-3).nonzero().tolist()[:1] or [[0, 0]])
-        example = f"For d = 6, pe[{row}, {column}] is {given[row, column]:.4g}; right is {right[row, column]:.4g}."
-        fix = TABLES[part.name].fix
-        raise Mistake("wrong-wavelengths", "The table differs from the reference.", example, fix)
+    diagnose(part, lambda *size: made[size], [("", "", position_names)], batches, otherwise="wrong-wavelengths")
 
 
 LOGITS = torch.tensor([[1.0, -1], [-1, 1], [-1, -2], [-2, -1], [2, 1]])  # of the ids, in evaluation mode
@@ -491,11 +420,6 @@ def accuracy_reference(part: Part) -> None:
     """The accuracy is the share, from 0 to 1, of the test reviews that are right, in evaluation mode."""
     with torch.enable_grad():
         value = student(float, student(part.make, FirstWord().train(), loader(*TRAIN), loader(*TEST)))
-    text = f"{len(TEST)} test batches, of 6, 3 and 2 reviews"
-    given = torch.tensor([value], dtype=torch.float64)
-    if not diagnose(lambda: given, TABLES[part.name], [lambda: ACCURACY_NAMES], {text: ()}):
-        example, fix = (
-            f"For {text} the result is {value:.4g}; right is {share(*TEST).item():.4g}.",
-            TABLES[part.name].fix,
-        )
-        raise Mistake("wrong-accuracy", "The result is not the share of correct test reviews.", example, fix)
+    given, bindings = torch.tensor([value], dtype=torch.float64), [("", "", lambda: ACCURACY_NAMES)]
+    batches: dict[str, Any] = {f"{len(TEST)} test batches, of 6, 3 and 2 reviews": ()}
+    diagnose(part, lambda: given, bindings, batches, otherwise="wrong-accuracy")

@@ -26,7 +26,7 @@ class Outcome:
     results: list[dict[str, Any]] = field(default_factory=list)
     points: dict[str, float] = field(default_factory=dict)  # the most that a part can have
     doing: list[str] = field(default_factory=list)  # part and check
-    printed: bytes = b""
+    printed: str = ""  # the end of what the file printed
     done: bool = False
     error: str = ""  # why the file could not be checked
 
@@ -40,15 +40,9 @@ class Outcome:
         self.results += [message["result"]] if "result" in message else []
         self.done = "done" in message
 
-    def add(self, part: str, check: str, held: bool | None, finding: str, sentence: str) -> None:
-        values = {"held": held, "finding": finding, "sentence": sentence, "example": "", "fix": ""}
+    def add(self, part: str, check: str, held: bool | None, finding: str, sentence: str, fix: str = "") -> None:
+        values = {"held": held, "finding": finding, "sentence": sentence, "example": "", "fix": fix}
         self.results.append({"part": part, "check": check, **values})
-
-    def add_unreached(self) -> None:
-        known = {(result["part"], result["check"]) for result in self.results}
-        for part, check in ((part, check) for part, checks in self.parts.items() for check in checks):
-            if (part, check) not in known:
-                self.add(part, check, None, "blocked", "Not reached.")
 
     def require(self, parts: Iterable[str]) -> None:
         """Adds a finding for each of these parts that the file does not have, if it could be imported."""
@@ -131,7 +125,7 @@ def as_text(outcome: Outcome) -> str:
     absent = [part for part in PARTS if part not in outcome.parts]
     if absent and outcome.parts and outcome.file:
         notes.append(f"Not in the file: {', '.join(absent)}.{''.join(map(outcome.hint, absent))}")
-    notes += [f"The file printed: {text[-300:]}"] if (text := printed(outcome)) else []
+    notes += [f"The file printed: {outcome.printed[-300:]}"] if outcome.printed else []
     return "\n".join([*lines, *(wrapped("note   ", note) for note in notes), summary(outcome)]).lstrip("\n")
 
 
@@ -139,10 +133,6 @@ def wrapped(start: str, text: str) -> str:
     indent = " " * (len(start) - len(start.lstrip()) or 7)
     text = "".join(c if c.isprintable() else " " for c in text)
     return textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def printed(outcome: Outcome) -> str:
-    return outcome.printed.decode(errors="replace").strip()
 
 
 def page(outcome: Outcome) -> dict[str, Any]:
@@ -157,7 +147,7 @@ def page(outcome: Outcome) -> dict[str, Any]:
         "parts": list(outcome.parts),
         "not_found": [part for part in PARTS if part not in outcome.parts],
         "checks": outcome.results,
-        "printed": printed(outcome),
+        "printed": outcome.printed,
     }
 
 

@@ -68,7 +68,7 @@ def definitions(file: str) -> Code:
             name = f"{file} of cell {number}"
             linecache.cache[name] = (len(source), None, source.splitlines(True), name)
             cells.append((name, ast.parse(source, f"cell {number}")))
-    kept = [n for _, tree in cells for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    kept: list[ast.stmt] = [n for _, tree in cells for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
     needed: set[str] = set()
     while True:
         needed |= {name.id for node in kept for name in ast.walk(node) if isinstance(name, ast.Name)}
