@@ -1,7 +1,6 @@
 """Checks students' attention modules: `python -m imdbattn.check my_attention.py`."""
 
 import argparse
-import os
 import signal
 import sys
 from difflib import get_close_matches
@@ -32,15 +31,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
     try:
         status = run()
-        sys.stdout.flush()
     except UserError as error:
         print(f"error: {in_line(error, None)}", file=sys.stderr)
         status = 2
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of the output has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 128 + signal.SIGPIPE
     sys.exit(status)
 
 

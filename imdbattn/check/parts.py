@@ -2,7 +2,8 @@
 
 import difflib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -31,9 +32,10 @@ REFERENCES = {
 RULES = {p: classifier.RULES if p == "Classifier" else generic.rules(REFERENCES[p], PARTS[p]) for p in PARTS}
 
 
-class Attention(nn.Module):
-    """Replaces a wrong SelfAttention, so that the parts that use it are still checked. It accepts other arguments."""
+# --- right implementations, with which the parts that use a wrong one are still checked; they accept other arguments --
 
+
+class Attention(nn.Module):
     def __init__(self, width: int, *_: Any, **__: Any) -> None:
         super().__init__()
         self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
@@ -43,20 +45,16 @@ class Attention(nn.Module):
         return (scores if mask is None else scores.masked_fill(~mask[:, None], -1e9)).softmax(-1) @ self.v(x)
 
 
-class Layer(nn.Module):
-    """Replaces a wrong PlainLayer or ResidualLayer."""
-
+class Layer(Attention):
     def __init__(self, width: int, *_: Any, **__: Any) -> None:
-        super().__init__()
-        self.norm, self.f, self.linear = nn.LayerNorm(width), Attention(width), nn.Linear(width, width)
+        super().__init__(width)
+        self.norm, self.linear = nn.LayerNorm(width), nn.Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
-        return self.linear(x + self.f(self.norm(x), mask)).relu()
+        return self.linear(x + super().forward(self.norm(x), mask)).relu()
 
 
 class Additive(nn.Module):
-    """Replaces a wrong AdditiveScore."""
-
     def __init__(self, query_width: int, key_width: int, hidden: int) -> None:
         super().__init__()
         self.W, self.U, self.v = nn.Linear(query_width, hidden), nn.Linear(key_width, hidden), nn.Linear(hidden, 1)
@@ -73,36 +71,39 @@ def softmax(scores: Tensor, valid_lengths: Tensor) -> Tensor:
     return scores.masked_fill(torch.arange(scores.shape[-1]) >= valid_lengths.view(-1, 1, 1), -1e9).softmax(-1)
 
 
-def product(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
-    return nn.functional.scaled_dot_product_attention(q, k, v, mask)
+def product(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    weights = (scores if mask is None else scores.masked_fill(~mask, -1e9)).softmax(-1)
+    return weights @ v, weights
 
 
-def product_and_weights(q: Tensor, k: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:
-    eye = torch.eye(k.shape[-2]).expand(*k.shape[:-1], -1)
-    mask = [*others[1:2], *options.values(), None][0]
-    return product(q, k, others[0], mask), product(q, k, eye, mask)
+INSTEAD = {
+    "SelfAttention": Attention,
+    "PlainLayer": Layer,
+    "ResidualLayer": Layer,
+    "AdditiveScore": Additive,
+    "masked_mean": mean,
+    "masked_softmax": softmax,
+    "positional_encoding": references.sinusoids,
+}
 
 
 def instead(part: Part) -> Any:
-    """A right implementation, with which the parts that use a wrong one are still checked."""
+    """For scaled_dot_product_attention, one that returns the weights, too, if the student's does."""
     if part.name == "scaled_dot_product_attention":
-        try:
-            pair = isinstance(part.make(*generic.inputs(part, 2)), tuple)
-        except Exception:
-            pair = True
-        return product_and_weights if pair else product
+        with suppress(Exception):
+            if not isinstance(part.make(*generic.inputs(part, 2)), tuple):
+                return lambda *given, **options: product(*given, **options)[0]
+        return product
     return INSTEAD.get(part.name, part.make)
 
 
-INSTEAD = {"SelfAttention": Attention, "masked_mean": mean, "positional_encoding": references.sinusoids}
-INSTEAD |= {"PlainLayer": Layer, "ResidualLayer": Layer, "masked_softmax": softmax, "AdditiveScore": Additive}
+# --- all parts of a file ----------------------------------------------------------------------------------------------
 
 
 def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Messages: {"parts": names of their checks, "near": names that other parts may have},
-    {"doing": [part, check]} before each check, {"result": Result}.
-
-    The last one is {"done": True}, or {"error": message} for a UserError.
+    """Messages: {"parts": names of their checks, "near": names that other parts may have}, {"result": Result}, and
+    {"doing": [part, check]} before each check. The last one is {"done": True}, or {"error": message} for a UserError.
     """
     try:
         yield {"doing": ["file", "import"]}
@@ -115,14 +116,8 @@ def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
             yield {"result": Result("file", "import", False, *explain(error, whole))._asdict()}
         else:
             parts = find(own, file, names)
-            yield {"parts": {part.name: [rule.name for rule in RULES[part.name]] for part in parts}}
-            mine = {
-                name: v for name, v in own.items() if getattr(v, "__module__", "") == "_checked_file" and callable(v)
-            }
-            others = {name.replace("_", "").lower(): name for name in mine.keys() - PARTS.keys() - set(names.values())}
-            for absent in PARTS.keys() - {part.name for part in parts}:
-                if near := difflib.get_close_matches(absent.replace("_", "").lower(), others, 1, 0.75):
-                    yield {"near": {absent: others[near[0]]}}
+            checks = {part.name: [rule.name for rule in RULES[part.name]] for part in parts}
+            yield {"parts": checks, "near": similar(own, PARTS.keys() - checks.keys(), set(names.values()))}
             for part in parts:
                 wrong = False
                 for rule, result in run(RULES[part.name], part):
@@ -135,17 +130,22 @@ def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         yield {"error": str(error)}
 
 
+def similar(own: dict[str, Any], absent: Iterable[str], used: set[str]) -> dict[str, str]:
+    """Parts that are absent -> names of classes and functions of the file that may be meant."""
+    mine = [name for name, v in own.items() if callable(v) and getattr(v, "__module__", "") == "_checked_file"]
+    plain = {name.replace("_", "").lower(): name for name in mine if name not in PARTS and name not in used}
+    found = {part: difflib.get_close_matches(part.replace("_", "").lower(), plain, 1, 0.75) for part in absent}
+    return {part: plain[names[0]] for part, names in found.items() if names}
+
+
 def find(own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]:
     """The parts in the order of PARTS. Raises UserError if one of the names, or every part, is missing."""
     for part, name in names.items():
         if not callable(own.get(name)):
             raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
     makes = {part: own.get(names.get(part, part)) for part in PARTS}
-    makes = {
-        part: make
-        for part, make in makes.items()
-        if callable(make) and (part in names or not str(getattr(make, "__module__", "")).startswith("torch"))
-    }
+    foreign = [p for p, make in makes.items() if str(getattr(make, "__module__", "")).startswith("torch")]
+    makes = {p: make for p, make in makes.items() if callable(make) and (p in names or p not in foreign)}
     if not makes:
         raise UserError(f"{file} has none of {', '.join(PARTS)}: --stub prints a file with all of them")
     return [part_of(part, make, file, own) for part, make in makes.items()]

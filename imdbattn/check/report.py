@@ -35,7 +35,7 @@ class Outcome:
         if "error" in message:
             raise UserError(message["error"])
         self.parts = message.get("parts", self.parts)
-        self.near |= message.get("near", {})
+        self.near = message.get("near", self.near)
         self.doing = message.get("doing", self.doing)
         self.results += [message["result"]] if "result" in message else []
         self.done = "done" in message
