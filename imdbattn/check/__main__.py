@@ -31,7 +31,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
     try:
         status = run()
-    except UserError as error:
+    except (UserError, OSError, yaml.YAMLError) as error:
         print(f"error: {in_line(error, None)}", file=sys.stderr)
         status = 2
     sys.exit(status)
@@ -47,14 +47,14 @@ def run() -> int:
     if several and kind == "gradescope":
         raise UserError("--format gradescope is for one file: give one file per call")
     points = read_points(options.points) if options.points else {}
-    names = dict(pair.split("=") for pair in options.name)
+    names = dict(options.name)
     outcomes = []
     for file in options.files:
         outcome = Outcome(file)
         try:
             source.read(file)
             outcome = process.run(file, names, options.seconds, options.memory)
-        except UserError as error:
+        except (UserError, OSError) as error:
             if not several and kind != "gradescope":
                 raise
             outcome.error = in_line(error, None)
@@ -67,50 +67,56 @@ def run() -> int:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser("imdbattn-check", description="Checks students' attention modules.", allow_abbrev=False)
-    parser.add_argument("files", nargs="*", metavar="file", help="Python or a notebook, with parts that --stub prints")
-    parser.add_argument("--name", action="append", default=[], metavar="PART=NAME", help="a part that has another name")
-    parser.add_argument("--stub", action="store_true", help="print a file to fill in, and exit")
-    parser.add_argument("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
-    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
-    parser.add_argument("--points", metavar="FILE", help="YAML, the points of each part, which is then required")
-    parser.add_argument(
-        "--require", default=[], type=lambda text: text.split(","), help="parts that must be there: A,B"
+    add = parser.add_argument
+    add(
+        "files",
+        nargs="*",
+        metavar="file",
+        help="Python or a notebook, with one or more of the parts that --stub prints",
     )
-    parser.add_argument("--seconds", type=float, default=60, help="limit of time for each file (default: 60)")
-    parser.add_argument("--memory", type=float, default=1, help="limit of memory in GiB, beyond torch (default: 1)")
+    add("--name", action="append", type=named, default=[], metavar="PART=NAME", help="a part that has another name")
+    add("--stub", action="store_true", help="print a file to fill in, and exit")
+    add("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
+    add("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+    add("--points", metavar="FILE", help="YAML, the points of each part, which is then required")
+    add("--require", type=required, default=[], metavar="PART,PART", help="parts that the file must have")
+    add("--seconds", type=positive, default=60.0, help="limit of time for each file (default: 60)")
+    add("--memory", type=positive, default=1.0, help="limit of memory in GiB, beyond that of torch (default: 1)")
     options = parser.parse_args(arguments)
     if not options.files and not options.stub:
         raise UserError("a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to fill in")
-    for name in ("seconds", "memory"):
-        if not 0 < getattr(options, name) < 1e6:
-            raise UserError(f"--{name} {getattr(options, name):g} must be above 0 and below 1000000")
-    for text in options.name:
-        part, equals, name = text.partition("=")
-        if not equals or not name.isidentifier():
-            raise UserError(f"--name {text} must be PART=NAME")
-        known(part, f"--name {text}")
-    for part in options.require:
-        known(part, "--require")
     return options
 
 
-def known(part: str, where: str) -> None:
+def positive(text: str) -> float:
+    if not 0 < float(text) < 1e6:
+        raise ValueError
+    return float(text)
+
+
+def named(text: str) -> tuple[str, str]:
+    part, _, name = text.partition("=")
+    if not name.isidentifier():
+        raise ValueError
+    return known(part), name
+
+
+def required(text: str) -> list[str]:
+    return [known(part) for part in text.split(",")]
+
+
+def known(part: str) -> str:
     if part not in PARTS:
         near = get_close_matches(part, PARTS, 1, 0.5)
-        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(PARTS)}"
-        raise UserError(f"{where}: there is no part {part!r}; {hint}")
+        raise UserError(f"there is no part {part!r}; {f'did you mean {near[0]}?' if near else ', '.join(PARTS)}")
+    return part
 
 
 def read_points(file: str) -> dict[str, float]:
-    try:
-        values = yaml.safe_load(Path(file).read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"--points {file} cannot be read: {in_line(error)}") from error
+    values = yaml.safe_load(Path(file).read_text())
     if not isinstance(values, dict) or not all(isinstance(v, int | float) and v >= 0 for v in values.values()):
         raise UserError(f"--points {file} must have one line for each part, such as SelfAttention: 4")
-    for part in values:
-        known(part, f"--points {file}")
-    return values
+    return {known(part): value for part, value in values.items()}
 
 
 if __name__ == "__main__":

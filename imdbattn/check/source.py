@@ -1,13 +1,14 @@
 """The parts that a file may have, and how it is read: Python, or the definitions in the cells of a notebook."""
 
 import ast
+import dis
 import json
 import linecache
 import re
 import sys
 import tokenize
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from imdbattn.errors import UserError, in_line
 
@@ -34,22 +35,18 @@ Code = list[tuple[str, ast.Module]]  # the name for tracebacks: the file, or the
 
 
 def read(file: str) -> Code:
-    """The code of a .py file, or of the cells of a notebook. Raises UserError if it cannot be read."""
+    """The code of a .py file, or of the cells of a notebook. Raises UserError if it is neither."""
+    what = "a notebook" if file.endswith(".ipynb") else "Python"
     try:
-        if not file.endswith(".ipynb"):
-            try:
-                with tokenize.open(file) as stream:  # as its first lines declare
-                    text = stream.read()
-            except (SyntaxError, UnicodeDecodeError) as error:
-                how = "save it as UTF-8, or declare its encoding in the first line, such as # coding: gbk"
-                raise UserError(f"{file} cannot be decoded ({in_line(error)}): {how}") from error
-            return [(file, ast.parse(text, file))]
-        return definitions(file)
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror})") from error
+        if what == "a notebook":
+            return definitions(file)
+        with tokenize.open(file) as stream:  # as its first lines declare
+            return [(file, ast.parse(stream.read(), file))]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        what = "a notebook" if file.endswith(".ipynb") else "Python"
-        raise UserError(f"{file} is not {what}: {in_line(error)}") from error
+        how = ""
+        if isinstance(error, UnicodeDecodeError) or "encoding" in str(error):
+            how = ": save it as UTF-8, or declare its encoding in the first line, such as # coding: gbk"
+        raise UserError(f"{file} is not {what} ({in_line(error)}){how}") from error
 
 
 def definitions(file: str) -> Code:
@@ -63,22 +60,28 @@ def definitions(file: str) -> Code:
         notebook = json.loads(text)
     cells: Code = []
     for number, cell in enumerate(notebook["cells"], 1):
-        if cell["cell_type"] == "code" and not "".join(cell["source"]).startswith("%%"):
-            source = re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", "".join(cell["source"]))
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code" and not re.match(r"%%(?!time|capture)", source):  # such as %%bash
+            source = re.sub(r"(?m)^(\s*)(%%?[a-z]|!).*$|^.*\?\s*$", r"\1pass", source)  # other lines for IPython
             name = f"{file} of cell {number}"
             linecache.cache[name] = (len(source), None, source.splitlines(True), name)
             cells.append((name, ast.parse(source, f"cell {number}")))
-    kept: list[ast.stmt] = [n for _, tree in cells for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
-    needed: set[str] = set()
-    while True:
-        needed |= {name.id for node in kept for name in ast.walk(node) if isinstance(name, ast.Name)}
-        more = [n for _, tree in cells for n in tree.body if n not in kept and bound(n) & needed]
-        if not more:
-            break
+    rest = [node for _, tree in cells for node in tree.body]
+    kept: list[ast.stmt] = []
+    more: list[ast.stmt] = [node for node in rest if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    while more:
         kept += more
+        needed = loaded(compile(ast.Module(kept, []), file, "exec"))
+        more = [node for node in rest if node not in kept and bound(node) & needed]
     for _, tree in cells:
         tree.body = [node for node in tree.body if node in kept]
     return cells
+
+
+def loaded(code: CodeType) -> set[str]:
+    """The global names that the code uses, also within its functions."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_NAME", "LOAD_GLOBAL")}
+    return names.union(*(loaded(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 def bound(node: ast.stmt) -> set[str]:
