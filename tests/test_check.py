@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import imdbattn.check
-from imdbattn.check import core, process, references
+from imdbattn.check import process, references, rules
 from imdbattn.check.__main__ import run
 from imdbattn.check.parts import RULES, check
 from imdbattn.check.report import Outcome, as_text
@@ -205,17 +205,17 @@ def test_a_mistake_blocks_the_checks_that_depend_on_it():
 
 
 def test_no_wrong_accuracy_equals_the_right_one():
-    table = core.TABLES["test_accuracy"]
+    table = rules.TABLES["test_accuracy"]
     right, *wrong = (
-        core.evaluate(table.steps | steps, references.ACCURACY_NAMES).item()
+        rules.evaluate(table.steps | steps, references.ACCURACY_NAMES).item()
         for steps in ({}, *(steps for *_, steps in table.variants))
     )
     assert all(abs(value - right) > 0.01 for value in wrong)
 
 
-@pytest.mark.parametrize("part", core.TABLES)
+@pytest.mark.parametrize("part", rules.TABLES)
 def test_no_mistake_is_listed_twice(part):
-    table = core.TABLES[part]
+    table = rules.TABLES[part]
     assert len({str(steps) for *_, steps in table.variants}) == len(table.variants)
     for finding, sentence, steps in table.variants:
         assert steps.keys() <= table.steps.keys(), finding
@@ -223,8 +223,8 @@ def test_no_mistake_is_listed_twice(part):
 
 
 def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
-    broken = core.Table("", {"y": "unknown"}, [])
-    monkeypatch.setitem(core.TABLES, "masked_mean", broken)
+    broken = rules.Table("", {"y": "unknown"}, [])
+    monkeypatch.setitem(rules.TABLES, "masked_mean", broken)
     found = results(FOLDER / "wrong" / "padding_in_mean.py")
     (reference,) = [result for result in found if result["check"] == "reference"]
     assert (reference["held"], reference["finding"]) == (None, "not-checked")

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.check import generic
-from imdbattn.check.core import TABLES, Names, NotChecked, Part, Rule, evaluate, mistake, same, student
-from imdbattn.check.generic import VECTORS, VOCABULARY, diagnose, inputs, trained, vectors_VD
-from imdbattn.check.generic import net_of as model
+from imdbattn.check import rules
 from imdbattn.check.references import sinusoids
+from imdbattn.check.rules import TABLES, Names, Part, Rule, diagnose, inputs, mistake, same, student, vectors_VD
+from imdbattn.check.rules import net_of as model
 
 SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none
 EXACT = 1e-5  # a smaller effect is none
@@ -55,9 +54,9 @@ def returns_logits(part: Part) -> None:
 
 
 def frozen_vectors(part: Part) -> None:
-    """The vectors are not trained."""
+    """The vectors are not rules.trained."""
     for name, parameter in model(part).named_parameters():
-        if parameter.requires_grad and tuple(parameter.shape) == (VOCABULARY, VECTORS):
+        if parameter.requires_grad and tuple(parameter.shape) == (rules.VOCABULARY, rules.VECTORS):
             raise mistake("vectors-trained", name=name, shape=tuple(parameter.shape))
 
 
@@ -66,8 +65,8 @@ def ids(part: Part) -> None:
     first, second = (logits(model(part, table_VD), REVIEW)[0] for table_VD in (vectors_VD(), vectors_VD().flip(0)))
     if same(first, second, EXACT):
         raise mistake("vectors-not-used", first)
-    for token in (0, 1, 2, 3, VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3):
-        third, others = (token + 6) % VOCABULARY, [(token + place) % VOCABULARY for place in (9, 10)]
+    for token in (0, 1, 2, 3, rules.VOCABULARY - 1, rules.VOCABULARY - 2, rules.VOCABULARY - 3):
+        third, others = (token + 6) % rules.VOCABULARY, [(token + place) % rules.VOCABULARY for place in (9, 10)]
         before, after = logits(model(part), [[third, token]]), []
         for other in others:
             table_VD = vectors_VD()
@@ -99,8 +98,8 @@ def read(part: Part, cls: bool) -> bool:
     made = calls(model(part, **options), [[4, 2, 9, 1], [3, 8, 1, 6]], [4, 2])
     n_B = torch.tensor([4 + cls, 2 + cls])
     w_BT1 = (torch.arange(4 + cls) < n_B[:, None])[..., None].to(torch.get_default_dtype())
-    long = [y for _, _, y in made if y.shape == (2, 4 + cls, VECTORS)][-4:]
-    pooled = [x for _, given, _ in made[:-1] for x in given[:1] if x.shape == (2, VECTORS)][:1]
+    long = [y for _, _, y in made if y.shape == (2, 4 + cls, rules.VECTORS)][-4:]
+    pooled = [x for _, given, _ in made[:-1] for x in given[:1] if x.shape == (2, rules.VECTORS)][:1]
     outputs = [z for y in reversed(long) for z in (y, y.relu())] if pooled else []
     bindings = [("", "", lambda y=y: {"y": y, "w": w_BT1, "n": n_B}) for y in outputs]
     table, batches = TABLES["cls" if cls else "mean"], {"the last Linear and 2 reviews of 4 and 2 words": ()}
@@ -130,12 +129,12 @@ def positions(part: Part) -> None:
         changed_VD[tokens_BT] = x_BTD
         plain = model(part, changed_VD)
         state = {k: w for k, w in plain.state_dict().items() if k in weights and w.shape == weights[k].shape}
-        tables = {k for k, w in state.items() if w.ndim == 2 and VOCABULARY <= len(w) <= VOCABULARY + 2}
+        tables = {k for k, w in state.items() if w.ndim == 2 and rules.VOCABULARY <= len(w) <= rules.VOCABULARY + 2}
         plain.load_state_dict({k: weights[k] for k in state.keys() - tables}, strict=False)
         return logits(plain, tokens_BT)
 
     def bind(encode: Callable[..., Tensor]) -> Names:
-        pe = encode(8, VECTORS).to(table_VD.dtype)
+        pe = encode(8, rules.VECTORS).to(table_VD.dtype)
         return {"v": table_VD[tokens_BT], "pe": pe, "T": 4, "logits": without}
 
     encodings = [sinusoids, *filter(None, [part.own.get("positional_encoding")])]
@@ -145,14 +144,14 @@ def positions(part: Part) -> None:
         return
     if same(y_BC, logits(net, tokens_BT.flip(1)), EXACT):
         raise mistake("positions-after-layers", y_BC[0], fix=table.fix)
-    right = evaluate(table.steps, bind(sinusoids))
+    right = rules.evaluate(table.steps, bind(sinusoids))
     assert right is not None
     raise mistake("wrong-positions", y_BC[0], right[0], fix=table.fix)
 
 
 def cls_trained(part: Part) -> None:
-    """CLS is a parameter that is trained."""
-    used, before = (trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in (model(part, cls=True), model(part)))
+    """CLS is a parameter that is rules.trained."""
+    used, before = (rules.trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in (model(part, cls=True), model(part)))
     if not used - before:
         raise mistake("cls-not-trained", count=len(used))
 
@@ -168,14 +167,18 @@ def cls_read(part: Part) -> None:
     if pair := reversed_logits(part, cls=True):
         raise mistake("cls-not-read", *pair)
     if not found:
-        raise NotChecked("Where CLS is read was not checked: no module returns the vectors that the last Linear reads.")
+        raise rules.NotChecked(
+            "Where CLS is read was not checked: no module returns the vectors that the last Linear reads."
+        )
 
 
 def cls_key(part: Part) -> None:
     """Words attend to CLS, too."""
-    first = [x for _, given, _ in calls(model(part, cls=True), REVIEW) for x in given if x.shape == (1, 4, VECTORS)]
+    first = [
+        x for _, given, _ in calls(model(part, cls=True), REVIEW) for x in given if x.shape == (1, 4, rules.VECTORS)
+    ]
     if not first:
-        raise NotChecked("Whether words attend to CLS was not checked: no module receives CLS and the words.")
+        raise rules.NotChecked("Whether words attend to CLS was not checked: no module receives CLS and the words.")
     table_VD = vectors_VD()
     table_VD[4] = first[0][0, 0]  # the word 4 equals CLS: twice CLS and twice the word 2 have the mean of one of each
     net = model(part, table_VD, cls=True)
@@ -194,20 +197,20 @@ def layers(part: Part) -> None:
 
 
 RULES = [
-    Rule("shape", generic.shape),
-    Rule("repeatable", generic.repeatable),
-    Rule("input-unchanged", generic.unchanged),
+    Rule("shape", rules.shape),
+    Rule("repeatable", rules.repeatable),
+    Rule("input-unchanged", rules.unchanged),
     Rule("logits", returns_logits, ("repeatable",)),
     Rule("frozen-vectors", frozen_vectors),
     Rule("ids", ids, ("repeatable", "frozen-vectors")),
     Rule("mean", mean, ("ids", "repeatable")),
     Rule("order", order, ("ids", "repeatable", "mean")),
     Rule("layers", layers),
-    Rule("gradients", generic.gradients, ("logits", "repeatable", "input-unchanged", "layers")),
+    Rule("gradients", rules.gradients, ("logits", "repeatable", "input-unchanged", "layers")),
     Rule("positions", positions, ("repeatable", "order", "gradients"), option="positions"),
     Rule("cls-trained", cls_trained, ("repeatable", "ids", "gradients"), option="cls"),
     Rule("cls-read", cls_read, ("repeatable", "order", "gradients", "cls-trained"), option="cls"),
     Rule("cls-key", cls_key, ("cls-read",), option="cls"),
-    Rule("batch", generic.batch, ("ids", "repeatable", "mean", "order", "positions", "cls-trained", "cls-read")),
-    Rule("finite", generic.finite, ("batch", "input-unchanged")),
+    Rule("batch", rules.batch, ("ids", "repeatable", "mean", "order", "positions", "cls-trained", "cls-read")),
+    Rule("finite", rules.finite, ("batch", "input-unchanged")),
 ]

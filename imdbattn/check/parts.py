@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.check import classifier, generic, references, source
-from imdbattn.check.core import Part, Result, explain, run
+from imdbattn.check import classifier, references, rules, source
 from imdbattn.check.report import Outcome
+from imdbattn.check.rules import Part, Result, explain, run
 from imdbattn.check.source import PARTS
 from imdbattn.errors import UserError
 
@@ -29,7 +29,7 @@ REFERENCES = {
     "BilinearScore": references.score_reference,
     "DecoderAttention": references.decoder_reference,
 }
-RULES = {p: classifier.RULES if p == "Classifier" else generic.rules(REFERENCES[p], PARTS[p]) for p in PARTS}
+RULES = {p: classifier.RULES if p == "Classifier" else rules.rules_of(REFERENCES[p], PARTS[p]) for p in PARTS}
 
 
 # --- right implementations, with which the parts that use a wrong one are still checked; they accept other arguments --
@@ -92,7 +92,7 @@ def instead(part: Part) -> Any:
     """For scaled_dot_product_attention, one that returns the weights, too, if the student's does."""
     if part.name == "scaled_dot_product_attention":
         with suppress(Exception):
-            if not isinstance(part.make(*generic.inputs(part, 2)), tuple):
+            if not isinstance(part.make(*rules.inputs(part, 2)), tuple):
                 return lambda *given, **options: product(*given, **options)[0]
         return product
     return INSTEAD.get(part.name, part.make)

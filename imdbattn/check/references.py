@@ -14,9 +14,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from imdbattn.check import generic
-from imdbattn.check.core import TABLES, Names, NotChecked, Part, evaluate, mistake, normal, same, student
-from imdbattn.check.generic import HEADS, HIDDEN, WIDTH, Binding, diagnose, inputs, mask, net_of
+from imdbattn.check import rules
+from imdbattn.check.rules import (
+    TABLES,
+    WIDTH,
+    Binding,
+    Names,
+    Part,
+    diagnose,
+    inputs,
+    mask,
+    mistake,
+    net_of,
+    normal,
+    same,
+    student,
+)
 
 Matrix = Tensor | None  # (D, D + 1), the weight and the bias of a Linear; None: x itself
 TEXTS = "1 review of 2 words", "3 reviews of 4, 2 and 3 words and padding"
@@ -33,7 +46,7 @@ def words_only(y_BTD: Tensor, *given: Tensor) -> Tensor:
 
 def calling(part: Part) -> tuple[Any, Callable[..., Tensor]]:
     net = net_of(part)
-    return net, lambda *given: generic.call(part, net, *given).detach()
+    return net, lambda *given: rules.call(part, net, *given).detach()
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -61,10 +74,9 @@ def arrangements(net: nn.Module, heads: int) -> Iterator[list[Matrix]]:
     blocks = matrices(net)
     yield [*torch.cat(blocks).split(WIDTH)] if blocks else []
     if heads > 1 and any(len(block) == 3 * WIDTH for block in blocks):
-        mixed = [
-            b.view(heads, 3, -1, WIDTH + 1).transpose(0, 1).flatten(0, 2) if len(b) == 3 * WIDTH else b for b in blocks
-        ]
-        yield [*torch.cat(mixed).split(WIDTH)]
+        mixed = [b.view(heads, -1, WIDTH // heads, WIDTH + 1).transpose(0, 1).flatten(0, 2) for b in blocks]
+        blocks = [m if len(m) == 3 * WIDTH else b for m, b in zip(mixed, blocks, strict=True)]
+        yield [*torch.cat(blocks).split(WIDTH)]
 
 
 def apply(matrix: Matrix, x: Tensor) -> Tensor:
@@ -77,16 +89,11 @@ def attention_names(linears: tuple[Matrix, ...], heads: int, *given: Tensor, ord
     sources = [sources[place] for place in order] if len(sources) == 3 else [*sources * 3]
     q, k, v = (apply(w, x) for w, x in zip(linears, sources, strict=False))
     out = linears[3] if len(linears) == 4 else None
-    names: Names = {
-        "Q": q,
-        "K": k,
-        "V": v,
-        "query": sources[0],
-        "m": words[:, None, None] if words.ndim == 2 else words,
-    }
-    names |= {"B": len(q), "T": q.shape[1], "D": q.shape[-1], "d": q.shape[-1] // heads}
+    names: Names = {"B": len(q), "T": q.shape[1], "D": q.shape[-1], "d": q.shape[-1] // heads}
+    names |= {"Q": q, "K": k, "V": v, "query": sources[0], "m": words}
     if words.ndim > 2:  # of a function, without heads
         return names | {"split": lambda x: x, "merge": lambda x: x}
+    names["m"] = words[:, None, None]
     split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # noqa: E731
     return names | {"split": split, "merge": lambda y: apply(out, y.transpose(1, 2).flatten(2))}
 
@@ -96,7 +103,7 @@ def attention_bindings(known: list[Matrix], several: bool, crossed: bool) -> Ite
 
     several: MultiHeadAttention, which has W_O. crossed: called with query, key and value.
     """
-    for heads, count in itertools.product((HEADS,) if several else (1, 2, 4), (4,) if several else (3, 4)):
+    for heads, count in itertools.product((rules.HEADS,) if several else (1, 2, 4), (4,) if several else (3, 4)):
         for linears in itertools.permutations(known, count):
             yield "", "", partial(attention_names, linears, heads)
             for order in itertools.product(range(3), repeat=3) if crossed else ():
@@ -105,14 +112,14 @@ def attention_bindings(known: list[Matrix], several: bool, crossed: bool) -> Ite
                     yield "arguments-exchanged", "Query, key and value are exchanged.", bind
     if several:
         for linears in itertools.permutations(known, 3) if len(known) == 3 else ():
-            yield "no-output-projection", "There is no W_O.", partial(attention_names, linears, HEADS)
+            yield "no-output-projection", "There is no W_O.", partial(attention_names, linears, rules.HEADS)
     for linears in itertools.product(known if several else [*known, None], repeat=4 if several else 3):
         if None in linears:
             where = "qkv"[[one is None for one in linears].index(True)]
             yield "no-projection", f"There is no W_{where}: x is used itself.", partial(attention_names, linears, 1)
         elif len({id(one) for one in linears}) < len(linears):
             sentence = f"One Linear is used for several of q, k{', v and W_O' if several else ' and v'}."
-            yield "shared-projections", sentence, partial(attention_names, linears, HEADS if several else 1)
+            yield "shared-projections", sentence, partial(attention_names, linears, rules.HEADS if several else 1)
 
 
 def attention_reference(part: Part) -> None:
@@ -122,15 +129,15 @@ def attention_reference(part: Part) -> None:
         diagnose(part, call, [("", "", partial(attention_names, (None, None, None), 1))], batches)
         return
     crossed = len(batches[TEXTS[0]]) == 4
-    few = [known for known in arrangements(net, HEADS if several else 1) if len(known) <= 4] or [[]]
+    few = [known for known in arrangements(net, rules.HEADS if several else 1) if len(known) <= 4] or [[]]
     bindings = [b for known in few for b in attention_bindings(known, several, crossed)]
     keep = (lambda y, *given: y) if crossed else words_only
     with torch.no_grad():
         if diagnose(part, call, bindings, batches, keep, otherwise="differs-from-reference" if several else None):
             return
-    generic.batch(part)
+    rules.batch(part)
     if several:
-        raise NotChecked("Results were not compared: no parameters were recognized as W_q, W_k, W_v and W_O.")
+        raise rules.NotChecked("Results were not compared: no parameters were recognized as W_q, W_k, W_v and W_O.")
     compare_probed(call, [one for one in few[0] if one is not None])
 
 
@@ -162,7 +169,7 @@ def compare_probed(call: Callable[..., Tensor], known: list[Tensor]) -> None:
             if abs(scale * WIDTH**0.5 - 1) < 5e-3:
                 return
             raise mistake("wrong-scale", given=1 / scale, **values)
-    raise NotChecked("The scale was not checked: no parameters were recognized as W_q, W_k and W_v.")
+    raise rules.NotChecked("The scale was not checked: no parameters were recognized as W_q, W_k and W_v.")
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -195,19 +202,19 @@ def additive_names(w: Any, u: Any, v: Any, bias: Tensor, q: Tensor, k: Tensor) -
     """w and u: of q and k, or with u=None, w of both side by side, in one of the two orders."""
     grid = q[:, :, None].expand(-1, -1, k.shape[1], -1), k[:, None].expand(-1, q.shape[1], -1, -1)
     a, b = (w(q)[:, :, None], u(k)[:, None]) if callable(u) else (w(torch.cat(grid[::u], -1)), torch.zeros(()))
-    return {"a": a + bias, "b": b, "h": HIDDEN, "v": lambda x: v(x).squeeze(-1)}
+    return {"a": a + bias, "b": b, "h": rules.HIDDEN, "v": lambda x: v(x).squeeze(-1)}
 
 
 def score_reference(part: Part) -> None:
     """The scores are those of the formula, with the student's parameters."""
     net, call = calling(part)
-    e = generic.SIZES["E"]
+    e, h = rules.SIZES["E"], rules.HIDDEN
     with torch.no_grad():
         if part.name == "AdditiveScore":
-            biases = [p.detach() for k, p in net.named_parameters() if tuple(p.shape) == (HIDDEN,) and "." not in k]
-            pairs: list[Any] = [*itertools.product(linears(net, HIDDEN, e), linears(net, HIDDEN, WIDTH))]
-            pairs += itertools.product(linears(net, HIDDEN, e + WIDTH), (1, -1))
-            every = itertools.product(pairs, linears(net, 1, HIDDEN), [torch.zeros(HIDDEN), *biases])
+            biases = [p.detach() for k, p in net.named_parameters() if tuple(p.shape) == (h,) and "." not in k]
+            pairs: list[Any] = [*itertools.product(linears(net, h, e), linears(net, h, WIDTH))]
+            pairs += itertools.product(linears(net, h, e + WIDTH), (1, -1))
+            every = itertools.product(pairs, linears(net, 1, h), [torch.zeros(h), *biases])
             binds: list[Any] = [partial(additive_names, w, u, v, bias) for (w, u), v, bias in every]
         else:
             constant = [torch.zeros(()), *(p.detach().squeeze() for p in net.parameters() if p.numel() == 1)][-1]
@@ -216,8 +223,8 @@ def score_reference(part: Part) -> None:
             binds += [lambda q, k, w=w: names | {"q": q, "k": w(k)} for w in linears(net, e, WIDTH)]
         if diagnose(part, call, [("", "", bind) for bind in binds], batches_of(part)):
             return
-    generic.batch(part)
-    raise NotChecked("Scores were not compared: no parameters were recognized as those of the formula.")
+    rules.batch(part)
+    raise rules.NotChecked("Scores were not compared: no parameters were recognized as those of the formula.")
 
 
 def decoder_reference(part: Part) -> None:
@@ -300,7 +307,7 @@ def layer_reference(part: Part) -> None:
     with torch.no_grad():
         if diagnose(part, call, bindings, batches, words_only, otherwise=None):
             return
-    generic.batch(part)
+    rules.batch(part)
     compare_fitted(part, call, [f for calls in found.values() for f in calls], norms)
 
 
@@ -321,10 +328,10 @@ def compare_fitted(part: Part, call: Callable[..., Tensor], attentions: list[Any
                 {"x": x, "f": partial(lambda f, m, x: f(x, m), f, m), "n": n}
                 for f, n, m in itertools.product(attentions, norms or [None], masks)
             ]
-            terms = [s for each in names if (s := evaluate({"s": table.steps["s"]}, each)) is not None]
+            terms = [s for each in names if (s := rules.evaluate({"s": table.steps["s"]}, each)) is not None]
         fits = [closest_relu(term.flatten(0, 1), y) for term in terms]
     if not any(same(fit, y, 2e-3) for fit in fits):
-        generic.gradients(part)  # a module that is not used explains more
+        rules.gradients(part)  # a module that is not used explains more
         text = f"{len(x)} reviews of {x.shape[1]} words"
         raise mistake("differs-from-reference", y, fits[0], part=part.name, text=text, fix=table.fix)
 
@@ -363,7 +370,7 @@ def position_names(length: int, width: int) -> Names:
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    table = evaluate(TABLES["positional_encoding"].steps, position_names(length, width))
+    table = rules.evaluate(TABLES["positional_encoding"].steps, position_names(length, width))
     assert table is not None
     return table.to(torch.get_default_dtype())
 
@@ -374,7 +381,7 @@ def position_reference(part: Part) -> None:
     for size in sizes:
         y = student(part.make, *size)
         made[size] = y.detach().to(torch.float64) if isinstance(y, Tensor) and y.is_floating_point() else y
-        generic.require_shape(made[size], size, f"positional_encoding{size}", "One row per position.")
+        rules.require_shape(made[size], size, f"positional_encoding{size}", "One row per position.")
     batches = {f"length {length} and width {width}": (length, width) for length, width in sizes}
     diagnose(part, lambda *size: made[size], [("", "", position_names)], batches, otherwise="wrong-wavelengths")
 

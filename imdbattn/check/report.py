@@ -18,7 +18,7 @@ WIDTH = 100
 
 @dataclass
 class Outcome:
-    """What was found in a file. results: dicts with the fields of core.Result."""
+    """What was found in a file. results: dicts with the fields of rules.Result."""
 
     file: str = ""
     parts: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
