@@ -29,6 +29,7 @@ def main() -> None:
     print_any_text()
     sys.path[:] = [path for path in sys.path if path and Path(path) != Path.cwd()]  # a student's random.py is there
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of the output may end
     try:
         status = run()
     except (UserError, OSError, yaml.YAMLError) as error:
@@ -81,7 +82,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--points", metavar="FILE", help="YAML, the points of each part, which is then required")
     add("--require", type=required, default=[], metavar="PART,PART", help="parts that the file must have")
     add("--seconds", type=positive, default=60.0, help="limit of time for each file (default: 60)")
-    add("--memory", type=positive, default=1.0, help="limit of memory in GiB, beyond that of torch (default: 1)")
+    add("--memory", type=positive, default=1.0, help="limit of memory in GiB, beyond that of imports (default: 1)")
     options = parser.parse_args(arguments)
     if not options.files and not options.stub:
         raise UserError("a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to fill in")

@@ -97,21 +97,23 @@ def child() -> None:
     owner = os.getpid()
     torch.set_num_threads(1)
     os.set_inheritable(int(descriptor), False)
-    limit(float(seconds), float(gibibytes))
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))
+    limit(4 * float(gibibytes))
     for message in check(file, json.loads(names)):
+        if "parts" in message:  # the file is imported, and with it other packages
+            limit(float(gibibytes))
         if os.getpid() != owner:  # a fork that the file has made
             break
         os.write(int(descriptor), json.dumps(message).encode() + b"\n")
     os._exit(0)  # threads and exit handlers of the file do not delay the end
 
 
-def limit(seconds: float, gibibytes: float) -> None:
-    """Limits the time, and the memory beyond that which torch has reserved; macOS has no limit of memory."""
+def limit(gibibytes: float) -> None:
+    """Limits the memory beyond that which is reserved now; macOS has no such limit."""
     import resource
 
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))  # what it prints is in a file
         reserved = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (reserved + int(gibibytes * 2**30),) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (reserved + int(gibibytes * 2**30), resource.RLIM_INFINITY))

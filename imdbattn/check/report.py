@@ -57,6 +57,10 @@ class Outcome:
         """Whether each check that was made holds; of one part, or of all."""
         return [r["held"] for r in self.results if r["held"] is not None and part in (None, r["part"])]
 
+    @property
+    def unmade(self) -> int:
+        return sum(result["finding"] in ("blocked", "not-checked") for result in self.results)
+
     def scored(self) -> dict[str, float | None]:
         """The points of each part: in proportion to the checks that hold; None if none could be made."""
         made = {part: self.made(part) for part in self.points or self.parts}
@@ -90,8 +94,7 @@ class Outcome:
 
 def summary(outcome: Outcome) -> str:
     made = outcome.made()
-    others = sum(result["finding"] in ("blocked", "not-checked") for result in outcome.results)
-    text = f"{sum(made)} of {len(made)} checks hold." + f" {others} could not be made." * bool(others)
+    text = f"{sum(made)} of {len(made)} checks hold." + f" {outcome.unmade} could not be made." * bool(outcome.unmade)
     if outcome.points:
         scored, most = outcome.scored(), sum(outcome.points.values())
         text += f" {sum(filter(None, scored.values())):g} of {most:g} points."
@@ -200,12 +203,11 @@ def as_csv(outcomes: list[Outcome]) -> str:
     rows.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])
     for outcome in outcomes:
         made, scored = outcome.made(), outcome.scored()
-        others = sum(result["finding"] in ("blocked", "not-checked") for result in outcome.results)
         findings = [f"{r['part']}: {r['finding']}" for r in outcome.results if r["held"] is False]
         points = (
             [round(sum(filter(None, scored.values())), 4), sum(outcome.points.values())] if outcome.points else ["", ""]
         )
-        rows.writerow([outcome.file, sum(made), len(made), others, *points, "; ".join(findings), outcome.error])
+        rows.writerow([outcome.file, sum(made), len(made), outcome.unmade, *points, "; ".join(findings), outcome.error])
     return out.getvalue().rstrip("\n")
 
 
