@@ -84,7 +84,8 @@ def parts(net: nn.Module) -> Iterator[tuple[str, nn.Module, Shape, str]]:
                 sequences += [("model.convolution", context.convolution)] * (context.convolution is not None)
             for key, part in sequences:
                 yield key, part, lambda x, *_, width=width: (*x.shape[:2], width), "forward"
-            yield "model.pooling", owner.pooling, lambda x, *_, width=width: (len(x), width), "forward"
+            if type(owner.head) is nn.Linear:  # another head may read several vectors
+                yield "model.pooling", owner.pooling, lambda x, *_, width=width: (len(x), width), "forward"
         elif isinstance(owner, Attention):
             yield "score", owner.score, scores, "forward"
         elif isinstance(owner, Decoder) and owner.score is not None:

@@ -1,12 +1,13 @@
 """A term of the attention scores that depends on the distance between two words.
 
-Shape suffixes: B reviews, T positions, H heads, M waves, W = 2M their cosines and sines.
+Shape suffixes: B reviews, T positions, H heads, M waves, W = 2M their cosines and sines, R distances.
 """
 
 import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -59,3 +60,28 @@ class Distances(nn.Module):
         a_H1M, b_H1M = self.cos_HM[:, None], self.sin_HM[:, None]
         query_BHTW = torch.cat([a_H1M * cos_B1TM - b_H1M * sin_B1TM, a_H1M * sin_B1TM + b_H1M * cos_B1TM], -1)
         return query_BHTW, key_B1TW
+
+
+class ClippedDistances(nn.Module):
+    """score(i, j) + b[clip(j - i, -reach, reach)] with R = 2 reach + 1 numbers b learned for each head, initially 0.
+
+    A number for each distance and head as in Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al.
+    2018, section 3.2, instead of intervals that become longer. Larger distances share the number of `reach`.
+
+    >>> import torch
+    >>> from imdbattn.nn.beyond import ClippedDistances
+    >>> query_BHTT, key_11TT = ClippedDistances(heads=4)(torch.arange(9)[None])
+    >>> (query_BHTT @ key_11TT.transpose(2, 3)).shape  # added to the scores
+    torch.Size([1, 4, 9, 9])
+    """
+
+    def __init__(self, heads: int, reach: int = 16):
+        super().__init__()
+        self.reach = reach
+        self.bias_RH = nn.Parameter(torch.zeros(2 * reach + 1, heads))
+
+    def forward(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions (B, T) -> the row of each query (B, H, T, T), and the unit vectors of the keys (1, 1, T, T)."""
+        distance_BTT = positions_BT[:, None] - positions_BT[:, :, None]
+        row_BTTH = F.embedding(distance_BTT.clamp(-self.reach, self.reach) + self.reach, self.bias_RH)
+        return row_BTTH.permute(0, 3, 1, 2), torch.eye(positions_BT.shape[1]).to(row_BTTH)[None, None]
