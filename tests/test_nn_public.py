@@ -58,7 +58,7 @@ def test_the_examples_of_docstrings_run():
             results = doctest.DocTestRunner().run(test)
             assert results.failed == 0, test.name
             ran += results.attempted
-    assert ran > 70
+    assert ran > 25
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -7,21 +7,3 @@ from imdbattn.nn.beyond.label_query import LabelQueryClassifier, LabelQueryPooli
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.nn.beyond.phrases import LogCounts, Phrases, count_phrases
 from imdbattn.nn.beyond.uniform import Uniform
-
-__all__ = [
-    "ClippedDistances",
-    "Context",
-    "Convolution",
-    "Distances",
-    "LabelQueryClassifier",
-    "LabelQueryPooling",
-    "LogCounts",
-    "MaskedWords",
-    "Phrases",
-    "ProjectedAttention",
-    "ProjectedLayer",
-    "RotaryAttention",
-    "RotaryLayer",
-    "Uniform",
-    "count_phrases",
-]

@@ -12,13 +12,7 @@ from imdbattn.nn.ladder import ResidualLayer, SelfAttention, Words
 
 
 class ProjectedAttention(SelfAttention):
-    """The concatenated outputs of the heads times W_O, as nn.MultiheadAttention (Vaswani et al. 2017, section 3.2.2).
-
-    >>> import torch
-    >>> from imdbattn.nn.beyond import ProjectedAttention
-    >>> ProjectedAttention(64, heads=4)(torch.randn(2, 9, 64)).shape
-    torch.Size([2, 9, 64])
-    """
+    """The concatenated outputs of the heads times W_O, as in nn.MultiheadAttention (Vaswani et al. 2017, 3.2.2)."""
 
     def __init__(self, width: int, **settings: Any):
         super().__init__(width, **settings)
@@ -33,11 +27,6 @@ class RotaryAttention(SelfAttention):
 
     Dimensions 2m and 2m + 1 of a head are rotated by i / 10000^(2m/d) at position i (section 3.2.2), the last dimension
     of an odd number is not.
-
-    >>> import torch
-    >>> from imdbattn.nn.beyond import RotaryAttention
-    >>> RotaryAttention(66, heads=2)(torch.randn(2, 9, 66)).shape
-    torch.Size([2, 9, 66])
     """
 
     frequency_M: Tensor

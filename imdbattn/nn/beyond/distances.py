@@ -22,12 +22,6 @@ class Distances(nn.Module):
     places: head h initially attends to places[h % len(places)]: 0 is the word itself, -1 the previous, None all words.
     strength: initial amplitude of each wave; 0 initializes the term to 0.
     length: positions of the table, after which it repeats.
-
-    >>> import torch
-    >>> from imdbattn.nn import SelfAttention
-    >>> from imdbattn.nn.beyond import Distances
-    >>> SelfAttention(64, heads=4, distances=Distances)(torch.randn(2, 9, 64)).shape
-    torch.Size([2, 9, 64])
     """
 
     table_TW: Tensor
@@ -67,12 +61,6 @@ class ClippedDistances(nn.Module):
 
     A number for each distance and head as in Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al.
     2018, section 3.2, instead of intervals that become longer. Larger distances share the number of `reach`.
-
-    >>> import torch
-    >>> from imdbattn.nn.beyond import ClippedDistances
-    >>> query_BHTT, key_11TT = ClippedDistances(heads=4)(torch.arange(9)[None])
-    >>> (query_BHTT @ key_11TT.transpose(2, 3)).shape  # added to the scores
-    torch.Size([1, 4, 9, 9])
     """
 
     def __init__(self, heads: int, reach: int = 16):
