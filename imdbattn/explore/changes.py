@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from imdbattn.errors import UserError
 from imdbattn.explain.watch import rollout
 from imdbattn.faithfulness.ablation import hooked, self_attentions
-from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import NoPositions, SelfAttention
 
 Number = Annotated[int, Field(ge=1)]
@@ -61,12 +60,7 @@ def layers_of(net: nn.Module) -> list[Any]:
 
 def has_positions(net: nn.Module) -> bool:
     """Whether the order of the words matters to positions or distances; a convolution is neither."""
-    added = not isinstance(getattr(net, "positions", NoPositions()), NoPositions)
-    return added or bool(with_distances(net)) or bool(rotary(net))
-
-
-def rotary(net: nn.Module) -> list[RotaryAttention]:
-    return [part for part in net.modules() if isinstance(part, RotaryAttention)]
+    return not isinstance(getattr(net, "positions", NoPositions()), NoPositions) or bool(with_distances(net))
 
 
 def with_distances(net: nn.Module) -> list[SelfAttention]:
@@ -101,8 +95,6 @@ def changed(net: Any, changes: Changes) -> Iterator[None]:
         if changes.positions:
             for part in with_distances(net):
                 stack.enter_context(replaced(part, "distances", None))
-            for part in rotary(net):
-                stack.enter_context(replaced(part, "frequency_M", torch.zeros_like(part.frequency_M)))
             if hasattr(net, "positions"):
                 stack.enter_context(replaced(net, "positions", NoPositions()))
         if changes.layers:

@@ -43,7 +43,7 @@ PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init",
 COLUMNS = ("data.text_column", "data.label_column")
 NAMES = (*COLUMNS, "data.label_names")  # text as typed, also if Hydra would read a number, true, false or null
 QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train that `command` quotes
-OPEN = ("hydra", "trainer", "optim", "model", "words")  # groups that accept further keys
+OPEN = ("hydra", "trainer", "optim", "model", "position_scale", "words")  # groups that accept further keys
 COMPOSING = threading.Lock()  # Hydra has one state per process
 # Hydra's options; hydra.main itself prints their help.
 FLAGS = "--help -h, --hydra-help, --version, --resolve, --run -r, --multirun -m, --shell-completion -sc"
