@@ -131,10 +131,6 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
 @pytest.mark.parametrize(
     ("rung", "layers", "convolved", "channels"),
     [
-        ("label_query", 0, False, []),
-        ("residual_heads", 3, False, []),
-        ("residual_rope", 3, False, []),
-        ("residual_relative", 3, False, []),
         ("tuned_mean", 0, False, []),
         ("tuned", 3, False, []),
         ("convolved", 1, True, []),
@@ -147,20 +143,16 @@ def test_every_rung_builds_the_model_it_names(settings, rung):
 )
 def test_every_rung_beyond_the_ladder_builds_the_model_it_names(settings, rung, layers, convolved, channels):
     model = net(settings, rung)
-    layer = {"residual_heads": "ProjectedLayer", "residual_rope": "RotaryLayer"}.get(rung, "ResidualLayer")
-    assert [type(layer).__name__ for layer in model.layers] == [layer] * layers
+    assert [type(layer).__name__ for layer in model.layers] == ["ResidualLayer"] * layers
     parts = model.context or Context(10)  # without any
     assert type(parts.convolution).__name__ == ("Convolution" if convolved else "NoneType")
     distances = [type(layer.f.distances).__name__ for layer in model.layers]
-    named = {"tuned": "Distances", "residual_relative": "ClippedDistances"}
-    assert distances == [named.get(rung, "NoneType")] * layers
+    assert distances == ["Distances" if rung == "tuned" else "NoneType"] * layers
     assert list(parts.channels) == channels
     assert all(type(part).__name__ == "LogCounts" for part in parts.channels.values())
     assert (parts.phrases is not None) == bool(channels)
-    frozen = rung == "label_query" or rung.startswith("residual")
-    assert (model.embedding.offset_RD is None) == frozen, "trainable vectors"
-    pooling = "LabelQueryPooling" if rung == "label_query" else "MeanPooling"
-    assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", pooling]
+    assert model.embedding.offset_RD.requires_grad, "trainable vectors"
+    assert [type(part).__name__ for part in (model.positions, model.pooling)] == ["NoPositions", "MeanPooling"]
 
 
 @pytest.mark.parametrize("writer", ENCODER_DECODERS)
