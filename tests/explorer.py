@@ -21,6 +21,7 @@ from imdbattn.settings.schema import Explore
 TOKEN = "secret"
 TEXT = "I do not like the dull story, but the great actor was lovely ."
 CLASSIFIERS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned", "convolved", "log_counts")
+CLASSIFIERS += ("label_query", "residual_rope", "residual_relative")
 WRITER = ("seq2seq_attention", "task=seq2seq", "data=reverse", "model.hidden=16", "model.width=8")
 WRITER += ("data.letters=6", "data.lengths=[1,6]", "data.train=200", "data.validation=40", "data.test=60")
 WRITER += ("optim.lr=0.01", "trainer.max_epochs=3")

@@ -300,8 +300,8 @@ def test_any_text_is_read(page, labels, text):
 def test_positions_are_the_products_of_the_position_vectors(page, labels):
     found = opened(page.ask("positions", run=page.run(labels["residual_pe"]), length=40))
     table = page.net(labels["residual_pe"]).positions.pe_TD[:40].double()
-    scale = float(table[0, 1])  # cos(0) = 1
-    expected = scale**2 * (sinusoids(40, table.shape[1]).double() @ sinusoids(40, table.shape[1]).double().T).numpy()
+    pe_TD = sinusoids(40, table.shape[1]).double()  # at scale 1, as in the paper
+    expected = (pe_TD @ pe_TD.T).numpy()
     np.testing.assert_allclose(found.rest.reshape(40, 40), expected, atol=1e-4)
     assert [one["size"] for one in found.tables] == [40]
     tuned = opened(page.ask("positions", run=page.run(labels["tuned"])))

@@ -249,11 +249,15 @@ def test_no_table_is_repeated():
     assert all(one & other <= heads for one, other in combinations(pages, 2))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted((ROOT / "docs" / "zh").glob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_every_linked_file_and_heading_exists(page):
-    for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", PAGES[page]):
+    for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
         if not target.startswith("http"):
             file = page.parent / target if target else page
             assert file.exists(), target
-            anchors = re.findall(r"(?m)^#+ (.+)", PAGES[file.resolve()]) if heading else []
+            if re.fullmatch(r"L\d+", heading):  # tests/test_exercises.py
+                continue
+            anchors = re.findall(r"(?m)^#+ (.+)", file.read_text()) if heading else []
             assert not heading or heading in [re.sub(r"[^\w -]", "", a).lower().replace(" ", "-") for a in anchors]

@@ -15,6 +15,7 @@ import torch
 
 from imdbattn.explain.prediction import AttentionWeights, Classification, Prediction, Translation
 from imdbattn.files import write_atomically
+from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
 from imdbattn.pages import integer_ticks, new_figure, png, style
 from imdbattn.run_folder import Curves
@@ -49,10 +50,18 @@ def draw_positions(net: Any, length: int, folder: Path) -> None:
 
 
 def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
-    """The first `length` position vectors (T, D) by name; for a learned table also sinusoids of the same width."""
-    positions = net.positions
+    """The first `length` position vectors (T, D) by name; for a learned table also sinusoids of the same width.
+
+    Sinusoids are shown at scale 1. Rotary positions have no vectors: a vector of ones is rotated to each position.
+    """
+    positions, layers = net.positions, [getattr(layer, "f", None) for layer in net.layers]
     if isinstance(positions, Sinusoidal):
-        return {"this model's sinusoidal positions": positions.pe_TD[:length].cpu().numpy()}
+        added = "" if positions.scale == 1 else f" (the model adds {positions.scale:g} pe)"
+        return {f"sinusoidal positions pe{added}": sinusoids(length, positions.pe_TD.shape[1]).numpy()}
+    if layers and isinstance(rotary := layers[0], RotaryAttention):
+        ones_11Td = rotary.frequency_M.new_ones(1, 1, length, rotary.query.out_features // rotary.heads)
+        rotated_11Td = rotary.rotate(ones_11Td, torch.arange(length, device=ones_11Td.device)[None])
+        return {"a vector of ones, rotated at each position": rotated_11Td[0, 0].cpu().numpy()}
     if isinstance(positions, Learned):
         learned_TD = positions.table.weight[:length].detach().float().cpu().numpy()
         same_TD = sinusoids(*learned_TD.shape).numpy()
@@ -67,7 +76,8 @@ def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
     for number, layer in enumerate(net.layers, 1):
         # A custom layer may lack these attributes.
         if (distances := getattr(getattr(layer, "f", None), "distances", None)) is not None:
-            query_1HTW, key_11TW = distances(torch.arange(2 * reach + 1, device=distances.cos_HM.device)[None])
+            positions_T = torch.arange(2 * reach + 1, device=next(distances.parameters()).device)
+            query_1HTW, key_11TW = distances(positions_T[None])
             layers[f"layer {number}"] = (query_1HTW[0, :, reach] @ key_11TW[0, 0].T).float().cpu().numpy()
     return layers
 

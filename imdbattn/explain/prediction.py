@@ -19,6 +19,7 @@ class AttentionWeights:
 
     keys: the words that were read, after <cls> if the model has one. layers: (H, K, K) each, query by key.
     pooling: (K,), or None if the pooling has no query of its own. numbers: of the layers; empty counts from 1.
+    by_label: (K,) for each label, if the pooling has a query for each; pooling is then their mean.
     """
 
     keys: list[str]
@@ -26,6 +27,7 @@ class AttentionWeights:
     pooling: np.ndarray | None = None
     cls: bool = False
     numbers: Sequence[int] = ()
+    by_label: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def numbered(self) -> list[tuple[int, np.ndarray]]:
         return list(zip(self.numbers or range(1, 1 + len(self.layers)), self.layers, strict=True))
@@ -37,6 +39,8 @@ class AttentionWeights:
             f"layer {number}, {query}": (weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)).mean(0)
             for number, weights_HQK in self.numbered()
         }
+        if self.by_label:
+            return rows | {f"pooling, {label}": weights_K for label, weights_K in self.by_label.items()}
         return rows if self.pooling is None else rows | {"pooling": self.pooling}
 
     def entropies(self) -> dict[str, float]:

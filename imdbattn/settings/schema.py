@@ -278,7 +278,7 @@ class Training(Group):
     patience: Count | None
     trainer: Trainer
     logger: Logger
-    position_scale: Any = None  # read only in conf/model
+    position_scale: float | None = None  # read only in conf/model
     digest: Text | None = None  # of settings.keys.variant; a run records it
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line
 
