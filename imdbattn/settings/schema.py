@@ -553,7 +553,17 @@ class Compare(Group):
 
 
 ScoreName = Literal[
-    "rollout", "last_layer", "all_layers", "gradient", "integrated_gradients", "leave_one_out", "random"
+    "rollout",
+    "last_layer",
+    "all_layers",
+    "norms",
+    "norm_rollout",
+    "value_zeroing",
+    "value_zeroing_rollout",
+    "gradient",
+    "integrated_gradients",
+    "leave_one_out",
+    "random",
 ]
 
 
@@ -564,20 +574,27 @@ class Adversary(Group):
     restarts: Count
 
 
+class AopcSearch(Group):
+    reviews: Natural
+    beam: Count
+
+
 class Faithfulness(Group):
     runs: Any
     out: Text | None
     split: Literal["test", "validation"]
     reviews: Count
     scores: Annotated[
-        list[ScoreName],
+        list[ScoreName | Part],
         must_be("a list with random, with which the others are compared", lambda names: "random" in names),
     ]
     shares: Annotated[list[InnerShare], Field(min_length=1)]
-    steps: Count
+    search: AopcSearch
+    random_reviews: Natural
     permutations: Count
     adversary: Adversary
     epoch_reviews: Natural
+    pairs_of: Text | None
     margin: Share
     resamples: Resamples
     seed: Seed
