@@ -1,6 +1,7 @@
 """imdbattn.faithfulness: scores of words, erasure and known rationales have the right values."""
 
 from collections import Counter
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -24,6 +25,7 @@ from imdbattn.faithfulness.erasure import (
     extremes,
     keep,
     log_odds,
+    loss_without,
     precision,
     ranks,
     removed_words,
@@ -254,12 +256,7 @@ def test_the_search_finds_what_exhaustion_finds_on_eight_words(settings, rung):
         batch = nets.batch(net, [np.random.default_rng(seed).integers(3, 60, 8).tolist()])
         low_B, high_B = extremes(net, batch, shares, 3)
         for sign, exact in ((-1, -low_B.item()), (1, high_B.item())):
-
-            def loss(removed_PT, sign=sign, batch=batch):
-                rest = keep(take(batch, torch.zeros(len(removed_PT), dtype=torch.int64)), ~removed_PT)
-                own_2 = [net(each).double().softmax(1)[:, int(predicted(net, batch))] for each in (batch, rest)]
-                return sign * (own_2[0] - own_2[1])
-
+            loss = partial(loss_without, net, batch, sign)
             counts = Counter(removed_words(share, 8) for share in shares)
             with torch.no_grad():
                 found = beam_search(loss, 8, counts, 3)

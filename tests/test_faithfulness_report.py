@@ -92,7 +92,7 @@ def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
     assert table[0] == ["", "base", "residual"]
     assert table[1] == ["attention rollout", "0.120 (0.110 to 0.130)", "0.120 (0.110 to 0.130)"]
     assert len(table) == 1 + len(MEANS)
-    assert found["Raw AOPC"].folded and not found["Normalized AOPC"].folded
+    assert (found["Raw AOPC"].folded, found["Normalized AOPC"].folded) == (True, False)
     assert found["Ablation"].table[1][1] == "−0.020 (−0.030 to −0.010)"
 
 

@@ -9,6 +9,7 @@ sets of words.
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -113,28 +114,23 @@ def extremes(net: Classifier, batch: Batch, shares: Sequence[float], beam: int) 
     found = []
     for row in range(len(batch.lengths_B)):
         review = take(batch, torch.tensor([row]))
-        words = int(review.lengths_B)
-        review = keep(review, words_of(review))  # without padding
-        logits_1C = net(review)
-        label_1 = logits_1C.argmax(1)
-
-        def loss(
-            removed_PT: Tensor, review: Batch = review, label_1: Tensor = label_1, whole: Tensor = logits_1C
-        ) -> Tensor:
-            parts = []
-            for part_PT in removed_PT.split(max(1, BUDGET // removed_PT.shape[1])):
-                rest = keep(take(review, torch.zeros(len(part_PT), dtype=torch.int64)), ~part_PT)
-                parts.append(probability(net(rest), label_1.expand(len(part_PT))))
-            return probability(whole, label_1) - torch.cat(parts)
-
+        words, review = int(review.lengths_B), keep(review, words_of(review))  # without padding
         counts = Counter(removed_words(share, words) for share in shares)
         search = exhaustive_search if words <= EXHAUSTIVE else beam_search
-        ends = [
-            sign * search(lambda sets, sign=sign, loss=loss: sign * loss(sets), words, counts, beam) for sign in (-1, 1)
-        ]
-        found.append(ends if words else [0.0, 0.0])
+        found.append([sign * search(partial(loss_without, net, review, sign), words, counts, beam) for sign in (-1, 1)])
     low_B, high_B = torch.tensor(found, dtype=torch.float64).T
     return low_B, high_B
+
+
+def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) -> Tensor:
+    """(P,), float64: `sign` times the loss of probability of the predicted label of one review without sets of words."""
+    logits_1C = net(review)
+    label_1 = logits_1C.argmax(1)
+    losses = []
+    for part_PT in removed_PT.split(max(1, BUDGET // removed_PT.shape[1])):
+        rest = keep(take(review, torch.zeros(len(part_PT), dtype=torch.int64)), ~part_PT)
+        losses.append(probability(logits_1C, label_1) - probability(net(rest), label_1.expand(len(part_PT))))
+    return sign * torch.cat(losses)
 
 
 def exhaustive_search(loss: Loss, words: int, counts: Counter[int], beam: int = 0) -> float:

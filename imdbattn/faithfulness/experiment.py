@@ -47,7 +47,6 @@ POSITIONS = 8_192  # of a batch
 WEIGHTS = 4_000_000  # attention weights of a batch of the adversary
 
 Columns = dict[str, Any]  # name -> a list or a tensor, with an element for each review of a batch
-Own = Callable[[list[str], Callable[[list[str]], np.ndarray]], Any]  # a user's function, see docs/faithfulness.md
 
 
 def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list[dict[str, Any]]:
@@ -81,13 +80,13 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     ]
 
 
-def own_scores(cfg: Faithfulness) -> dict[str, Own]:
+def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
     """The user's functions among the scores, by their `_target_`. Raises UserError unless their package is trusted."""
     trusted = tuple(f"{name}." for name in ([cfg.trust] if isinstance(cfg.trust, str) else cfg.trust or []))
-    found: dict[str, Own] = {}
+    found: dict[str, partial[Any]] = {}
     for score in cfg.scores:
         if not isinstance(score, str):
-            if not score.target.startswith(trusted or ("\n",)):
+            if not score.target.startswith(trusted):
                 raise UserError(f"scores: {score.target} is your own code: add trust={score.target.partition('.')[0]}")
             try:
                 found[score.target] = instantiate(score.model_dump() | {"_partial_": True})
@@ -128,7 +127,7 @@ class Subject:
     Classifier, if a part does not record its attention, or if its files or data are damaged or have changed.
     """
 
-    def __init__(self, run: Run, out: Path, cfg: Faithfulness, own: Mapping[str, Own]):
+    def __init__(self, run: Run, out: Path, cfg: Faithfulness, own: Mapping[str, partial[Any]]):
         if not run.is_classifier:
             raise UserError("an encoder-decoder, which has no label to explain")
         self.run, self.cfg, self.own = run, cfg, own
@@ -183,7 +182,8 @@ class Subject:
 
         names = [name for name in scores.applicable(net) if name in cfg.scores]
         for name in [*names, *self.own]:
-            add(name, cfg.reviews, partial(self.explained, name), shares=cfg.shares)
+            keywords = self.own[name].keywords if name in self.own else None
+            add(name, cfg.reviews, partial(self.explained, name), shares=cfg.shares, keywords=keywords)
         add("extremes", cfg.search.reviews, self.extremes, shares=cfg.shares, beam=cfg.search.beam)
         stages = randomized(net, cfg.seed) if cfg.random_reviews else {}
         for name in (name for name in names if name != "random"):
@@ -191,10 +191,13 @@ class Subject:
         if len(attentions(net)):
             permuted = partial(permute, net, permutations=cfg.permutations, seed=cfg.seed)
             add("permutation", cfg.reviews, lambda batch: {"distance": permuted(batch)}, permutations=cfg.permutations)
-            search = cfg.adversary.model_dump(exclude={"reviews"})
-            found = partial(adversary, net, **search, seed=cfg.seed)
+            search: dict[str, Any] = cfg.adversary.model_dump(exclude={"reviews"})
+
+            def find(batch: Batch) -> Columns:
+                return {"divergence": adversary(net, batch, **search, seed=cfg.seed)[0]}
+
             positions = WEIGHTS // (max(1, len(net.layers)) * int(self.batches.lengths_N().max()))
-            add("adversary", cfg.adversary.reviews, lambda batch: {"divergence": found(batch)[0]}, positions, **search)
+            add("adversary", cfg.adversary.reviews, find, positions, **search)
         if units(net):
             means = functools.cache(lambda: mean_outputs(net, (batch for _, batch in parts[0].batches())))
             add("ablation", cfg.reviews, lambda batch: ablations(net, batch, means()))
@@ -260,15 +263,16 @@ class Subject:
         """Rank correlations with the scores of each randomized network, for the label that the trained one predicts."""
         label_B, score = scores.predicted(self.net, batch), scores.SCORES[name][1]
         trained_BT = score(self.net, batch, label_B)
-        columns = {}
-        for stage, net in stages.items():
-            both = zip(trained_BT, score(net, batch, label_B), batch.lengths_B.tolist(), strict=True)
-            columns[stage] = [
-                spearman(*(x_T[:length].tolist() for x_T in (one_T, other_T))) for one_T, other_T, length in both
+        lengths = batch.lengths_B.tolist()
+        return {
+            stage: [
+                spearman(trained_T[:length], random_T[:length])
+                for trained_T, random_T, length in zip(trained_BT, score(net, batch, label_B), lengths, strict=True)
             ]
-        return columns
+            for stage, net in stages.items()
+        }
 
-    def pair_parts(self, names: Sequence[str], common: Mapping[str, Any]) -> list[Part]:
+    def pair_parts(self, names: Sequence[str], common: dict[str, Any]) -> list[Part]:
         """Labels of both texts of the pairs, and for each score how well it finds the words that people edited."""
         pairs, _ = self.pairs
         originals, edited = [one.original for one in pairs], [one.edited for one in pairs]
@@ -300,8 +304,9 @@ class Subject:
             # A pair whose edits only add words has no edited word in the original.
             return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
 
-        measures = {"pairs": labels} | {f"human-{name}": partial(found, name) for name in (*names, *self.own)}
-        return [Part(name, options, source, all_N, measure) for name, measure in measures.items()]
+        chosen_N = all_N[: self.cfg.reviews]
+        human = [Part(f"human-{name}", options, source, chosen_N, partial(found, name)) for name in (*names, *self.own)]
+        return [Part("pairs", options, source, all_N, labels), *human]
 
     # --- files --------------------------------------------------------------------------------------------------------
 

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
+from omegaconf import OmegaConf
 
 from imdbattn.comparison import report as shared
 from imdbattn.comparison.figures import COLORS, DASHES, finish, level, percents, small_multiples
@@ -18,63 +20,7 @@ QUESTION = "Is attention an explanation here? By erasure,"
 VERDICTS = ("better", "worse", "removable", "needed", "undecided")
 
 
-class Measure(NamedTuple):
-    """How the numbers of a measure are shown. folded: among the details."""
-
-    title: str
-    text: str
-    folded: bool = False
-
-
-MEASURES = {
-    "normalized": Measure(
-        "Normalized AOPC",
-        "Loss of probability of the predicted label without the words with the largest scores, between the least (0) "
-        "and the most (1) that was found for any order of that model and review. It may be compared between models.",
-    ),
-    "auprc": Measure("Known reasons", "Average precision for the two words that decide the label; 1 is perfect."),
-    "human": Measure(
-        "Words that people edited", "Average precision for the words that people changed to reverse the label."
-    ),
-    "pairs": Measure(
-        "Edited reviews",
-        "Share of correct labels for the originals, the edited reviews, and both of a pair; share of edited words.",
-    ),
-    "randomized": Measure(
-        "Randomized weights",
-        "Rank correlation between the scores of the trained model and of one with random weights. A score that does "
-        "not change does not depend on what the model has learned.",
-    ),
-    "permutation": Measure("Permuted attention", "Change of the output (total variation distance, 0 to 1)."),
-    "adversary": Measure(
-        "Adversarial attention",
-        "Largest Jensen-Shannon divergence found (at most 0.693) from the model's weights with the same output.",
-    ),
-    "wrong_sign": Measure("Wrong signs", "Share of words whose score has another sign than leave one out."),
-    "incompleteness": Measure(
-        "Incompleteness", "By how much integrated gradients miss the change of the log-odds, relative to it.", True
-    ),
-    "comprehensiveness": Measure(
-        "Raw AOPC",
-        "Loss of probability without the words with the largest scores (comprehensiveness); high is good. Models "
-        "differ in what they can reach: do not compare columns.",
-        True,
-    ),
-    "sufficiency": Measure("Sufficiency", "The loss with only these words; low is good.", True),
-    "precision_1": Measure("Precision at one word", "Of the known reasons.", True),
-    "precision_2": Measure("Precision at two words", "Of the known reasons.", True),
-    "ablation": Measure(
-        "Ablation", "Change of accuracy when the output of a head, or of a layer's attention, is its mean.", True
-    ),
-    "seeds": Measure("Stability between seeds", "Rank correlation of the scores of a review's words.", True),
-    "epochs": Measure("Stability between epochs", "The same between the best epoch and the last one.", True),
-    "randomized_by_part": Measure(
-        "Randomized weights by part",
-        "Parts are randomized from the output downwards; each row includes those above.",
-        True,
-    ),
-    "speed": Measure("Speed", "Scored reviews per second, on the hardware named below.", True),
-}
+MEASURES = OmegaConf.load(Path(__file__).with_name("measures.yaml"))  # name -> title, text
 
 
 def report_of(summary: dict[str, Any]) -> Report:
@@ -105,14 +51,14 @@ def sections(summary: dict[str, Any]) -> list[Section]:
         for rung in rungs
     ]
     found = [Section("Rungs", "Accuracy on these reviews, ± standard deviation over seeds.", as_table(accuracy))]
-    for name, (title, text, folded) in MEASURES.items():
-        numbers = [row for row in summary["numbers"] if row["measure"] == name]
-        if numbers:
-            size = sorted({row["reviews"] for row in numbers})
-            text += f" Reviews: {' to '.join(f'{n:,}' for n in dict.fromkeys((size[0], size[-1])))}." * (size[-1] > 1)
-            table = pivoted(numbers, rungs, cell)
+    folded = False
+    for name, (title, text) in ((name, one.values()) for name, one in MEASURES.items()):
+        if numbers := [row for row in summary["numbers"] if row["measure"] == name]:
+            size = max(row["reviews"] for row in numbers)
+            text += f" {size:,} reviews." if size > 1 else ""
             short = () if folded else pivoted(numbers, rungs, lambda row: number(row["mean"]))
-            found.append(Section(title, text, table, short=short, folded=folded))
+            found.append(Section(title, text, pivoted(numbers, rungs, cell), short=short, folded=folded))
+        folded |= name == "incompleteness"
     shares = Picture("erasure", partial(erasure, summary), "Loss of probability by share of removed words.")
     found.append(Section("Erasure by share of the words", pictures=[shares], folded=True))
     if summary["claims"]:
@@ -167,8 +113,8 @@ def erasure(summary: dict[str, Any]) -> Figure:
     figure, panels = small_multiples([rung["label"] for rung in rungs])
     for axes, rung in zip(panels, rungs, strict=True):
         for place, name in enumerate(names):
-            line = {"color": COLORS[place % len(COLORS)], "ls": DASHES[place % len(DASHES)], "lw": 1.3}
-            axes.plot(at, rung["by_share"].get(name, [float("nan")] * len(at)), marker=".", label=shown(name), **line)
+            values, line = rung["by_share"].get(name, [float("nan")] * len(at)), DASHES[place % len(DASHES)]
+            axes.plot(at, values, ".", ls=line, color=COLORS[place % len(COLORS)], lw=1.3, label=shown(name))
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(FixedLocator(at))
         axes.xaxis.set_major_formatter("{x:g}")

@@ -10,7 +10,8 @@ positions, after <cls> with ClsPooling; V width of the values; R reviews with on
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -47,24 +48,19 @@ def see(net: Classifier, batch: Batch) -> list[Seen]:
     """One for each layer, then one for the pooling. Raises UserError for a custom part without `attention_weights`."""
     parts = [*net.layers, net.pooling]
     inputs: dict[int, tuple[Tensor, Words]] = {}
-    values: dict[int, Tensor] = {}
+    arguments: dict[int, tuple[Tensor, ...]] = {}  # of the attention in a part: query, key, value ...
+
+    def note(found: dict[int, Any], place: int, _: nn.Module, given: tuple[Any, ...]) -> None:
+        found[place] = given
+
     with ExitStack() as stack:
         for place, part in enumerate(parts):
-
-            def note_inputs(_: nn.Module, given: tuple[Tensor, Words], place: int = place) -> None:
-                inputs[place] = given
-
-            def note_value(_: nn.Module, given: tuple[Tensor, ...], place: int = place) -> None:
-                values[place] = given[2]
-
-            stack.enter_context(part.register_forward_pre_hook(note_inputs))
+            stack.enter_context(part.register_forward_pre_hook(partial(note, inputs, place)))
             for attention in attentions(part):
-                stack.enter_context(attention.register_forward_pre_hook(note_value))
+                stack.enter_context(attention.register_forward_pre_hook(partial(note, arguments, place)))
         _, weights, _ = watched(net, lambda: net(batch), "this model")
-    return [
-        Seen(part, *inputs[place], weights[place], values.get(place, inputs[place][0][:, None]))
-        for place, part in enumerate(parts)
-    ]
+    values = [arguments[place][2] if place in arguments else inputs[place][0][:, None] for place in range(len(parts))]
+    return [Seen(part, *inputs[place], weights[place], values[place]) for place, part in enumerate(parts)]
 
 
 def weights(net: Classifier, batch: Batch, skips: bool = False) -> list[Tensor]:
@@ -119,7 +115,7 @@ def zeroed(net: Classifier, batch: Batch) -> list[Tensor]:
 
 def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
     """(R, Q, D): the output of a layer or of the pooling whose attention returns `attended_RHQV`."""
-    if isinstance(seen.part, PlainLayer) or len(attentions(seen.part)):
+    if len(attentions(seen.part)):
         with replaced(seen.part, lambda *_: attended_RHQV):
             output = seen.part(seen.x_BKD[review_R], Words(*(column[review_R] for column in seen.words)))
         return output if output.ndim == 3 else output[:, None]
@@ -149,32 +145,14 @@ def averaged(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     return torch.stack([through([layer, rows[-1]], batch) for layer in rows[:-1]]).mean(0)
 
 
-def attention_rollout(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    return through(weights(net, batch, skips=True), batch)
+def last(rows: Sequence[Tensor], batch: Batch) -> Tensor:
+    """(B, T): the same in the last layer."""
+    return through(rows[-2:], batch)
 
 
-def last_layer(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    return through(weights(net, batch)[-2:], batch)
-
-
-def all_layers(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    return averaged(weights(net, batch), batch)
-
-
-def norm_layers(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    return averaged(norms(net, batch), batch)
-
-
-def norm_rollout(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    return through(norms(net, batch, skips=True), batch)
-
-
-def zeroing_layers(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    return averaged(zeroed(net, batch), batch)
-
-
-def zeroing_rollout(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    return through(zeroed(net, batch), batch)
+def without_sign(rows: Callable[..., list[Tensor]], combine: Callable[..., Tensor], **options: bool) -> Score:
+    """The score that combines the rows of all layers, (B, Q, K) each, into one number for each word."""
+    return lambda net, batch, label_B: combine(rows(net, batch, **options), batch)
 
 
 def random(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
@@ -276,13 +254,13 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
 
 
 SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
-    "rollout": ("attention rollout", attention_rollout),
-    "last_layer": ("attention, last layer", last_layer),
-    "all_layers": ("attention, all layers", all_layers),
-    "norms": ("norms, all layers", norm_layers),
-    "norm_rollout": ("norms, rollout", norm_rollout),
-    "value_zeroing": ("value zeroing, all layers", zeroing_layers),
-    "value_zeroing_rollout": ("value zeroing, rollout", zeroing_rollout),
+    "rollout": ("attention rollout", without_sign(weights, through, skips=True)),
+    "last_layer": ("attention, last layer", without_sign(weights, last)),
+    "all_layers": ("attention, all layers", without_sign(weights, averaged)),
+    "norms": ("norms, all layers", without_sign(norms, averaged)),
+    "norm_rollout": ("norms, rollout", without_sign(norms, through, skips=True)),
+    "value_zeroing": ("value zeroing, all layers", without_sign(zeroed, averaged)),
+    "value_zeroing_rollout": ("value zeroing, rollout", without_sign(zeroed, through)),
     "gradient": ("gradient × input", gradient),
     "integrated_gradients": ("integrated gradients", integrated_gradients),
     "leave_one_out": ("leave one out", leave_one_out),

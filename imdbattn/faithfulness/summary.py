@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike
 
 from imdbattn.comparison.compare import environments, folders_of, spread
 from imdbattn.comparison.runs import Run, Variant, variants
@@ -115,14 +116,13 @@ class Rung:
             return {score: (raw_NS - low_NS) / (high_NS - low_NS) for score, raw_NS in raw.items()}
 
 
-def spearman(first: Sequence[float], second: Sequence[float]) -> float:
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
     """NaN for fewer than two words, or if all scores are equal."""
     from scipy.stats import rankdata
 
     ranks = [rankdata(scores) for scores in (first, second)]
-    if len(first) < 2 or not all(np.ptp(each) for each in ranks):
-        return float("nan")
-    return float(np.corrcoef(*ranks)[0, 1])
+    distinct = all(each.size and np.ptp(each) for each in ranks)
+    return float(np.corrcoef(*ranks)[0, 1]) if distinct else float("nan")
 
 
 def wrong_sign(scores: Sequence[float], truth: Sequence[float]) -> float:
