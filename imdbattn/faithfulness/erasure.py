@@ -123,7 +123,7 @@ def extremes(net: Classifier, batch: Batch, shares: Sequence[float], beam: int) 
 
 
 def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) -> Tensor:
-    """(P,), float64: `sign` times the loss of probability of the predicted label of one review without sets of words."""
+    """(P,): `sign` times the loss of probability of the predicted label of one review without sets of words."""
     logits_1C = net(review)
     label_1 = logits_1C.argmax(1)
     losses = []

@@ -182,8 +182,8 @@ class Subject:
 
         names = [name for name in scores.applicable(net) if name in cfg.scores]
         for name in [*names, *self.own]:
-            keywords = self.own[name].keywords if name in self.own else None
-            add(name, cfg.reviews, partial(self.explained, name), shares=cfg.shares, keywords=keywords)
+            options: dict[str, Any] = {"keywords": self.own[name].keywords} if name in self.own else {}
+            add(name, cfg.reviews, partial(self.explained, name), shares=cfg.shares, **options)
         add("extremes", cfg.search.reviews, self.extremes, shares=cfg.shares, beam=cfg.search.beam)
         stages = randomized(net, cfg.seed) if cfg.random_reviews else {}
         for name in (name for name in names if name != "random"):

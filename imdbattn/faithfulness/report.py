@@ -138,21 +138,12 @@ def headline(summary: dict[str, Any]) -> str:
     if not first:
         return f"{QUESTION} not tested: no rung has attention weights that could be compared with random words"
     verdicts = Counter(claim["verdict"] for claim in first.values())
-    beaten = sum(
-        any(
-            other["rung"] == rung and other["about"] not in RAW and other["interval"][0] > claim["interval"][1]
-            for other in claims
-        )
-        for rung, claim in first.items()
-    )
-    clear = verdicts["better"] == len(first)
-    answer = "no" if verdicts["worse"] == len(first) else "yes" if clear and not beaten else "partly"
-    if verdicts["undecided"] == len(first):
-        answer = "undecided"
-    text = (
-        f"{QUESTION} {answer}: of {len(first)} rung{'s' * (len(first) > 1)}, the words that attention scores highest "
-    )
-    text += "matter more than random words in " + str(verdicts["better"])
+    others = [claim for claim in claims if claim["about"] not in RAW and claim["rung"] in first]
+    beaten = len({one["rung"] for one in others if one["interval"][0] > first[one["rung"]]["interval"][1]})
+    answers = {"better": "partly" if beaten else "yes", "worse": "no", "undecided": "undecided"}
+    answer = answers[next(iter(verdicts))] if len(verdicts) == 1 else "partly"
+    text = f"{QUESTION} {answer}: of {len(first)} rung{'s' * (len(first) > 1)}, the words that attention scores "
+    text += f"highest matter more than random words in {verdicts['better']}"
     text += "".join(f", {verdict} in {verdicts[verdict]}" for verdict in ("worse", "undecided") if verdicts[verdict])
     return text + (f"; in {beaten}, another score finds words that matter more" if beaten else "")
 
@@ -165,26 +156,21 @@ def sentences(summary: dict[str, Any]) -> list[str]:
         means = {about: row["mean"] for (m, label, about), row in numbers.items() if (m, label) == ("normalized", rung)}
         groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES}
         groups["all scores"] = tuple(means)
-        best = {
-            group: max(set(names) & means.keys(), key=means.__getitem__, default="") for group, names in groups.items()
-        }
-        parts = [f"{group} {number(means[name])} ({shown(name)})" for group, name in best.items() if name]
-        found += [f"{rung}: the highest normalized AOPC is, of {', of '.join(parts)}."] if parts else []
+        parts = []
+        for group, names in groups.items():
+            if present := [name for name in names if name in means]:
+                best = max(present, key=means.__getitem__)
+                parts.append(f"of {group} {number(means[best])} ({shown(best)})")
+        found += [f"{rung}: the highest normalized AOPC is, {', '.join(parts)}."] if parts else []
     for order in summary["orders"]:
         if order["raw"] != order["normalized"] and order["score"] != "random":
             raw, normalized = (" > ".join(order[name]) for name in ("raw", "normalized"))
-            found.append(
-                f"Normalization changes the order of models by {shown(order['score'])}: {raw}; now {normalized}."
-            )
-    failed = [
-        f"{shown(about)} in {rung}"
-        for (m, rung, about), row in numbers.items()
-        if m == "randomized" and row["interval"][0] > UNCHANGED
-    ]
-    if any(measure == "randomized" for measure, *_ in numbers):
-        found.append(
-            f"Fails the randomization test (correlation above {UNCHANGED:g}): {', '.join(failed) or 'no score'}."
-        )
+            text = f"Normalization changes the order of models by {shown(order['score'])}"
+            found.append(f"{text}: {raw}; now {normalized}.")
+    if correlations := [row for row in summary["numbers"] if row["measure"] == "randomized"]:
+        failed = [f"{shown(row['about'])} in {row['rung']}" for row in correlations if row["interval"][0] > UNCHANGED]
+        text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
+        found.append(f"{text}: {', '.join(failed) or 'no score'}.")
     return found
 
 

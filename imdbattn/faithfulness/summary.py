@@ -24,12 +24,8 @@ from imdbattn.settings.schema import Faithfulness
 Tables = dict[str, pa.Table]  # name of the part -> its table
 RANDOM = "random"
 LIMITS = {"adversary": (0, float(np.log(2))), "speed": (0, np.inf), "incompleteness": (0, np.inf)}  # else -1 and 1
-BETTER = {
-    "comprehensiveness": 1,
-    "sufficiency": -1,
-    "auprc": 1,
-    "human": 1,
-}  # compared with random; 1 if more is better
+# Measures of scores that are compared with random words; 1 if more is better.
+BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 REMOVABLE = {"better": "removable", "worse": "needed", "undecided": "undecided"}
 
 
@@ -78,13 +74,9 @@ class Rung:
                     yield Quantity("randomized_by_part", f"{score}, {stage}", self.column(f"randomized-{score}", stage))
                 yield Quantity("randomized", score, self.column(f"randomized-{score}", stages[-1]))
             yield from self.of_words(score)
-        if "pairs" in self.parts:
-            for name in self.names("pairs")[1:]:
-                yield Quantity("pairs", name, self.column("pairs", name))
-        if "permutation" in self.parts:
-            yield Quantity("permutation", "distance", self.column("permutation", "distance"))
-        if "adversary" in self.parts:
-            yield Quantity("adversary", "divergence", self.column("adversary", "divergence"))
+        for part in ("pairs", "permutation", "adversary"):
+            for name in self.names(part)[1:] if part in self.parts else ():
+                yield Quantity(part, name, self.column(part, name))
         if "ablation" in self.parts:
             for unit in self.names("ablation")[2:]:
                 yield Quantity("ablation", unit, self.column("ablation", unit) - self.column("ablation", "model"))
