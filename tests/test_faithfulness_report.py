@@ -89,7 +89,7 @@ def test_the_answer_follows_from_the_claims(differences, answer):
 def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
     found = {section.title: section for section in report.report_of(made_up()).sections}
     table = found["Normalized AOPC"].table
-    assert table[0] == ["", "base", "residual"]
+    assert table[0] == ["Normalized AOPC", "base", "residual"]
     assert table[1] == ["attention rollout", "0.120 (0.110 to 0.130)", "0.120 (0.110 to 0.130)"]
     assert len(table) == 1 + len(MEANS)
     assert (found["Raw AOPC"].folded, found["Normalized AOPC"].folded) == (True, False)

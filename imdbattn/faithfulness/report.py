@@ -48,6 +48,7 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     rungs = summary["rungs"]
     accuracy = [
         {"rung": rung["label"], "seeds": str(len(rung["seeds"])), "accuracy %": shared.mean_and_sd(rung["accuracy"])}
+        | {"first run": rung["folders"][0]}
         for rung in rungs
     ]
     found = [Section("Rungs", "Accuracy on these reviews, ± standard deviation over seeds.", as_table(accuracy))]
@@ -56,8 +57,8 @@ def sections(summary: dict[str, Any]) -> list[Section]:
         if numbers := [row for row in summary["numbers"] if row["measure"] == name]:
             size = max(row["reviews"] for row in numbers)
             text += f" {size:,} reviews." if size > 1 else ""
-            short = () if folded else pivoted(numbers, rungs, lambda row: number(row["mean"]))
-            found.append(Section(title, text, pivoted(numbers, rungs, cell), short=short, folded=folded))
+            short = () if folded else pivoted(title, numbers, rungs, lambda row: number(row["mean"]))
+            found.append(Section(title, text, pivoted(title, numbers, rungs, cell), short=short, folded=folded))
         folded |= name == "incompleteness"
     shares = Picture("erasure", partial(erasure, summary), "Loss of probability by share of removed words.")
     found.append(Section("Erasure by share of the words", pictures=[shares], folded=True))
@@ -67,12 +68,12 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     return found
 
 
-def pivoted(numbers: Sequence[Mapping[str, Any]], rungs: Sequence[Mapping[str, Any]], show: Any) -> Any:
+def pivoted(title: str, numbers: Sequence[Mapping[str, Any]], rungs: Sequence[Mapping[str, Any]], show: Any) -> Any:
     cells = {(row["about"], row["rung"]): show(row) for row in numbers}
     labels = [rung["label"] for rung in rungs]
     return as_table(
         [
-            {"": shown(about)} | {label: cells.get((about, label), "") for label in labels}
+            {title: shown(about)} | {label: cells.get((about, label), "") for label in labels}
             for about in dict.fromkeys(row["about"] for row in numbers)
         ]
     )
