@@ -183,7 +183,7 @@ class Subject:
         names = [name for name in scores.applicable(net) if name in cfg.scores]
         for name in [*names, *self.own]:
             options: dict[str, Any] = {"keywords": self.own[name].keywords} if name in self.own else {}
-            add(name, cfg.reviews, partial(self.explained, name), shares=cfg.shares, **options)
+            add(name, self.number_of(name), partial(self.explained, name), shares=cfg.shares, **options)
         add("extremes", cfg.search.reviews, self.extremes, shares=cfg.shares, beam=cfg.search.beam)
         stages = randomized(net, cfg.seed) if cfg.random_reviews else {}
         for name in (name for name in names if name != "random"):
@@ -209,6 +209,11 @@ class Subject:
         if self.pairs[0]:
             parts += self.pair_parts(names, common)
         return parts
+
+    def number_of(self, name: str) -> int:
+        """The number of reviews, or of pairs, for which a score is computed."""
+        costly = name in scores.COSTLY or name in self.own
+        return min(self.cfg.reviews, self.cfg.costly_reviews) if costly else self.cfg.reviews
 
     def score(self, name: str, batch: Batch, texts: Sequence[str], net: Classifier | None = None) -> Tensor:
         """(B, T), for the label that `net`, by default the best one, predicts. texts: of all reviews of the source."""
@@ -304,8 +309,10 @@ class Subject:
             # A pair whose edits only add words has no edited word in the original.
             return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
 
-        chosen_N = all_N[: self.cfg.reviews]
-        human = [Part(f"human-{name}", options, source, chosen_N, partial(found, name)) for name in (*names, *self.own)]
+        human = [
+            Part(f"human-{name}", options, source, all_N[: self.number_of(name)], partial(found, name))
+            for name in (*names, *self.own)
+        ]
         return [Part("pairs", options, source, all_N, labels), *human]
 
     # --- files --------------------------------------------------------------------------------------------------------

@@ -266,6 +266,7 @@ SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
     "leave_one_out": ("leave one out", leave_one_out),
     "random": ("random", random),
 }
+COSTLY = ("value_zeroing", "value_zeroing_rollout", "integrated_gradients")  # of fewer reviews, `costly_reviews`
 RAW = ("rollout", "last_layer", "all_layers")  # attention weights alone
 WITH_VALUES = ("norm_rollout", "norms", "value_zeroing_rollout", "value_zeroing")
 

@@ -94,7 +94,7 @@ class Rung:
                 yield Quantity(measure, score, value_NP[np.isfinite(value_NP).all(1)].mean(1, keepdims=True))
         if "leave_one_out" in self.scores and score != "leave_one_out" and any(min(one) < 0 for one in best[0] if one):
             truth = [table["leave_one_out"]["scores"].to_pylist() for table in self.tables]
-            wrong = [[wrong_sign(*both) for both in zip(*pair, strict=True)] for pair in zip(best, truth, strict=True)]
+            wrong = [[wrong_sign(*both) for both in zip(*pair, strict=False)] for pair in zip(best, truth, strict=True)]
             yield Quantity("wrong_sign", score, np.array(wrong).T)
 
     def normalized(self) -> dict[str, np.ndarray]:
@@ -102,8 +102,11 @@ class Rung:
         if "extremes" not in self.parts:
             return {}
         low_NS, high_NS = (self.column("extremes", name) for name in ("low", "high"))
-        raw = {score: self.column(score, "comprehensiveness")[: len(low_NS)] for score in self.scores}
-        low_NS, high_NS = np.minimum.reduce([low_NS, *raw.values()]), np.maximum.reduce([high_NS, *raw.values()])
+        raw = {score: self.column(score, "comprehensiveness") for score in self.scores}
+        reviews = min(map(len, (low_NS, *raw.values())))
+        raw = {score: raw_NS[:reviews] for score, raw_NS in raw.items()}
+        low_NS = np.minimum.reduce([low_NS[:reviews], *raw.values()])
+        high_NS = np.maximum.reduce([high_NS[:reviews], *raw.values()])
         with np.errstate(invalid="ignore"):  # NaN where all orders have the same AOPC
             return {score: (raw_NS - low_NS) / (high_NS - low_NS) for score, raw_NS in raw.items()}
 
@@ -139,7 +142,7 @@ def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Fai
             if measure == "ablation":
                 claims.append(row | {"value": value_NS})
             elif measure in BETTER and about != RANDOM:
-                claims.append(row | {"value": BETTER[measure] * (value_NS - random[measure])})
+                claims.append(row | {"value": BETTER[measure] * (value_NS - random[measure][: len(value_NS)])})
     with_intervals([*numbers, *claims], cfg)
     numbers = [{k: v for k, v in row.items() if k != "mean_N"} for row in numbers if row["reviews"]]
     claims = with_verdicts([claim for claim in claims if claim["reviews"]], cfg.margin)

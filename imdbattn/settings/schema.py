@@ -589,6 +589,7 @@ class Faithfulness(Group):
         must_be("a list with random, with which the others are compared", lambda names: "random" in names),
     ]
     shares: Annotated[list[InnerShare], Field(min_length=1)]
+    costly_reviews: Count
     search: AopcSearch
     random_reviews: Natural
     permutations: Count
