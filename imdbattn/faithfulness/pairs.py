@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
-from imdbattn.data.text_files import SUFFIXES, read_columns, suffix_of
+from imdbattn.data.tables import SUFFIXES, read_columns, suffix_of
 from imdbattn.errors import UserError
 
 COLUMNS = {"label": "Sentiment", "text": "Text", "pair": "batch_id"}  # of the published tables
