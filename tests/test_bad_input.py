@@ -152,7 +152,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     "its model without the task": (typed("task=reviews", "model=seq2seq"), "is for encoder-decoders: add task=seq2seq"),
     "a score that is none": (
         typed("model.score._target_=torch.nn.Linear"),
-        r"model\.score\._target_=torch\.nn\.Linear does not compare a query with keys: choose Dot, ScaledDot",
+        r"model\.score\._target_=torch\.nn\.Linear does not compare a query with keys",
     ),
 }
 OTHERS: dict[str, tuple[str, Arguments, str]] = {

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from imdbattn.errors import UserError
 from imdbattn.explain.watch import watch
 from imdbattn.nn.beyond.context import Convolution
 from imdbattn.nn.ladder import Classifier, MeanPooling, NoPositions, PlainLayer, ResidualLayer, Words
@@ -57,12 +56,6 @@ def test_a_convolution_does_not_read_the_padding():
     layer, x = Convolution(4, 3), torch.randn(2, 5, 4)
     other = torch.where(MASK[..., None], x, 100 * torch.randn(2, 5, 4))
     torch.testing.assert_close(layer(other, TWO)[MASK], layer(x, TWO)[MASK], atol=0, rtol=0)
-
-
-@pytest.mark.parametrize("kernel", [2, 4, 0])
-def test_a_kernel_of_even_width_is_refused(settings, kernel):
-    with pytest.raises(UserError, match=rf"model\.convolution\.kernel={kernel} must be"):
-        net(settings, "convolved", f"model.convolution.kernel={kernel}")
 
 
 def test_all_layers_are_trained():

@@ -47,7 +47,11 @@ def place(trained, small, world, tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow if page.name == "export.md" else ()) for page in PAGES if BLOCKS[page]],
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.name == "export.md" else ())
+        for page in PAGES
+        if BLOCKS[page] and page.name != "check.md"
+    ],
     ids=lambda page: page.name,
 )
 def test_snippets_of_the_documents_run(page, place):
