@@ -87,13 +87,6 @@ def test_no_text_of_validation_or_test_is_trained_on_and_every_copy_is_tested(so
         assert {texts[row] for row in range(len(labels))} == {text for split in one.values() for text in split.texts}
 
 
-def test_the_last_fold_is_the_cut_of_a_run_without_folds():
-    texts = whole([0, 1] * 50)
-    plain, last = cut_reviews(texts, "s", {"validation": 0.1, "test": 0.2}), cut_into(texts, 5)[-1]
-    for name, split in plain.splits.items():
-        assert last.splits[name].rows.tolist() == split.rows.tolist()
-
-
 def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_folds():
     def print_of(texts: Texts, folds=3, fold=1) -> str:
         return cut_reviews(texts, "s", {"validation": 0.1, "test": 0.2}, (fold, folds)).facts["cross_validation"][
