@@ -98,15 +98,11 @@ def mean_and_sd(values: Mapping[str, Any] | None, factor: float = 100) -> str:
 
 
 def count(value: float | None) -> str:
-    """With thousands separators; measured values with three figures: 31,102 is unchanged, 78,123.4 is 78,100."""
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else f"{float(f'{value:.3g}'):,.10g}"
+    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def p_value(p: float) -> str:
-    """With three decimals, or three figures if it is close to 0.05."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3g}" if 0.04 < p < 0.06 else f"p = {p:.3f}"
+    return "p < 0.001" if p < 0.001 else f"p = {p:#.3g}"
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

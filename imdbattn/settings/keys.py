@@ -118,7 +118,7 @@ def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
 
 
 def absolute(path: str | None) -> str | None:
-    return None if path is None else os.path.realpath(os.path.expanduser(path))
+    return path and os.path.realpath(os.path.expanduser(path))
 
 
 def explicit(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
@@ -133,12 +133,8 @@ def explicit(settings: Mapping[str, Any], source: str | None, batch_tokens: int 
     return overlay(settings, {"data": values, **known})
 
 
-ALIASES = {  # names of settings in other programs -> the last part of their key here
-    "learning_rate": "lr",
-    "epochs": "max_epochs",
-    "num_epochs": "max_epochs",
-    "batch_size": "batch_tokens",
-}
+# Names of settings in other programs -> the last part of their key here
+ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
 
 
 def no_setting(key: str, known: Iterable[str]) -> str:
