@@ -29,7 +29,7 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
         over_seeds = {"mean": center, "sd": 0.001, "values": [center - 0.0005, center + 0.0005]}
         rungs.append(
             {"label": name, "model": name.split()[0], "after": names[i - 1] if i else None, "seeds": [1, 2]}
-            | {"folders": [f"runs/{name}"], "max_tokens": 512, "tokenizer": "ptb", "max_epochs": 8, "trained_on": None}
+            | {"folders": [f"runs/{name}"], "trained_on": None}
             | {"interval": [center - 0.009, center + 0.0101], "lengths": None, "folds": None, "train_seconds": 8.25}
             | {"validation": over_seeds, "test": over_seeds, "bleu": {"validation": None, "test": None}}
             | {"macro_f1": over_seeds, "parameters": 152 * 7 ** min(i, 4), "tokens_per_s": 158_123.4, "epochs": 8.0}
@@ -56,6 +56,7 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
         **{"items": "reviews", "unit": "words", "reviews": 5000, "labels": list(labels), "slices": slices},
         **{
             "overrides": [],
+            "trained_with": {"max_tokens": 512, "tokenizer": "ptb", "max_epochs": 8},
             "one_validation": True,
             "untested": [],
             "folders": ["runs"],

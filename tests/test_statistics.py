@@ -142,18 +142,10 @@ def test_few_discordant_reviews_are_tested_by_all_signs_of_their_gains(gains):
     assert statistics.mcnemar(np.array([*gains, 0.0])) == pytest.approx(as_large.mean())
 
 
-@pytest.mark.parametrize(
-    ("p", "low", "high", "expected"),
-    [
-        (0.01, 0.1, 0.2, "better"),
-        (0.01, -0.2, -0.1, "worse"),
-        (0.01, -0.1, 0.2, "undecided"),
-        (0.01, 0.0, 0.2, "undecided"),
-        (0.05, 0.1, 0.2, "undecided"),
-    ],
-)
-def test_a_verdict_needs_the_test_and_the_interval(p, low, high, expected):
-    assert statistics.verdict(p, low, high) == expected
+@pytest.mark.parametrize(("p", "low"), [(0.01, 0.0), (0.05, 0.1)])
+def test_a_verdict_needs_the_test_and_the_interval(p, low):
+    assert statistics.verdict(p, low, 0.2) == "undecided"
+    assert statistics.verdict(0.01, 0.1, 0.2) == "better"
 
 
 def test_seed_noise_is_the_variance_of_the_mean_of_a_review_that_is_due_to_seeds():
