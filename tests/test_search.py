@@ -74,10 +74,7 @@ def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize(
-    ("n_jobs", "kills"),
-    [(1, 1), (1, 2), (2, 2)],
-)
+@pytest.mark.parametrize(("n_jobs", "kills"), [(1, 1), (1, 2), (2, 2)])
 def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path, n_jobs, kills):
     """However often it is killed, it has as many trials as another search: with one job at a time, the same ones."""
     folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}

@@ -223,14 +223,7 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
     if launcher == "ray_cluster" and not has_plugin("hydra_ray_launcher"):
         pytest.skip("the extra ray lives in an environment of its own")
     folder = tmp_path / "sweep"
-    arguments = [
-        "-m",
-        *jobs,
-        "seed=1",
-        "optim.lr=0.02,-1",
-        f"hydra/launcher={launcher}",
-        f"hydra.sweep.dir={folder}",
-    ]
+    arguments = ["-m", *jobs, "seed=1", "optim.lr=0.02,-1", f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
     done = shell("train", *arguments, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "failed"]

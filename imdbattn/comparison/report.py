@@ -6,12 +6,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.figures import accuracies, curves_of_seeds, lengths, level, signed
 from imdbattn.comparison.runs import in_short
-from imdbattn.pages import Picture, Report, Section, Table, as_table, render
+from imdbattn.pages import Picture, Report, Section, Table, as_table, folders_of, print_reports, render, write_reports
 
 CHARACTERS = 300  # of a text on which rungs disagree
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
+
+
+def write_comparison(
+    folders: Iterable[str | Path], out: Path, **options: Any
+) -> tuple[Path, dict[Path, dict[str, Any]]]:
+    """Compares finished runs, writes the reports and prints them. options: of compare_sets.
+
+    Returns the page to open, and folder -> comparison of each set.
+    """
+    comparisons = compare_sets(folders, **options)
+    reports = list(map(report_of, comparisons))
+    page = write_reports(reports, out)
+    print_reports(reports)
+    return page, dict(zip(folders_of(reports, out), comparisons, strict=True))
 
 
 def report_of(comparison: dict[str, Any]) -> Report:

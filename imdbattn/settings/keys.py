@@ -33,7 +33,8 @@ PRETRAINING = {"masked_words": "pretrained"}  # task -> the model that starts fr
 CONTROLS = ("uniform",)  # of the tests of attention
 ENCODER_DECODERS: tuple[str, ...] = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")
 ENCODER_DECODERS += ("seq2seq_attention_scaled", "seq2seq_attention_additive", "seq2seq_bahdanau")
-NO_EFFECT = (  # settings that do not change the numbers of a result
+# Settings that do not change the numbers of a result
+NO_EFFECT: tuple[str, ...] = (
     "hydra",
     "logger",
     "resume",
@@ -44,13 +45,9 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "digest",
     "overrides",
     "pictures",
-    "data.cache_dir",
-    "data.hub_timeout",
-    "trainer.enable_progress_bar",
-    "trainer.enable_model_summary",
-    "trainer.log_every_n_steps",
-    "trainer.profiler",
 )
+NO_EFFECT += ("data.cache_dir", "data.hub_timeout", "trainer.enable_progress_bar", "trainer.enable_model_summary")
+NO_EFFECT += ("trainer.log_every_n_steps", "trainer.profiler")
 HARDWARE = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy", "benchmark"))
 CHOICES = ("model", "task", "trainer", "debug")  # files of conf/ whose settings have names of their own
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
