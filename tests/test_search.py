@@ -65,11 +65,8 @@ def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
         assert (run / "metrics.json").exists() == (trial not in pruned)
         assert (run / "checkpoints" / "last.ckpt").exists()
         assert len(epochs_of(folder)[name]) == 4 or trial in pruned
-    best = max(trial["values"][0] for trial in trials if trial not in pruned)
     assert all(trial["epochs"] < 4 for trial in pruned)
     assert f"{8 - len(pruned)} finished, {len(pruned)} pruned\n" in done.stdout
-    first = next(line for line in (folder / "search.md").read_text().splitlines() if line.startswith("| `optim.lr="))
-    assert first.endswith(f"| {100 * best:.2f} | 4 |")
 
 
 @pytest.mark.slow
