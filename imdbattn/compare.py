@@ -12,14 +12,9 @@ def main(settings: Any) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
     options = settings.model_dump(exclude={"runs", "out"})
     folders = listed(settings.runs)
-    out = expanded(settings.out or Path(folders[0], "comparison"))
-    from imdbattn.comparison.compare import compare_sets  # slow imports (scipy, matplotlib) that `--help` does not need
-    from imdbattn.comparison.report import report_of
-    from imdbattn.pages import print_reports, write_reports
+    from imdbattn.comparison.report import write_comparison  # slow imports (scipy, matplotlib), not for `--help`
 
-    reports = list(map(report_of, compare_sets(folders, **options)))
-    page = write_reports(reports, out)
-    print_reports(reports)
+    page, _ = write_comparison(folders, expanded(settings.out or Path(folders[0], "comparison")), **options)
     print(f"comparison: {page}")
 
 

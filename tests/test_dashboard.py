@@ -5,10 +5,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from imdbattn.tracking import publish
-from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
 
 from .test_wandb import COMPARISON
 
@@ -50,7 +48,7 @@ def keys_of(panel: dict) -> list[str]:
     raise AssertionError(panel["viewType"])
 
 
-def test_every_panel_shows_a_quantity_that_runs_log(written, trained, settings, tmp_path, monkeypatch):
+def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, monkeypatch):
     import wandb
 
     folder, metrics = trained("residual_pe")
@@ -73,24 +71,6 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, settings, 
     asked = {key for panel in panels(written) for key in keys_of(panel)}
     assert asked <= logged, asked - logged
     assert {"val/accuracy", "test/accuracy", "train_seconds", "pictures/attention", "test/predictions"} <= asked
-
-
-def test_the_spread_over_seeds_and_the_curves_are_grouped_as_configured(written):
-    grouped = [p["config"] for p in panels(written) if p["viewType"] in ("Bar Chart", "Run History Line Plot")]
-    assert len(grouped) > 4
-    asked = ("model.value.layers", "mean", "stddev")
-    assert all((config["groupBy"], config["groupAgg"], config["groupArea"]) == asked for config in grouped)
-
-
-def test_the_default_grouping_is_a_key_of_every_runs_config(trained, settings, tmp_path):
-    """Also in a native sweep, where `model` is W&B's and not a group of settings."""
-    by = settings("dry_run=true", config="dashboard").by
-    config = yaml.safe_load((trained("residual_pe")[0] / "config.yaml").read_text())
-    loggers = build_loggers(settings("logger=wandb", "logger.mode=disabled").logger, tmp_path, config)
-    try:
-        assert wandb_run_of(loggers).config[by] == "residual_pe"
-    finally:
-        finish_loggers(loggers, False)
 
 
 def test_a_single_sweep_can_be_shown(written):

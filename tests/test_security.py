@@ -1,12 +1,8 @@
 """Input from outside is text and numbers, never code; secrets are not written anywhere."""
 
-import ast
-import json
 import re
 import shutil
-import subprocess
 import zipfile
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -21,65 +17,15 @@ from imdbattn.errors import UserError
 from imdbattn.explain.prediction import AttentionWeights, Classification
 from imdbattn.explain.show import page
 from imdbattn.faithfulness.report import report_of as faithfulness_report
-from imdbattn.runs.fit import fit
-from imdbattn.runs.resume import resumed
 from imdbattn.runs.score import score_run
 from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials
-from imdbattn.settings.schema import validate
 from tests.test_faithfulness_report import made_up as faithfulness_made_up
-from tests.test_report import drawn_page, made_up
+from tests.test_report import Page, drawn_page, made_up
 
 from .commands import label_texts
 
 ROOT = Path(__file__).parents[1]
-
-# --- no code is read -------------------------------------------------------------------------------------------------
-
-UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "tarfile"}
-NEVER = {"eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen"}
-NEVER_METHODS = {"extract", "extractall", "read_pickle", "load_from_checkpoint", "load_module"}
-REQUIRED = {"torch.load": ("weights_only", True), "torch.hub.load": ("weights_only", True)}
-FORBIDDEN = {"allow_pickle": True, "shell": True, "trust_remote_code": True, "allow_objects": True}
-
-
-def dangers(source: str) -> list[str]:
-    """Calls and imports in Python source that would run what they read, as `line: what`."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [(node.lineno, name.name) for name in node.names if name.name.split(".")[0] in UNPICKLERS]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            whole = [f"{node.module}.{name.name}" for name in node.names]
-            bad = {*NEVER, *REQUIRED, "numpy.load"}  # imported under another name they would not be found
-            found += [(node.lineno, n) for n in whole if n.split(".")[0] in UNPICKLERS or n in bad]
-        elif isinstance(node, ast.Call):
-            name, given = ast.unparse(node.func), {k.arg: k.value for k in node.keywords}
-            constant = {key: value.value if isinstance(value, ast.Constant) else ... for key, value in given.items()}
-            wrong = name in NEVER or name.rpartition(".")[2] in NEVER_METHODS
-            if name in REQUIRED:
-                key, value = REQUIRED[name]
-                wrong |= constant.get(key) is not value
-            wrong |= any(key in constant and constant[key] is not False for key in FORBIDDEN)
-            if wrong:
-                found.append((node.lineno, name))
-    return [f"{line}: {name}" for line, name in found]
-
-
-@pytest.mark.parametrize(
-    "file",
-    # imdbattn.check runs the solution that it is given, in a process of its own
-    [
-        file
-        for root in ("imdbattn", "benchmarks")
-        for file in sorted(ROOT.glob(f"{root}/**/*.py"))
-        if file.parent.name != "check"
-    ],
-    ids=str,
-)
-def test_no_module_unpickles_or_evaluates(file):
-    assert dangers(file.read_text()) == []
-
 
 # --- a run folder from a stranger ------------------------------------------------------------------------------------
 
@@ -117,16 +63,12 @@ def evil(target: str, **arguments) -> dict:
 STRANGERS = {
     "a function as a part": put("model.pooling", evil("os.mkdir", path="CANARY")),
     "a class of another package as a part": put("model.pooling", evil("logging.FileHandler", filename="CANARY")),
-    "deep inside a part": put("model.layer.score", evil("logging.FileHandler", filename="CANARY")),
     "in a list": put("model.pooling", [evil("logging.FileHandler", filename="CANARY")]),
     "a function of ours": put("model.pooling", evil("imdbattn.files.write_atomically", path="CANARY", data="x")),
     "by way of an allowed package": put("model.pooling", evil("imdbattn.nn.scores.torch.save", obj=1, f="CANARY")),
     "as the optimiser": put("optim", evil("logging.FileHandler", filename="CANARY")),
-    "as an argument of the optimiser": put("optim.lr", evil("logging.FileHandler", filename="CANARY")),
     "made by a resolver": put("model.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"),
-    "made by a resolver in a list": put("model.x", ["${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"]),
     "our environment in a number": put("optim.lr", "${oc.env:CANARYS_TOKEN}"),
-    "our environment in a path": put("data.glove.path", "/${oc.env:CANARYS_TOKEN}"),
     "hidden from a search of the text": lambda s: yaml.safe_dump(s).replace(
         "lr: ", 'lr: "\\x24{oc.env:CANARYS_TOKEN}" #'
     ),
@@ -159,21 +101,6 @@ def test_an_untrusted_run_runs_no_code_and_reads_no_environment(stranger, settin
         assert "tell-nobody" not in str(error.value)
     assert not canary.exists()
     assert "tell-nobody" not in "".join(capfd.readouterr())
-
-
-@pytest.mark.parametrize("how", ["made by a resolver", "our environment in a number", "a Python object in YAML"])
-def test_an_untrusted_run_is_not_resumed_either(stranger, composed, tmp_path, how):
-    folder = stranger(STRANGERS[how])
-    with pytest.raises(UserError, match=r"config\.yaml cannot be (used|read)"):
-        resumed(composed(), [], folder)
-
-
-@pytest.mark.parametrize("how", ["a function as a part", "deep inside a part", "as the optimiser"])
-def test_training_refuses_the_same_settings(composed, small, tmp_path, how):
-    cfg = composed(*small, "model=residual_pe")
-    STRANGERS[how](cfg)
-    with pytest.raises(UserError, match=r"_target_=.* is not a subclass of .*(Module|Optimizer)"):
-        fit(validate(cfg), tmp_path / "run")
 
 
 def test_the_hydra_section_of_an_untrusted_run_has_no_effect(stranger, settings, tmp_path):
@@ -216,22 +143,6 @@ OURS = """html head meta title style body h1 h2 p ul li span div table thead tbo
 img details summary b mark meter"""  # the tags of our pages
 
 
-class Tags(HTMLParser):
-    def __init__(self, source: str):
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.feed(source)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.add(tag)
-        self.attributes += attributes
-
-    def handle_data(self, data):
-        self.text += data
-
-
 def hostile_comparison() -> dict:
     comparison = made_up(HOSTILE, labels=HOSTILE[:3], text="\n".join(HOSTILE))
     comparison |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1], "untested": [HOSTILE[3]]}
@@ -265,10 +176,6 @@ def hostile_review() -> Classification:
     )
 
 
-def shown_review(text: str, label: str) -> Classification:
-    return Classification(text=text, output=label, probability=0.5, model="base", words=[(0, len(text), 1.0)])
-
-
 PAGES = {
     "comparison": lambda: drawn_page(report_of(hostile_comparison())),
     "faithfulness": lambda: drawn_page(faithfulness_report(hostile_faithfulness())),
@@ -282,59 +189,13 @@ def hostile_page(request) -> str:
 
 
 def test_a_hostile_text_does_not_become_a_tag(hostile_page):
-    found = Tags(hostile_page)
-    assert found.tags <= set(OURS.split())
+    found = Page(hostile_page)
+    assert set(found.tags) <= set(OURS.split())
     assert not [name for name, _ in found.attributes if name.startswith("on")]
     assert all((value or "").startswith("data:image/") for name, value in found.attributes if name in ("src", "href"))
     for text in HOSTILE:
-        assert text in found.text
+        assert text in "".join(found.text)
     assert hostile_page.index(PAGE_POLICY[:11]) < hostile_page.index("<title>")
-
-
-def browser() -> str | None:
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-def rendered(source: str, folder: Path) -> Tags:
-    """The document as a browser has it after two seconds of its own time."""
-    (folder / "page.html").write_text(source, encoding="utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=2000"]
-    done = subprocess.run(
-        [browser(), *options, f"--user-data-dir={folder}/profile", f"file://{folder}/page.html"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return Tags(done.stdout)
-
-
-def title(found: Tags, source: str) -> str:
-    """What stands in the title of the rendered page: its text begins with it."""
-    return found.text.strip()[: len(Tags(source[: source.index("<style>")]).text.strip())]
-
-
-needs_browser = pytest.mark.skipif(browser() is None, reason="no chromium, chromium-browser or google-chrome here")
-
-
-@needs_browser
-def test_a_browser_runs_no_part_of_a_hostile_text(hostile_page, tmp_path):
-    found = rendered(hostile_page, tmp_path)
-    assert found.tags <= set(OURS.split())
-    assert title(found, hostile_page) == Tags(hostile_page[: hostile_page.index("<style>")]).text.strip()
-    for text in HOSTILE:
-        assert text in found.text
-
-
-@needs_browser
-@pytest.mark.parametrize("policy", [True, False])
-def test_the_policy_stops_a_script_that_was_not_escaped(tmp_path, policy):
-    """Without it the script runs, and the two tests above would notice it."""
-    source = page([shown_review("film", "pos")], [None])
-    source = source.replace("</h1>", f'</h1><script>{OWN}</script><img src="x" onerror="{OWN}">')
-    if not policy:
-        source = re.sub(r"<meta http-equiv[^>]*>", "", source)
-    assert rendered(source, tmp_path).text.strip().startswith("owned") != policy
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------------
@@ -384,16 +245,3 @@ def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(shel
     assert re.fullmatch(r"error: logger\.api_key looks like a credential[^\n]*\n", done.stderr)
     said = "".join([done.stdout, done.stderr, *(path.read_text() for path in tmp_path.rglob("*") if path.is_file())])
     assert not [secret for secret in SECRETS.values() if secret in said]
-
-
-@pytest.mark.slow
-def test_no_secret_in_the_environment_is_in_a_file_that_a_run_writes(shell, small, tmp_path):
-    overrides = [*small, "model=mean", "trainer.max_epochs=1", "logger=wandb", "pictures=true"]
-    done = shell("train", *overrides, "hydra.run.dir=run", cwd=tmp_path, env=SECRETS | {"WANDB_MODE": "offline"})
-    assert done.returncode == 0, done.stderr
-    written = {str(path): path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    assert [name for name in written if name.endswith(".wandb")]
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())
-    written |= {"stdout": done.stdout.encode(), "stderr": done.stderr.encode()}
-    for secret in [*SECRETS.values(), "proxy0sesame"]:
-        assert not [name for name, content in written.items() if secret.encode() in content]

@@ -13,7 +13,6 @@ from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmode
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from imdbattn.comparison import statistics
-from imdbattn.per_class import confusion
 
 
 def right_answers(rng, reviews, seeds, spread, shift=0.0):
@@ -60,32 +59,18 @@ def test_without_a_difference_few_comparisons_are_decided(seeds, sd):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-@pytest.mark.parametrize("sd", [0.0, 0.1, 0.4])
-@pytest.mark.parametrize("shift", [0.0, 0.16])
-def test_intervals_contain_the_true_difference_in_most_draws(seeds, sd, shift):
-    decided, covered = simulated(600, seeds=(seeds, seeds), spread=(sd, sd), shift=shift)
-    assert covered >= 0.92
-    assert shift or decided <= 0.065
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 0.16])
 @pytest.mark.parametrize(
     ("seeds", "spread", "least"),
-    [
-        ((3, 3), (0.4, 0.02), 0.92),
-        ((3, 10), (0.4, 0.4), 0.92),
-        ((2, 5), (0.1, 0.1), 0.90),
-        ((2, 10), (0.1, 0.1), 0.88),
-        ((2, 10), (0.4, 0.4), 0.86),
-    ],
+    [((n, n), (sd, sd), 0.92) for n in (2, 3, 5) for sd in (0.0, 0.1, 0.4)]
+    + [((3, 3), (0.4, 0.02), 0.92), ((3, 10), (0.4, 0.4), 0.92), ((2, 10), (0.4, 0.4), 0.86)],
 )
-def test_intervals_of_unequal_rungs_contain_the_true_difference_in_most_draws(seeds, spread, least, shift):
+def test_intervals_contain_the_true_difference_in_most_draws(seeds, spread, least, shift):
     """Two seeds say little about their spread: against many seeds of another rung, the interval is too short."""
+    equal = len({*seeds}) == len({*spread}) == 1
     decided, covered = simulated(600, seeds=seeds, spread=spread, shift=shift)
     assert covered >= least
-    assert shift or decided <= 1 - least + 0.02
+    assert shift or decided <= (0.065 if equal else 1 - least + 0.02)
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=2, max_size=2), st.lists(st.integers(2, 20), min_size=2, max_size=2))
@@ -157,18 +142,10 @@ def test_few_discordant_reviews_are_tested_by_all_signs_of_their_gains(gains):
     assert statistics.mcnemar(np.array([*gains, 0.0])) == pytest.approx(as_large.mean())
 
 
-@pytest.mark.parametrize(
-    ("p", "low", "high", "expected"),
-    [
-        (0.01, 0.1, 0.2, "better"),
-        (0.01, -0.2, -0.1, "worse"),
-        (0.01, -0.1, 0.2, "undecided"),
-        (0.01, 0.0, 0.2, "undecided"),
-        (0.05, 0.1, 0.2, "undecided"),
-    ],
-)
-def test_a_verdict_needs_the_test_and_the_interval(p, low, high, expected):
-    assert statistics.verdict(p, low, high) == expected
+@pytest.mark.parametrize(("p", "low"), [(0.01, 0.0), (0.05, 0.1)])
+def test_a_verdict_needs_the_test_and_the_interval(p, low):
+    assert statistics.verdict(p, low, 0.2) == "undecided"
+    assert statistics.verdict(0.01, 0.1, 0.2) == "better"
 
 
 def test_seed_noise_is_the_variance_of_the_mean_of_a_review_that_is_due_to_seeds():
@@ -188,11 +165,6 @@ def test_calibration_error_equals_that_of_torchmetrics(classes, seed):
         torch.tensor(probabilities), torch.tensor(labels), num_classes=classes, n_bins=statistics.BINS, norm="l1"
     )
     assert ours == pytest.approx(float(theirs), abs=1e-6)
-
-
-def test_the_confusion_matrix_has_true_classes_in_rows():
-    found = confusion(np.array([0, 0, 1, 2]), np.array([1, 1, 1, 0]), 3)
-    assert found.tolist() == [[0, 2, 0], [0, 1, 0], [1, 0, 0]]
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200))

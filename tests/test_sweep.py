@@ -1,7 +1,5 @@
 """Promise 7 for sweeps: one job, one folder; no job stops the others, runs twice, or outlives its sweep."""
 
-import csv
-import json
 import os
 import re
 import shlex
@@ -10,16 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from imdbattn.data import pairs as pairs_of
-from imdbattn.data.reviews import find_source
 from imdbattn.errors import UserError
 from imdbattn.settings import machine
 from imdbattn.settings.cli import SWEEP_PID, has_plugin, quote
@@ -80,21 +76,6 @@ def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(jobs, shell, 
     assert "2 jobs: 1 done, 1 kept" in done.stdout
     assert len(list(folder.rglob("metrics.json"))) == 2
     assert (folder / "comparison" / "comparison.html").exists()
-
-
-@pytest.mark.slow
-def test_a_broken_job_runs_again_and_changed_settings_are_another_job(jobs, shell, tmp_path):
-    """The existing folders are not changed."""
-    folder = tmp_path / "sweep"
-    done = shell("train", "-m", *jobs, "seed=1,2", f"hydra.sweep.dir={folder}", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (next(folder.glob("mean-s1-*")) / "metrics.json").unlink()
-    shutil.rmtree(next(folder.glob("mean-s1-*")) / "checkpoints")
-    done = shell("train", "-m", *jobs, "seed=1", "optim.lr=0.02,0.5", f"resume={folder}", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "done"]
-    assert "(starts again)" in done.stdout
-    assert "with other settings, left unchanged: mean-s2" in done.stdout
 
 
 @pytest.mark.slow
@@ -180,31 +161,6 @@ def test_jobs_with_the_same_settings_train_once(job, trained, composed, small, m
     assert statuses(job) == {"mean-s1": "done"}
 
 
-@pytest.fixture
-def stopped(small, settings, tmp_path) -> tuple[Path, DictConfig]:
-    """The folder of a run that was stopped after its checkpoint, and its settings."""
-    source = tmp_path / "reviews.csv"
-    source.write_text("text,label\ngood,pos\nbad,neg\n")
-    cfg = settings(*(o for o in small if not o.startswith("data.path=")), f"data.path={source}", "model=mean")
-    folder = tmp_path / "run"
-    (folder / "checkpoints").mkdir(parents=True)
-    OmegaConf.save({"data": {"source": "path"}}, folder / "config.yaml")
-    key = find_source(cfg.data).checksum
-    (folder / "environment.json").write_text(json.dumps({"source_key": key}))
-    with zipfile.ZipFile(folder / "checkpoints" / "last.ckpt", "w") as file:
-        file.writestr("weights", b"")
-    return folder, cfg
-
-
-def test_a_stopped_job_resumes_from_its_checkpoint_unless_its_data_have_changed(stopped):
-    folder, cfg = stopped
-    assert one_job.resumable(folder, cfg)
-    (folder / "../reviews.csv").write_text("text,label\nfine,pos\nbad,neg\n")
-    assert not one_job.resumable(folder, cfg)
-    shutil.rmtree(folder / "checkpoints")
-    assert not one_job.resumable(folder, cfg)
-
-
 @pytest.mark.slow
 def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, tmp_path):
     """SIGTERM, as from a cluster; the second sweep trains the rest of the epochs only."""
@@ -219,20 +175,11 @@ def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, tmp_path):
     assert run.returncode != 0
     assert "stopped with its sweep" in output
     assert list(statuses(folder).values()) == ["stopped"]
-    (job,) = (path.parent for path in folder.glob("*/config.yaml"))
-
-    def speeds() -> list[str]:
-        """Of each epoch: no two are equal."""
-        rows = csv.DictReader((job / "metrics.csv").read_text().splitlines())
-        return [speed for row in rows if (speed := row.get("train/tokens_per_s"))]
-
-    before = speeds()
-    assert 0 < len(before) < 100
+    before = len((next(folder.glob("*/metrics.csv"))).read_text().splitlines())
     done = subprocess.run([*command, f"resume={folder}"], **pipe, stderr=subprocess.STDOUT, timeout=240, check=False)
     assert done.returncode == 0, done.stdout
     assert "resumes from its last checkpoint" in done.stdout
-    assert len(speeds()) == 100
-    assert speeds()[: len(before)] == before
+    assert len((next(folder.glob("*/metrics.csv"))).read_text().splitlines()) > before
 
 
 def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypatch, tmp_path):
@@ -251,14 +198,16 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     report.start(config).release()
 
 
-def test_results_on_other_data_are_not_reused(trained, settings, small, tmp_path, monkeypatch):
-    folder, _ = trained("mean")
+def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, small, tmp_path, monkeypatch):
+    folder = shutil.copytree(trained("mean")[0], tmp_path / "run")
     same = settings(*small, "model=mean")
-    assert one_job.complete(folder, same)
-    source = Path(same.data.path)
-    (tmp_path / "reviews.csv").write_text(source.read_text().replace("film", "movie", 1))
+    (tmp_path / "reviews.csv").write_text(Path(same.data.path).read_text().replace("film", "movie", 1))
     other = changed(same, {"data.path": str(tmp_path / "reviews.csv")})
-    assert not one_job.complete(folder, other)
+    assert [one_job.complete(folder, cfg) for cfg in (same, other)] == [True, False]
+    (folder / "metrics.json").unlink()
+    assert [one_job.resumable(folder, cfg) for cfg in (same, other)] == [True, False]
+    shutil.rmtree(folder / "checkpoints")
+    assert not one_job.resumable(folder, same)
     monkeypatch.setenv("IMDBATTN_AUTO_SOURCE", "hub")
     undecided = settings()
     assert not one_job.same_data(undecided, "packaged", None)
@@ -274,14 +223,7 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
     if launcher == "ray_cluster" and not has_plugin("hydra_ray_launcher"):
         pytest.skip("the extra ray lives in an environment of its own")
     folder = tmp_path / "sweep"
-    arguments = [
-        "-m",
-        *jobs,
-        "seed=1",
-        "optim.lr=0.02,-1",
-        f"hydra/launcher={launcher}",
-        f"hydra.sweep.dir={folder}",
-    ]
+    arguments = ["-m", *jobs, "seed=1", "optim.lr=0.02,-1", f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
     done = shell("train", *arguments, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "failed"]

@@ -31,7 +31,7 @@ from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, macro_f1
 from imdbattn.settings.keys import flat
 
-TRAINING = ("data.max_tokens", "data.tokenizer", "trainer.max_epochs")  # settings that a report states of all rungs
+TRAINING = ("data.max_tokens", "data.tokenizer", "trainer.max_epochs")  # settings that a report states where equal
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 FEWEST = 10  # the smallest number of items of one length for its accuracy
 
@@ -128,6 +128,7 @@ def compare(
         "reviews": len(reference.rows_N),
         "labels": first.labels,
         "overrides": shared_overrides(runs),
+        "trained_with": trained_with(runs),
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": folders_of(runs),
@@ -137,6 +138,13 @@ def compare(
         "pairs": compare_pairs(ladder, neighbours(ladder, against), bootstrap),
         "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
     }
+
+
+def trained_with(runs: Sequence[Run]) -> dict[str, Any]:
+    """The settings of TRAINING that all runs share, such as {"max_tokens": 128, "max_epochs": 8}."""
+    first, *others = [flat(run.settings) for run in runs]
+    equal = [key for key in TRAINING if key in first and all(one.get(key) == first[key] for one in others)]
+    return {key.rpartition(".")[2]: first[key] for key in equal}
 
 
 def describe(one: Variant, seeds: Sequence[Predictions], slices: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -158,7 +166,6 @@ def describe(one: Variant, seeds: Sequence[Predictions], slices: Mapping[str, np
         "after": one.after,
         "seeds": [run["seed"] for run in metrics],
         "folders": folders_of(one.runs),
-        **{key.rpartition(".")[2]: settings.get(key) for key in TRAINING},
         "validation": over_seeds("val_accuracy"),
         "test": over_seeds("test_accuracy"),
         "folds": spread([mean(fold) for fold in zip(*folds, strict=True)]) if folds else None,

@@ -6,14 +6,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from imdbattn.comparison.compare import TRAINING
+from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.figures import accuracies, curves_of_seeds, lengths, level, signed
 from imdbattn.comparison.runs import in_short
-from imdbattn.pages import Picture, Report, Section, Table, as_table, render
-from imdbattn.settings.keys import as_text
+from imdbattn.pages import Picture, Report, Section, Table, as_table, folders_of, print_reports, render, write_reports
 
 CHARACTERS = 300  # of a text on which rungs disagree
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
+
+
+def write_comparison(
+    folders: Iterable[str | Path], out: Path, **options: Any
+) -> tuple[Path, dict[Path, dict[str, Any]]]:
+    """Compares finished runs, writes the reports and prints them. options: of compare_sets.
+
+    Returns the page to open, and folder -> comparison of each set.
+    """
+    comparisons = compare_sets(folders, **options)
+    reports = list(map(report_of, comparisons))
+    page = write_reports(reports, out)
+    print_reports(reports)
+    return page, dict(zip(folders_of(reports, out), comparisons, strict=True))
 
 
 def report_of(comparison: dict[str, Any]) -> Report:
@@ -43,19 +56,15 @@ def sections(comparison: dict[str, Any]) -> list[Section]:
     shown = [place for place, name in enumerate(table[0]) if name not in ("parameters", "tokens/s")]
     short = [[row[place] for place in shown] for row in table]
     caption = "Blue: mean over seeds with its interval; orange: each seed."
-    parts = [
-        Section("All rungs", "", table, [Picture("accuracies", partial(accuracies, comparison), caption)], 1, short)
-    ]
+    picture = Picture("accuracies", partial(accuracies, comparison), caption)
+    parts = [Section("All rungs", table=table, pictures=[picture], short=short)]
     if all(rung["lengths"] and rung["lengths"]["x"] for rung in rungs):
         caption = f"{BAND} Shaded: training. Lengths of fewer than ten {items} are omitted."
-        parts.append(
-            Section("Accuracy by length", pictures=[Picture("lengths", partial(lengths, comparison), caption)])
-        )
+        picture = Picture("lengths", partial(lengths, comparison), caption)
+        parts.append(Section("Accuracy by length", pictures=[picture]))
     if comparison["pairs"]:
-        text = (
-            f"“Gained” are the {items} that only the first rung gets right, “lost” those that only the second gets "
-            "right; means over pairs of seeds."
-        )
+        text = f"“Gained” are the {items} that only the first rung gets right, “lost” those that only the second gets "
+        text += "right; means over pairs of seeds."
         parts.append(Section("Differences", text, pair_table(comparison)))
     caption = f"{BAND} Training values are measured during the epoch, with changing weights."
     curves = [
@@ -98,15 +107,11 @@ def mean_and_sd(values: Mapping[str, Any] | None, factor: float = 100) -> str:
 
 
 def count(value: float | None) -> str:
-    """With thousands separators; measured values with three figures: 31,102 is unchanged, 78,123.4 is 78,100."""
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else f"{float(f'{value:.3g}'):,.10g}"
+    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def p_value(p: float) -> str:
-    """With three decimals, or three figures if it is close to 0.05."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3g}" if 0.04 < p < 0.06 else f"p = {p:.3f}"
+    return "p < 0.001" if p < 0.001 else f"p = {p:#.3g}"
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -119,7 +124,6 @@ def rung_table(comparison: dict[str, Any]) -> Table:
         interval += " (validation)"
     folds = f"over {len(over['values'])} folds %" if (over := rungs[0]["folds"]) else ""
     bleu = "test" if any(rung["bleu"]["test"] for rung in rungs) else "validation"
-    different = [key for key in setting_names() if key not in common(comparison)]
     return as_table(
         [
             {
@@ -131,7 +135,6 @@ def rung_table(comparison: dict[str, Any]) -> Table:
                 interval: "–".join(map(percent, rung["interval"])),
                 f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
                 f"{comparison['split']} macro F1 %": mean_and_sd(rung["macro_f1"]) if uneven(comparison) else "",
-                **{key: "" if rung[key] is None else str(rung[key]) for key in different},
                 "parameters": count(rung["parameters"]),
                 "tokens/s": count(rung["tokens_per_s"]),
                 "training min": "" if rung["train_seconds"] is None else f"{rung['train_seconds'] / 60:.1f}",
@@ -200,19 +203,9 @@ def set_name(comparison: Mapping[str, Any]) -> str:
     return f"{scored} of {comparison['test_set']}, fingerprint {comparison['fingerprint']}"
 
 
-def setting_names() -> list[str]:
-    return [key.rpartition(".")[2] for key in TRAINING]
-
-
-def common(comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of TRAINING that are equal in all rungs, such as {"max_tokens": 128, "max_epochs": 8}."""
-    first, *others = comparison["rungs"]
-    return {name: first[name] for name in setting_names() if all(one[name] == first[name] for one in others)}
-
-
 def about(comparison: Mapping[str, Any]) -> str:
     """The items that were scored, and the settings of all runs."""
-    words = [f"{name}={as_text(value)}" for name, value in common(comparison).items() if value is not None]
+    words = [f"{name}={value}" for name, value in comparison["trained_with"].items() if value is not None]
     words = list(dict.fromkeys([*words, *map(in_short, comparison["overrides"])]))
     return f"{set_name(comparison)}." + (f" All rungs were trained with {', '.join(words)}." if words else "")
 

@@ -223,7 +223,12 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
     """
     runs, skipped = list(runs), list(skipped)
     joined = [run for run in runs if not run.metrics.get("cross_validation")]
-    for group in grouped((run for run in runs if run.metrics.get("cross_validation")), all_but_fold):
+
+    def all_but_fold(run: Run) -> list[Any]:
+        facts = run.metrics
+        return [run.model, run.digest, facts["seed"], facts["cross_validation"]["fingerprint"], facts.get("start")]
+
+    for group in grouped((run for run in runs if run not in joined), all_but_fold):
         try:
             joined.append(join(group))
         except Exception as error:  # any exception of a broken file
@@ -231,11 +236,6 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
     if not joined:
         raise UserError(f"no run can be compared: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
     return joined, skipped
-
-
-def all_but_fold(run: Run) -> list[Any]:
-    fingerprint = run.metrics["cross_validation"]["fingerprint"]
-    return [run.model, run.digest, run.metrics["seed"], fingerprint, run.metrics.get("start")]
 
 
 def join(runs: Sequence[Run]) -> Run:
@@ -300,7 +300,8 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     for group in grouped(runs, lambda run: run.identity):
         own = [word for word in shared_overrides(group) if word not in common]
         found.append(Variant(group[0].model, own, sorted(group, key=lambda run: run.metrics["seed"])))
-    found.sort(key=lambda one: (rank(one.model), list(map(sort_key, one.overrides))))
+    order = [*MODELS, *sorted({one.model for one in found} - {*MODELS})]
+    found.sort(key=lambda one: (order.index(one.model), list(map(sort_key, one.overrides))))
     short = [[in_short(word) for word in one.overrides if not word.startswith("experiment=")] for one in found]
     whole = [one.overrides for one in found]
     digests = [[*one.overrides, f"#{hexdigest({'': one.runs[0].identity})}"] for one in found]
@@ -331,10 +332,6 @@ def in_short(word: str) -> str:
     if key.endswith("._target_"):
         key, value = key.removesuffix("._target_"), value.rpartition(".")[2]
     return f"{key.rpartition('.')[2]}={value}"
-
-
-def rank(model: str) -> tuple[int, str]:
-    return (MODELS.index(model), "") if model in MODELS else (len(MODELS), model)
 
 
 def sort_key(word: str) -> tuple[str, list[float], str]:

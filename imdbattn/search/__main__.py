@@ -11,16 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import (
-    PATHS,
-    QUOTED,
-    command,
-    conf_dir,
-    explain,
-    plain_dict,
-    quote,
-    validated,
-)
+from imdbattn.settings.cli import PATHS, QUOTED, command, conf_dir, explain, plain_dict, quote, validated
 from imdbattn.settings.keys import absolute
 from imdbattn.settings.safety import read_settings
 

@@ -33,7 +33,7 @@ from imdbattn.comparison.report import mean_and_sd
 from imdbattn.data.reviews import decided_source
 from imdbattn.errors import UserError, in_shell
 from imdbattn.files import acquired, write_atomically, writing_into
-from imdbattn.pages import Report, Section, print_reports, write_report
+from imdbattn.pages import Report, Section, as_table, print_reports, write_report
 from imdbattn.run_folder import finished, read_curves
 from imdbattn.settings.cli import SWEEP_PID, composed, has_plugin, plain_dict, quote
 from imdbattn.settings.keys import as_text, within
@@ -294,11 +294,12 @@ def report_of(study: optuna.Study, command: str, test_accuracies: list[float]) -
     ]
     states = [one["state"] for one in described]
     done = sorted((one for one in described if one["state"] == "finished"), key=lambda one: -one["values"][0])
-    rows = []
-    for one in done[:BEST]:
-        accuracy, epochs = f"{100 * one['values'][0]:.2f}", str(one["epochs"] or 0)
-        rows.append([" ".join(as_words(one["settings"])), str(one["number"]), accuracy, epochs])
-    best = [["settings", "trial", "validation %", "epochs"], *rows]
+    rows = [
+        {"settings": " ".join(as_words(one["settings"])), "trial": str(one["number"])}
+        | {"validation %": f"{100 * one['values'][0]:.2f}", "epochs": str(one["epochs"] or 0)}
+        for one in done[:BEST]
+    ]
+    best = as_table(rows)
     sections = [
         Section("The best trials", table=best, short=best),
         Section(f"The command that trains trial {done[0]['number']} again", table=[["command"], [command]]),

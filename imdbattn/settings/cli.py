@@ -64,8 +64,6 @@ def command(
                 result = task(validated(schema, plain_dict(cfg)) if schema else cfg)
                 sys.stdout.flush()
                 return result
-            except BrokenPipeError:
-                exit_without_reader()
             except Exception as error:
                 if in_sweep():  # run_job has recorded the error of a job
                     raise
@@ -81,12 +79,10 @@ def command(
             sweep = words and words[0] in ("-m", "--multirun")
             sys.argv[1:] = [quote(word, () if sweep else paths) for word in words]
             try:
-                refuse_credentials(settings_in(words))  # the message of another error would quote them
+                refuse_typed_credentials(words)  # the message of another error would quote them
                 return run_hydra()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
-            except BrokenPipeError:  # while it prints its help
-                exit_without_reader()
             except Exception as error:
                 fail(explain(error, config_name, words), config_name)
 
@@ -95,9 +91,8 @@ def command(
     return decorate
 
 
-def settings_in(words: Sequence[str]) -> dict[str, str]:
-    """The names and values in overrides."""
-    return {name: value for name, _, value in (word.lstrip("+~").partition("=") for word in words)}
+def refuse_typed_credentials(words: Sequence[str]) -> None:
+    refuse_credentials({name: value for name, _, value in (word.lstrip("+~").partition("=") for word in words)})
 
 
 def validated(kind: str, settings: dict[str, Any]) -> Any:
@@ -122,12 +117,9 @@ def plain_dict(cfg: DictConfig) -> dict[str, Any]:
 
 
 def composed(config_name: str, overrides: Sequence[str] = (), paths: Sequence[str] = ()) -> DictConfig:
-    """The config of a command with its settings in Python instead of sys.argv; `hydra` is a part of it.
-
-    paths: see `command`. Raises UserError where the command prints one.
-    """
+    """A command's config, with `hydra`, of these words instead of sys.argv. paths: see `command`. Raises UserError."""
     words = [quote(word, paths) for word in overrides]
-    refuse_credentials(settings_in(words))
+    refuse_typed_credentials(words)
     with COMPOSING:
         outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a caller that uses Hydra itself
         try:
@@ -159,6 +151,9 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
     The traceback of any other exception goes into error.log of the folder if it has an unfinished run, else into a
     temporary file. A folder that contains nothing but a log is removed.
     """
+    if isinstance(error, BrokenPipeError):  # as after SIGPIPE, for example of `| head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
+        sys.exit(128 + signal.SIGPIPE)
     if isinstance(error, UserError):
         print_error(error)
     else:  # perhaps in one process only, so each prints its own
@@ -173,12 +168,6 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
     if folder and folder != Path.cwd():
         remove_empty(folder, f"{command}.log")
     sys.exit(2)
-
-
-def exit_without_reader() -> NoReturn:
-    """Exits as after SIGPIPE, when the reader of a pipe has closed it, such as `| head -1`."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
-    sys.exit(128 + signal.SIGPIPE)
 
 
 def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
@@ -281,12 +270,10 @@ def run_name(now: str, name: str, digest: str) -> str:
     return f"slurm-{job}-{folder_name(name)}-{digest}" if in_slurm else f"{now}-{folder_name(name)}"
 
 
-OmegaConf.register_new_resolver("either", lambda first, second: first or second, replace=True)
-OmegaConf.register_new_resolver("run_name", run_name, replace=True)
-OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
-OmegaConf.register_new_resolver("fold_suffix", fold_suffix, replace=True)
-OmegaConf.register_new_resolver("digest", digest_of_root, replace=True)
-OmegaConf.register_new_resolver("slots", slots, replace=True)
+RESOLVERS: dict[str, Callable[..., Any]] = {"digest": digest_of_root, "either": lambda first, second: first or second}
+RESOLVERS |= {"folder_name": folder_name, "fold_suffix": fold_suffix, "run_name": run_name, "slots": slots}
+for name, resolver in RESOLVERS.items():
+    OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
 # --- start and end ----------------------------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ PRETRAINING = {"masked_words": "pretrained"}  # task -> the model that starts fr
 CONTROLS = ("uniform",)  # of the tests of attention
 ENCODER_DECODERS: tuple[str, ...] = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")
 ENCODER_DECODERS += ("seq2seq_attention_scaled", "seq2seq_attention_additive", "seq2seq_bahdanau")
-NO_EFFECT = (  # settings that do not change the numbers of a result
+# Settings that do not change the numbers of a result
+NO_EFFECT: tuple[str, ...] = (
     "hydra",
     "logger",
     "resume",
@@ -45,13 +46,9 @@ NO_EFFECT = (  # settings that do not change the numbers of a result
     "digest",
     "overrides",
     "pictures",
-    "data.cache_dir",
-    "data.hub_timeout",
-    "trainer.enable_progress_bar",
-    "trainer.enable_model_summary",
-    "trainer.log_every_n_steps",
-    "trainer.profiler",
 )
+NO_EFFECT += ("data.cache_dir", "data.hub_timeout", "trainer.enable_progress_bar", "trainer.enable_model_summary")
+NO_EFFECT += ("trainer.log_every_n_steps", "trainer.profiler")
 HARDWARE = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy", "benchmark"))
 CHOICES = ("model", "task", "trainer", "debug")  # files of conf/ whose settings have names of their own
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
@@ -119,7 +116,7 @@ def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
 
 
 def absolute(path: str | None) -> str | None:
-    return None if path is None else os.path.realpath(os.path.expanduser(path))
+    return path and os.path.realpath(os.path.expanduser(path))
 
 
 def explicit(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
@@ -134,12 +131,8 @@ def explicit(settings: Mapping[str, Any], source: str | None, batch_tokens: int 
     return overlay(settings, {"data": values, **known})
 
 
-ALIASES = {  # names of settings in other programs -> the last part of their key here
-    "learning_rate": "lr",
-    "epochs": "max_epochs",
-    "num_epochs": "max_epochs",
-    "batch_size": "batch_tokens",
-}
+# Names of settings in other programs -> the last part of their key here
+ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
 
 
 def no_setting(key: str, known: Iterable[str]) -> str:

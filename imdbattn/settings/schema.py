@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import ENCODER_DECODERS, NAME, as_dict, as_text, flat, no_setting
@@ -25,13 +25,11 @@ class Group(BaseModel):
         strict=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True, defer_build=True
     )
 
-    @model_validator(mode="after")
-    def combinations(self) -> Self:
-        self.check()
-        return self
-
     def check(self) -> None:
         """Raises UserError for values of which one would be ignored, or would select other data than meant."""
+
+    def model_post_init(self, context: Any) -> None:
+        self.check()
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -42,7 +40,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 InnerShare = Annotated[float, Field(gt=0, lt=1)]
 DropShare = Annotated[float, Field(ge=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-Resamples = Annotated[int, Field(ge=100, le=1_000_000)]
 Errors = Literal["strict", "replace"]
 Trust = str | list[str] | None
 
@@ -134,27 +131,32 @@ class Probe(Group):
     test: Even
 
 
-class ReviewData(Group):
-    source: Literal["auto", "hub", "packaged", "path", "order_probe"]
+class Files(Group):
+    """Data that are read, not generated."""
+
     path: Text | None
+    encoding_errors: Errors
+    validation_share: InnerShare
+    test_share: InnerShare
+    max_tokens: Count | None
+    limit: Count | None
+    eval_batch_tokens: Count
+
+
+class ReviewData(Files):
+    source: Literal["auto", "hub", "packaged", "path", "order_probe"]
     text_column: Text
     label_column: Text
     label_names: Annotated[list[Text], Field(min_length=2)] | None
     extra: Text | None = None
-    encoding_errors: Errors
     hub_timeout: Annotated[Amount, Field(le=60)]
-    validation_share: InnerShare
-    test_share: InnerShare
     folds: Annotated[int | None, Field(ge=2)]
     fold: Count | None
     tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext"]
     cache_dir: Text | None
     glove: Glove
-    max_tokens: Count | None
     head_share: Share
-    limit: Count | None
     batch_tokens: Count | None
-    eval_batch_tokens: Count
     word_dropout: DropShare
     pad_to: Count
     padded_lengths: Count | None
@@ -195,21 +197,14 @@ class Reverse(Group):
     word_dropout: Zero = 0
 
 
-class Translation(Group):
+class Translation(Files):
     source: Literal["auto", "path", "hub", "packaged"]
-    path: Text | None
     hub: Annotated[str | None, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]  # owner/name
     hub_config: Text | None
     languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
     lower: bool
     min_frequency: Count
-    max_tokens: Count | None
-    limit: Count | None
-    encoding_errors: Errors
-    validation_share: InnerShare
-    test_share: InnerShare
     batch_tokens: Count
-    eval_batch_tokens: Count
     word_dropout: Zero = 0
 
     def check(self) -> None:
@@ -237,10 +232,6 @@ class Trainer(Part):
     check_val_every_n_epoch: Count | None = 1
     accumulate_grad_batches: Count = 1
     enable_progress_bar: bool = True
-
-    def check(self) -> None:
-        if re.search("spawn|fork|notebook", str(self.strategy)):
-            raise UserError(f"trainer.strategy={self.strategy}: choose ddp, whose processes are started by commands")
 
 
 class Logger(Group):
@@ -335,8 +326,6 @@ class LocalGlove(Group):
 
 
 class LocalData(Group):
-    """Locations of files on this machine."""
-
     cache_dir: Text | None = None
     glove: LocalGlove
 
@@ -389,13 +378,16 @@ class Export(OfRun):
     onnx: bool
 
 
-class Compare(Group):
+class OfRuns(Group):
     runs: Any
     out: Text | None
+    resamples: Annotated[int, Field(ge=100, le=1_000_000)]
+    seed: Seed
+
+
+class Compare(OfRuns):
     split: Literal["test", "validation"] | None
     against: Text | None
-    resamples: Resamples
-    seed: Seed
     disagreements: Natural
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]
 
@@ -427,9 +419,7 @@ class AopcSearch(Group):
     beam: Count
 
 
-class Faithfulness(Group):
-    runs: Any
-    out: Text | None
+class Faithfulness(OfRuns):
     split: Literal["test", "validation"]
     reviews: Count
     scores: list[ScoreName | Part]
@@ -442,8 +432,6 @@ class Faithfulness(Group):
     epoch_reviews: Natural
     pairs_of: Text | None
     margin: Share
-    resamples: Resamples
-    seed: Seed
     trust: Trust
     data: LocalData
 
@@ -489,10 +477,7 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 def validate(settings: Mapping[str, Any]) -> DictConfig:
-    """The settings of a training run, read-only.
-
-    Raises UserError that names the first setting with a wrong value, and what it must be.
-    """
+    """The settings of a training run, read-only. Raises UserError that names the first wrong one, see in_one_line."""
     values = as_dict(settings)
     validate_as(class_of(values), values)
     cfg = OmegaConf.create(values)

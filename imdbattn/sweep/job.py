@@ -44,7 +44,7 @@ def run_job(cfg: DictConfig) -> float | None:
     if os.environ.get(SWEEP_PID) == str(os.getppid()):
         end_with(os.getppid())  # joblib's workers would continue without their sweep
     folder = Path(HydraConfig.get().runtime.output_dir)
-    status, reason, metrics = "failed", "", dict[str, Any]()
+    status, reason = "failed", ""
     with acquired(folder / ".job.lock"):  # Optuna may try the same settings twice: the second job waits
         try:
             settings = validate(plain_dict(cfg))
@@ -53,8 +53,7 @@ def run_job(cfg: DictConfig) -> float | None:
                 status = "done" if done else "kept"
             else:
                 status, reason = train(folder, settings)
-            if not reason:
-                metrics = read_json(folder / results_file(settings))
+            metrics = {} if reason else read_json(folder / results_file(settings))
         except Exception as error:  # any exception: the other jobs have to run
             reason = in_line(error, None)
         except BaseException:  # Ctrl-C or SIGTERM
@@ -79,10 +78,7 @@ def complete(folder: Path, settings: DictConfig) -> bool:
 
 
 def resumable(folder: Path, settings: DictConfig) -> bool:
-    """Whether `folder` contains the last checkpoint of a run on the current data that can be continued.
-
-    Such a run is unfinished, or was finished with test=false and is to be scored on test.
-    """
+    """Whether `folder` contains the last checkpoint of a run on the current data that has results to add."""
     started = (folder / "checkpoints" / "last.ckpt").exists()
     return started and not finished(folder, settings.test) and on_current_data(folder, settings)
 
@@ -220,17 +216,16 @@ def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, 
     """
     single = trainer.devices in (1, "1") or (trainer.devices == "auto" and "ddp" not in str(trainer.strategy))
     names = gpus() if single and trainer.accelerator != "cpu" else []
-    if not names:
-        yield {}
-        return
-    number = HydraConfig.get().job.num if number is None else number
     with ExitStack() as stack:
-        for gpu in (*names, names[number % len(names)]):  # the last one if all are reserved
+        for gpu in names:
             with suppress(UserError):
                 lock = Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{gpu}.lock"
                 stack.enter_context(acquired(lock, "reserved"))
                 break
-        yield {"CUDA_VISIBLE_DEVICES": gpu}
+        else:  # all are reserved, or there is none
+            number = HydraConfig.get().job.num if number is None else number
+            gpu = names[number % len(names)] if names else ""
+        yield {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
 
 
 # --- the sweep folder -------------------------------------------------------------------------------------------------

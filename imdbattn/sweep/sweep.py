@@ -115,20 +115,15 @@ class SweepReport(Callback):
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     """Write <sweep>/comparison, print it, and log it to W&B. A failure is logged only: the runs' results are safe."""
-    from imdbattn.comparison.compare import compare_sets
-    from imdbattn.comparison.report import report_of
-    from imdbattn.pages import folders_of, print_reports, write_reports
+    from imdbattn.comparison.report import write_comparison
     from imdbattn.tracking.publish import publish_comparison
 
     options = {name: value for name, value in defaults("compare").items() if name not in ("runs", "out")}
     try:
-        comparisons = compare_sets(folders, **options)
-        reports = list(map(report_of, comparisons))
-        page = write_reports(reports, sweep / "comparison")
-        print_reports(reports)
+        page, comparisons = write_comparison(folders, sweep / "comparison", **options)
     except Exception as error:  # any exception: the failed jobs must still be listed
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
         return
     log.info("comparison           %s", os.path.relpath(page))
-    for comparison, out in zip(comparisons, folders_of(reports, sweep / "comparison"), strict=True):
+    for out, comparison in comparisons.items():
         publish_comparison(comparison, out, config.logger, group_of(sweep))

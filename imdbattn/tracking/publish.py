@@ -12,7 +12,7 @@ import numpy as np
 
 from imdbattn.errors import only_warning
 from imdbattn.run_folder import SPLIT_FILES
-from imdbattn.settings.keys import PRETRAINING, flat
+from imdbattn.settings.keys import PRETRAINING
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
@@ -78,10 +78,10 @@ def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str,
         scores |= {key: [names[number] for number in scores[key]] for key in ("label", "predicted")}
         scores["right"] = np.array(scores["label"]) == np.array(scores["predicted"])
         columns = ["text", "label", "predicted", "probability"]
-    lines = []
+    lines, longest = [], settings["table_characters"]
     for n in rows_to_show(np.array(scores["right"]), np.array(scores["probability"]), settings["table_rows"]):
         row_texts = text_of[scores["row"][n]], scores["label"][n], scores["predicted"][n]
-        lines.append([*(shorten(text, settings["table_characters"]) for text in row_texts), scores["probability"][n]])
+        lines.append([*(text[:longest] for text in row_texts), scores["probability"][n]])
     if lines:
         media[f"{prefix}/predictions"] = wandb.Table(columns=columns, data=lines)
     return media
@@ -99,12 +99,8 @@ def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> 
     return [*wrong.tolist(), *right[spread].tolist()]
 
 
-def shorten(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
 def log_media(run: Any, name: str, images: Path, page: Path) -> None:
-    """Log the PNG files of a folder, and a page. These pages load nothing, and reviews in them are escaped."""
+    """Log the PNG files of a folder, and a page, which loads nothing and in which reviews are escaped."""
     import wandb
 
     media: dict[str, Any] = {f"{name}/{file.stem}": wandb.Image(str(file)) for file in sorted(images.glob("*.png"))}
@@ -122,16 +118,13 @@ COLUMNS = {  # of the tables of a comparison
 
 def comparison_tables(comparison: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of the rungs and of the differences between them."""
+    import pandas as pd
     import wandb
 
     tables = {}
-    for name, text in COLUMNS.items():
-        columns: list[str | int] = [*text.split()]
-        lines = []
-        for entry in comparison[name]:
-            low, high = entry["interval"]
-            values = {key.replace(".", "_"): value for key, value in flat(entry).items()} | {"low": low, "high": high}
-            lines.append([values.get(str(column)) for column in columns])
-        if lines:
-            tables[name] = wandb.Table(columns=columns, data=lines)
+    for name, columns in COLUMNS.items():
+        if entries := comparison[name]:
+            frame = pd.json_normalize(entries, sep="_")
+            frame["low"], frame["high"] = zip(*frame["interval"], strict=True)
+            tables[name] = wandb.Table(dataframe=frame.reindex(columns=columns.split()))
     return tables
