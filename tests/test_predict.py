@@ -74,18 +74,6 @@ def test_any_path_and_any_text_can_be_given_on_the_command_line(monkeypatch):
         assert file.value() == text
 
 
-def test_predict_prints_label_probability_and_an_escaped_page(trained, shell, tmp_path):
-    folder, _ = trained("residual_pe_cls")
-    done = shell("predict", f"run={folder}", f"text={NASTY} great lovely", "explain=true")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^(neg|pos), \d+\.\d %", done.stdout)
-    path = re.search(r"page: (.+\.html)", done.stdout.replace("\n", " "))[1]
-    content = (folder / "explanations" / path.rsplit("/", 1)[1]).read_text()
-    assert "<script" not in content
-    assert "&lt;" in content
-    assert "://" not in content
-
-
 def test_predict_reads_lines_from_a_file_and_from_standard_input(trained, shell, tmp_path):
     folder, _ = trained("residual_pe")
     lines = "the film was great and it was a lovely good story .\nthe film was awful and it was a dull bad story .\n"

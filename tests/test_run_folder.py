@@ -23,15 +23,6 @@ def test_a_run_leaves_all_its_files_and_nothing_else(trained):
     assert not list(folder.rglob("*.tmp*"))
 
 
-def test_three_classes_are_trained(settings, small, tmp_path):
-    lines = [f"good film word{row},{('bad', 'fair', 'good')[row % 3]}" for row in range(60)]
-    (tmp_path / "three.csv").write_text("\n".join(["text,label", *lines]))
-    metrics = fit(settings(*small, f"data.path={tmp_path}/three.csv", "model=residual_cls"), tmp_path / "run")
-    assert metrics["labels"] == ["bad", "fair", "good"]
-    table = pq.read_table(tmp_path / "run" / "predictions.parquet")
-    assert {len(row) for row in table["probabilities"].to_pylist()} == {3}
-
-
 def test_predictions_agree_with_the_metrics(trained, world):
     folder, metrics = trained("residual_pe")
     table = pq.read_table(folder / "predictions.parquet")
