@@ -3,7 +3,6 @@
 import csv
 import importlib
 import json
-import re
 import shutil
 import socket
 import zipfile
@@ -236,7 +235,7 @@ def flip(file: Path) -> None:
 DAMAGE = {
     "a bit of the weights": (lambda f: flip(f / "model.safetensors"), "model.safetensors .*has changed since"),
     "a bit of the settings": (lambda f: flip(f / "config.json"), "config.json"),
-    "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "has format 2, and this version reads 1"),
+    "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "is not of an exported model of format 1"),
     "nan in the weights": (lambda f: nan(f, "head.weight"), "head.weight are not finite"),
 }
 
@@ -312,14 +311,6 @@ def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_export(predictor, tmp_path / "m", run)
     assert contents(tmp_path) == before
-
-
-def test_the_command_exports_and_prints_what_changed(trained, shell, tmp_path):
-    run, _ = trained("residual_pe")
-    done = shell("export", f"run={run}", "out=my_model", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"vectors of \d\d of 100 words, float16\n0 of \d+ test reviews change their label\n", done.stdout)
-    assert [file.name for file in tmp_path.iterdir()] == ["my_model"]
 
 
 # --- the API and the hub ----------------------------------------------------------------------------------------------
