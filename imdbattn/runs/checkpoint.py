@@ -35,16 +35,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes complete checkpoints or none."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Raises UserError for the state of a callback that could not be read again."""
-        states, whole = io.BytesIO(), io.BytesIO()
-        torch.save(checkpoint.get("callbacks"), states)
-        states.seek(0)
-        try:
-            torch.load(states, weights_only=True)
-        except Exception as error:
-            raise UserError("state_dict() of a callback must return only tensors and plain values") from error
-        torch.save(checkpoint, whole)
-        write_atomically(Path(path), whole.getvalue())
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        write_atomically(Path(path), buffer.getvalue())
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
         return read_checkpoint(Path(path))
@@ -80,8 +73,7 @@ class ResumeCheckpoint(L.Callback):
         self.fingerprints, self.begin, self.begun = fingerprints, begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signal = 0  # number of the signal that this process has received
-        self.saved_at = time.monotonic()
-        self.steps_since_sync = 0  # steps since the processes last exchanged their requests
+        self.saved_at, self.steps_since_sync = time.monotonic(), 0  # steps since the processes exchanged their requests
         self.rank_states: list[dict[str, Any]] = []  # of each process: random state, and the sums of this epoch's steps
         self.loaded_state: dict[str, Any] = {}  # of this process, in the checkpoint that is resumed
         self.loaded_curve = ""  # metrics.csv in it
