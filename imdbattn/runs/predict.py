@@ -81,9 +81,9 @@ def mean_predictor(cfg: OfRun) -> MeanPredictor:
         inner = [str(run) for run in sorted(expanded(place).glob("*")) if finished(run) and not run.is_symlink()]
         for run in inner or [place]:
             members[run], _ = load_predictor(cfg.model_copy(update={"run": run}))
-            labels, first = (members[name].facts["labels"] for name in (run, next(iter(members))))
-            if labels != first:
-                raise UserError(f"run={run} has the classes {', '.join(labels)}, not {', '.join(first)}")
+            own, first = (members[name].facts["labels"] for name in (run, next(iter(members))))
+            if own != first:
+                raise UserError(f"run={run} has the classes {', '.join(own)}, not {', '.join(first)}: give other runs")
     log.info("mean of %d runs: %s", len(members), ", ".join(members))
     return MeanPredictor([*members.values()])
 
