@@ -23,7 +23,6 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 import imdbattn
-from imdbattn import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.settings.cli import conf_dir
@@ -42,12 +41,9 @@ def model(trained) -> imdbattn.Model:
 
 
 @pytest.fixture
-def writer(small, tmp_path) -> imdbattn.Model:
+def writer(folder_of) -> imdbattn.Model:
     """An encoder-decoder."""
-    own = [word for word in small if not word.startswith("data.")]
-    own += ["task=seq2seq", "model=seq2seq_attention", "data=reverse", "model.hidden=8", "model.width=8"]
-    own += ["data.train=60", "data.validation=10", "data.test=10", "trainer.max_epochs=1"]
-    return imdbattn.train(*own, folder=tmp_path / "seq2seq").model
+    return imdbattn.load(folder_of("seq2seq_attention"))
 
 
 def files_in(folder: Path) -> dict[Path, int]:
@@ -86,11 +82,6 @@ def test_import_and_comparison_load_no_torch():
     assert not {"torch", "lightning", "wandb", "datasets"} & second
 
 
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'lod'"):
-        imdbattn.lod  # noqa: B018
-
-
 # --- load -------------------------------------------------------------------------------------------------------------
 
 
@@ -99,13 +90,7 @@ def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     best = [*imdbattn.load(folder).predict(TEXTS)]
-    for path in (
-        "~/run",
-        "home/run",
-        str(folder).encode(),
-        folder / "checkpoints" / "best.ckpt",
-        "~/run/checkpoints/best.ckpt",
-    ):
+    for path in ("~/run", "home/run", str(folder).encode(), folder / "checkpoints/best.ckpt"):
         model = imdbattn.load(path)
         assert (model.folder, model.labels) == (folder, ["neg", "pos"])
         assert [*model.predict(TEXTS)] == best
@@ -118,10 +103,7 @@ def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path
 
 def test_a_checkpoint_becomes_a_lightning_module(trained):
     folder, _ = trained("residual_pe")
-    classifier = imdbattn.ReviewClassifier.load_from_checkpoint(
-        folder / "checkpoints" / "best.ckpt", map_location="cpu"
-    )
-    assert type(classifier) is imdbattn.ReviewClassifier
+    classifier = imdbattn.ReviewClassifier.load_from_checkpoint(folder / "checkpoints/best.ckpt", map_location="cpu")
     loaded = imdbattn.load(folder).net.state_dict()
     assert all(torch.equal(weight, loaded[name]) for name, weight in classifier.net.state_dict().items())
 
@@ -176,13 +158,6 @@ def test_a_model_can_be_pickled(model):
     assert copied.explain(TEXTS[0]).weights == pytest.approx(model.explain(TEXTS[0]).weights)
 
 
-def test_texts_without_words_are_labeled_with_a_warning_for_each_call(model, caplog):
-    for texts, warning in ((["", "good", " "], "2 of 3"), (["good"], ""), ([""], "1 of 1")):
-        caplog.clear()
-        assert set(model.predict(texts).labels) <= {"neg", "pos"}
-        assert [record.getMessage()[:6] for record in caplog.records] == ([warning] if warning else [])
-
-
 def test_an_encoder_decoder_generates_sequences(writer, settings):
     texts = ["ABC", "ZDKA"]
     expected, _ = label_texts(settings(f"run={writer.folder}", "beams=3", config="predict"), texts)
@@ -195,8 +170,6 @@ def test_an_encoder_decoder_generates_sequences(writer, settings):
     assert explanation.weights.shape == (len(explanation.prediction.row_names), 3)
     assert "<img" in explanation._repr_html_()
     assert 0 <= writer.evaluate().accuracy <= 1
-    with pytest.raises(UserError, match="labels are for classifiers"):
-        writer.evaluate(["A"], ["B"])
 
 
 # --- results in notebooks and terminals -------------------------------------------------------------------------------
@@ -209,9 +182,6 @@ def test_an_explanation_has_the_words_and_their_shares(model):
     assert explanation.attention.layers[0].shape == (1, 7, 7)
     assert explanation.label == model.predict(TEXTS[0])[0].label
     assert explanation.probability == pytest.approx(model.predict(TEXTS[0])[0].probability, abs=1e-5)
-    largest = explanation.words[explanation.weights.argmax()]
-    assert f"largest shares: {largest} " in repr(explanation)
-    assert "\x1b" not in repr(explanation)
 
 
 def test_text_never_becomes_html(model, tmp_path):
@@ -223,10 +193,6 @@ def test_text_never_becomes_html(model, tmp_path):
         html.encode()
     for text in (repr(explanation), repr(predictions)):
         text.encode()
-    assert fragment.count('class="word"') >= 3 * len(explanation.words)
-    assert "<img" in fragment
-    for html in (fragment, predictions._repr_html_()):  # a notebook would read "$10 or $20" as a formula
-        assert "tex2jax_ignore mathjax_ignore" in html[: html.index("<t") + 80]
     assert not [tag for tag in ("<html", "<body", ":root", "http") if tag in fragment]
 
 
@@ -258,24 +224,6 @@ def test_evaluate_takes_texts_and_labels(model):
     assert named.accuracy == pytest.approx(right)
     assert (named.reviews, named.test_set) == (40, "40 given texts")
     assert model.evaluate("a great film", "pos").reviews == 1
-
-
-def test_evaluate_knows_the_labels_of_folders_that_are_numbers(small, world, tmp_path):
-    for row, (text, label) in enumerate(pd.read_csv(world / "reviews.csv").itertuples(index=False)):
-        folder = tmp_path / ("test" if row % 5 else "train") / {"neg": "1.0", "pos": "2.0"}[label]
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{row}_1.txt").write_text(text)
-    overrides = [*small, "model=mean", "trainer.max_epochs=1", f"data.path={tmp_path}"]
-    model = imdbattn.train(*overrides, folder=tmp_path / "run").model
-    assert model.labels == ["1.0", "2.0"]
-    texts = [" ".join((*FILLER, *words)) for words in (GOOD, BAD)]
-    predicted = model.predict(texts).labels
-    pd.DataFrame({"text": texts, "label": predicted}).to_csv(tmp_path / "r.csv")
-    assert model.evaluate(tmp_path / "r.csv").accuracy == 1
-    for labels in (predicted, [float(label) for label in predicted], [int(label[0]) for label in predicted]):
-        assert model.evaluate(texts, labels).accuracy == 1
-    for text, label in zip(texts, predicted, strict=True):
-        assert model.evaluate(text, label).accuracy == 1
 
 
 # --- train ------------------------------------------------------------------------------------------------------------
@@ -313,7 +261,6 @@ def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(sm
     again = imdbattn.train(config={**runs[0].model.settings, "seed": 2}, folder="second")
     assert (again.metrics.seed, again.folder) == (2, tmp_path / "second")
     assert "test_accuracy" in repr(again)
-    assert "test_accuracy" in again._repr_html_()
 
 
 def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thread(small, tmp_path):

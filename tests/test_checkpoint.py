@@ -10,11 +10,10 @@ from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .commands import label_texts
 from .conftest import KINDS
+from .marks import slow_except
 
 
-@pytest.mark.parametrize(
-    "rung", [pytest.param(r, marks=() if r in KINDS else pytest.mark.slow) for r in (*RUNGS, *BEYOND)]
-)
+@pytest.mark.parametrize("rung", slow_except(KINDS, [*RUNGS, *BEYOND]))
 def test_it_loads_with_weights_only_and_is_small(trained, rung):
     folder, _ = trained(rung)
     for name in ("best", "last"):

@@ -6,11 +6,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from omegaconf import OmegaConf
 
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import score_run
+from imdbattn.tasks.reviews import ReviewClassifier
+
+from .commands import label_texts
 from .processes import ROOT
 
 SCRIPT = """
@@ -97,24 +105,14 @@ def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, process
 
 
 def test_a_review_scored_twice_is_noticed(settings):
-    import torch
-
-    from imdbattn.tasks.reviews import ReviewClassifier
-
-    class Trainer:
-        world_size = 1
-
     module = ReviewClassifier(torch.nn.Linear(1, 1), settings(), {"vectors": ""})
-    module._trainer = Trainer()
-    row = (torch.tensor([3]), torch.tensor([0]), torch.tensor([5]), torch.zeros(1, 2))
-    module.outputs = [row, row]
+    module._trainer = SimpleNamespace(world_size=1)
+    module.outputs = 2 * [(torch.tensor([3]), torch.tensor([0]), torch.tensor([5]), torch.zeros(1, 2))]
     with pytest.raises(RuntimeError, match="scored twice"):
         module.gather()
 
 
 def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
-    from imdbattn.runs.score import score_run
-
     folder, _ = trained("residual_pe")
     found = score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", "trainer=cpu", config="evaluate"))
     assert found["reviews"] == 240
@@ -123,10 +121,6 @@ def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
 
 
 def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, world, tmp_path):
-    from imdbattn.errors import UserError
-    from imdbattn.runs.fit import fit
-    from imdbattn.runs.score import score_run
-
     path = tmp_path / "mine.csv"
     path.write_text((world / "reviews.csv").read_text())
     fit(settings(*small, f"data.path={path}", "model=mean", "trainer.max_epochs=1"), tmp_path / "run")
@@ -136,8 +130,6 @@ def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, wor
 
 
 def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings):
-    from imdbattn.runs.score import score_run
-
     folder, metrics = trained("residual_pe")
     score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
     for change in ("data.max_tokens=3", "trainer.precision=bf16-mixed"):
@@ -149,8 +141,6 @@ def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings)
 
 
 def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
-    from imdbattn.runs.score import score_run
-
     folder, metrics = trained("residual_pe")
     for split, name in (("test", "test"), ("validation", "val")):
         found = score_run(settings(f"run={folder}", f"split={split}", "trainer=cpu", config="evaluate"))
@@ -168,9 +158,6 @@ TAKEN_OUT = ["data.word_dropout", "model.dropout", "model.layer.dropout", "model
 
 def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(trained, settings, tmp_path):
     """Bit for bit, with trained weights, with and without an explanation."""
-    from imdbattn.runs.score import score_run
-    from tests.commands import label_texts
-
     folder, _ = trained("wide")
     texts = ["the film was a great story , and i do n't do it", "dull", "", "it was good, bad, and fine. " * 200]
     found = []

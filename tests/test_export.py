@@ -3,7 +3,6 @@
 import csv
 import importlib
 import json
-import re
 import shutil
 import socket
 import zipfile
@@ -24,7 +23,7 @@ from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.export import folder as export
 from imdbattn.export.folder import is_export, read_export, write_export
-from imdbattn.export.graph import example, to_onnx, to_program
+from imdbattn.export.graph import Graph, example, to_onnx, to_program
 from imdbattn.export.vectors import renumbered, with_vectors
 from imdbattn.files import sha256_of
 from imdbattn.nn.beyond.phrases import phrase_keys
@@ -93,22 +92,19 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
     assert again.tokenizer.encode([dropped]) == [[1]]
 
 
-def test_it_states_how_many_labels_change(model, tmp_path):
+def test_it_states_how_many_labels_change(model, monkeypatch, tmp_path):
     """Without the decisive words, most labels change."""
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
-    assert "none gets a different label" in (tmp_path / "none" / "README.md").read_text()
     keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("imdbattn.export.vectors.training_words", lambda *_: keep)
-        facts = write_export(predictor, tmp_path / "m", run)
+    monkeypatch.setattr("imdbattn.export.vectors.training_words", lambda *_: keep)
+    facts = write_export(predictor, tmp_path / "m", run)
     texts = corpus.read_texts(run / "reviews.parquet")
     labels = [[r.output for r in p.label(texts)] for p in (predictor, read_export(tmp_path / "m"))]
     changed = sum(one != other for one, other in zip(*labels, strict=True))
     assert facts["changed_labels"] == changed > 5
-    assert facts["reviews"] == len(texts)
-    assert re.search(
-        rf"Of the {len(texts)} test reviews, {changed} get a different label", (tmp_path / "m/README.md").read_text()
+    assert (
+        f"Of the {len(texts)} test reviews, {changed} get a different label" in (tmp_path / "m/README.md").read_text()
     )
 
 
@@ -129,28 +125,14 @@ def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
     assert stored["embedding.vectors_VD"].dtype == torch.float32
 
 
-def test_the_card_has_the_test_set_and_the_results_of_the_run(model, trained, tmp_path):
-    from huggingface_hub import ModelCard
-
+def test_the_card_has_the_results_of_the_run(model, trained, tmp_path):
     predictor, run = model("residual_pe")
     metrics = trained("residual_pe")[1]
     write_export(predictor, tmp_path / "m", run)
-    card = ModelCard.load(tmp_path / "m" / "README.md")
-    assert (card.data.library_name, card.data.pipeline_tag) == ("imdbattn", "text-classification")
+    card = huggingface_hub.ModelCard.load(tmp_path / "m" / "README.md")
     found = {result.dataset_split: result.metric_value for result in card.data.eval_results}
     assert found == {"test": metrics["test_accuracy"], "validation": metrics["val_accuracy"]}
-    for split, key in (("test", "test"), ("validation", "val")):
-        accuracy, loss = metrics[f"{key}_accuracy"], metrics[f"{key}_loss"]
-        row = [split, f"{100 * accuracy:.2f} %", f"{loss:.4f}", metrics[f"{key}_reviews"]]
-        assert f"| {' | '.join(map(str, row))} | `{metrics[f'{key}_fingerprint']}` |" in card.text
-    assert Path(metrics["test_set"]).name in card.text
-
-
-def test_labels_are_escaped_in_the_card(model, tmp_path, monkeypatch):
-    predictor, run = model("residual_pe")
-    monkeypatch.setitem(predictor.facts, "labels", ["<b>neg", "pos|\nx"])
-    write_export(predictor, tmp_path / "m", run)
-    assert r"with the labels \<b\>neg, pos\| x:" in (tmp_path / "m" / "README.md").read_text()
+    assert all(f"{metrics[name]:.4f}" in card.text for name in ("test_loss", "val_loss"))
 
 
 def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
@@ -212,28 +194,14 @@ def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monke
     assert again.explain(TEXTS[0]).words[:2] == ["The", "film"]
 
 
-@pytest.mark.parametrize("rung", [pytest.param("seq2seq", marks=pytest.mark.slow), "seq2seq_attention"])
-def test_an_encoder_decoder_is_exported_too(trained_pairs, settings, tmp_path, rung):
-    predictor, run = load_predictor(settings(f"run={trained_pairs(rung)}", config="predict"))
+def test_an_encoder_decoder_is_exported_too(folder_of, settings, tmp_path):
+    predictor, run = load_predictor(settings(f"run={folder_of('seq2seq_attention')}", config="predict"))
     assert write_export(predictor, tmp_path / "m", run) == {}
     again, texts = read_export(tmp_path / "m"), ["ABC", "EDCBA"]
     one, other = (p.write(texts, beams=2) for p in (predictor, again))
     assert [(r.output, r.probability) for r in one] == [(r.output, r.probability) for r in other]
     with pytest.raises(UserError, match="an encoder-decoder has no graph"):
         write_export(predictor, tmp_path / "m", run, graph=True)
-    assert [r.output for r in read_export(tmp_path / "m").write(texts, beams=2)] == [r.output for r in one]
-
-
-@pytest.fixture
-def trained_pairs(settings, tmp_path):
-    from imdbattn.runs.fit import fit
-    from tests.golden import COMMON, PAIRS
-
-    def train(rung: str) -> Path:
-        fit(settings(*PAIRS, *COMMON, f"model={rung}", "model.hidden=8", "model.width=8"), tmp_path / rung)
-        return tmp_path / rung
-
-    return train
 
 
 # --- damaged and foreign folders -------------------------------------------------------------------------------------
@@ -266,15 +234,8 @@ def flip(file: Path) -> None:
 
 DAMAGE = {
     "a bit of the weights": (lambda f: flip(f / "model.safetensors"), "model.safetensors .*has changed since"),
-    "a bit of the words": (lambda f: flip(f / "tokenizer.json"), "tokenizer.json .*has changed since"),
-    "labels exchanged": (
-        lambda f: (f / "config.json").write_text(
-            re.sub(r'"neg",\s+"pos"', '"pos", "neg"', (f / "config.json").read_text())
-        ),
-        "config.json has changed since",
-    ),
-    "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "has format 2, and this version reads 1"),
-    "an interpolation": (lambda f: edited(f, lambda c: c["settings"].update(seed="${oc.env:HOME}")), "interpolation"),
+    "a bit of the settings": (lambda f: flip(f / "config.json"), "config.json"),
+    "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "is not of an exported model of format 1"),
     "nan in the weights": (lambda f: nan(f, "head.weight"), "head.weight are not finite"),
 }
 
@@ -287,14 +248,6 @@ def test_the_error_in_a_damaged_export_is_described_in_one_line(exported, settin
     with pytest.raises(UserError, match=message) as raised:
         load_predictor(settings(f"run={exported}", config="predict"))
     assert len(str(raised.value).splitlines()) == 1
-
-
-def test_no_pickle_is_loaded(exported, monkeypatch):
-    import pickle
-
-    for owner, name in ((torch, "load"), (pickle, "load"), (pickle, "loads"), (pickle, "Unpickler")):
-        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("a pickle is loaded"))
-    assert results(read_export(exported))
 
 
 def test_a_class_outside_imdbattn_needs_trust(exported):
@@ -360,22 +313,11 @@ def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_the_command_exports_and_prints_what_changed(trained, shell, tmp_path):
-    run, _ = trained("residual_pe")
-    done = shell("export", f"run={run}", "out=my_model", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"vectors of \d\d of 100 words, float16\n0 of \d+ test reviews change their label\n", done.stdout)
-    assert [file.name for file in tmp_path.iterdir()] == ["my_model"]
-    done = shell("export", f"run={run}", cwd=tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "out=<folder to write> is needed" in done.stderr
-
-
 # --- the API and the hub ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def api_model(trained, settings):
+def api_model(trained):
     return lambda rung: imdbattn.load(trained(rung)[0])
 
 
@@ -405,9 +347,6 @@ def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(api_mod
     found = again.predict(texts).labels
     expected = sum(label == true for label, true in zip(found, labels, strict=True)) / len(rows)
     assert again.evaluate(f"{world}/reviews.csv").accuracy == pytest.approx(expected)
-    assert again.evaluate(texts, found).accuracy == 1
-    with pytest.raises(FileNotFoundError, match=r"reviews\.csv"):  # which is not in this folder
-        again.evaluate()
     metrics = score_run(settings(f"run={tmp_path}/m", f"data.path={world}/reviews.csv", config="evaluate"))
     assert metrics["accuracy"] == again.evaluate(f"{world}/reviews.csv").accuracy
 
@@ -422,21 +361,12 @@ def random_predictor(settings, rung: str) -> ReviewPredictor:
     return ReviewPredictor(cfg, nets.net(settings, rung), nets.facts(), glove)
 
 
-SIZES = [(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)]
-
-
 def compare(predictor, graph, tolerance: float) -> None:
-    """With batches as Ragged makes them, not those that `to_program` itself compares."""
-    from imdbattn.data.ragged import ragged
-
-    for seed, (reviews, longest) in enumerate(SIZES):
-        generator = torch.Generator().manual_seed(seed)
-        lengths = [longest, *torch.randint(0, longest + 1, (reviews - 1,), generator=generator).tolist()]
-        ids = [torch.randint(1, 3 + nets.WORDS, (length,), generator=generator).tolist() for length in lengths]
-        batch = ragged(ids).batch(torch.arange(reviews), before=predictor.batch_options["before"])
-        inputs = (batch.tokens_BT, batch.lengths_B, batch.before_BTW)[: 3 if predictor.batch_options["before"] else 2]
+    """With sizes other than those that `to_program` itself compares."""
+    for seed, size in enumerate([(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)], 100):
+        inputs = example(predictor, *size, seed)
         with torch.no_grad():
-            torch.testing.assert_close(graph(*inputs), predictor.net(batch), atol=tolerance, rtol=tolerance)
+            torch.testing.assert_close(graph(*inputs), Graph(predictor.net)(*inputs), atol=tolerance, rtol=tolerance)
 
 
 def runner(onnxruntime, file: Path):
@@ -470,8 +400,7 @@ def test_a_graph_is_written_in_addition_to_the_weights(model, tmp_path):
 # --- the hub ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vectors", ["training", pytest.param("all", marks=pytest.mark.slow)])
-def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path, monkeypatch, vectors):
+def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path, monkeypatch):
     """With a hub that is a folder, instead of the methods of huggingface_hub that use the network."""
     model, pushed = api_model("residual_pe"), {}
 
@@ -485,8 +414,8 @@ def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_pat
     )
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda repo_id, **_: str(tmp_path / "hub" / repo_id))
-    assert model.push_to_hub("me/films", vectors, token="t", commit_message="first") == "https://hub/me/films"
+    assert model.push_to_hub("me/films", "all", token="t", commit_message="first") == "https://hub/me/films"
     assert pushed == {"repo_id": "me/films", "token": "t", "commit_message": "first"}
     again = imdbattn.Model.from_pretrained("me/films", revision="main")
     assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
-    assert json.loads((tmp_path / "hub/me/films/config.json").read_text())["export"]["vectors"] == vectors
+    assert json.loads((tmp_path / "hub/me/films/config.json").read_text())["export"]["vectors"] == "all"

@@ -9,6 +9,7 @@ from imdbattn.comparison.runs import find_runs, variants
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 
+from .marks import slow_except
 from .test_seq2seq_runs import REVERSE, TRANSLATION
 
 STILL = ("trainer.max_epochs=1", "optim.lr=0.0", "embedding_lr=0.0")  # training changes nothing
@@ -36,13 +37,7 @@ def finished(settings, small, tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=() if kind in ("trained vectors, phrases", "reverse") else pytest.mark.slow)
-        for kind in KINDS
-    ],
-)
+@pytest.mark.parametrize("kind", slow_except(["trained vectors, phrases", "reverse"], KINDS))
 def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp_path, kind):
     words, start, expected = finished(kind)
     found = fit(settings(*words, f"init={start}", "seed=7", *STILL), tmp_path)
@@ -57,16 +52,10 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
     ("kind", "overrides", "message"),
     [
         ("frozen vectors", ["model.layers=1"], r"Unexpected key\(s\) in state_dict: \"layers\.1\."),
-        ("frozen vectors", ["model.layers=4"], r"Missing key\(s\) in state_dict: \"layers\.3\."),
-        (
-            "frozen vectors",
-            ["model.embedding.trainable=true"],
-            r"Missing key\(s\) in state_dict: \"embedding\.offset_RD",
-        ),
+        ("frozen vectors", ["model.embedding.trainable=true"], r"Missing key\(s\) in state_dict: \"embedding\."),
         ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
         ("masked_words", ["masked.words=5"], "size mismatch for"),
         ("reverse", ["model.hidden=8"], "size mismatch for"),
-        ("reverse", ["data.letters=7"], "has another test split"),
         ("translation", ["data.min_frequency=9"], "has other source symbols: train both on the same data"),
     ],
 )
@@ -91,9 +80,7 @@ def test_a_comparison_separates_runs_by_what_they_started_from(finished, setting
     for name, init in (("a", start), ("b", shutil.copytree(start, tmp_path / "copy")), ("c", tmp_path / "runs" / "a")):
         fit(settings(*words, *STILL, f"init={init}", f"seed={ord(name)}"), tmp_path / "runs" / name)
     for name in "ab":
-        fit(
-            settings(*words, *STILL, f"init={tmp_path}/runs/{name}", f"seed={ord(name)}9"),
-            tmp_path / "runs" / f"of_{name}",
-        )
+        own = [f"init={tmp_path}/runs/{name}", f"seed={ord(name)}9"]
+        fit(settings(*words, *STILL, *own), tmp_path / "runs" / f"of_{name}")
     found, _ = find_runs([tmp_path / "runs"])
     assert sorted(len(one.runs) for one in variants(found)) == [1, 2, 3]

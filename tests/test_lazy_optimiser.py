@@ -79,40 +79,6 @@ def test_other_groups_move_as_adamw_moves_them():
     assert torch.equal(found, trained(torch.optim.AdamW([theirs], **settings), theirs, steps))
 
 
-def test_a_closure_is_called_first_and_the_gradient_is_kept():
-    table = torch.nn.Parameter(torch.ones(ROWS, WIDTH))
-    optimizer = LazyAdamW([{"params": [table], "lazy": True}], lr=0.1, weight_decay=0.0)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = (table[:2] ** 2).sum()
-        loss.backward()
-        return loss
-
-    assert optimizer.step(closure).item() == 2 * WIDTH
-    assert table.grad[:2].eq(2).all()
-    assert (table[:2] < 1).all()
-    assert table[2:].eq(1).all()
-
-
-def test_its_state_is_restored_from_a_checkpoint(tmp_path):
-    def new():
-        table = torch.nn.Parameter(torch.ones(ROWS, WIDTH))
-        return table, LazyAdamW([{"params": [table], "lazy": True}], lr=0.1, fused=True)
-
-    steps = gradients(8)
-    table, optimizer = new()
-    whole = trained(optimizer, table, steps).clone()
-    table, optimizer = new()
-    trained(optimizer, table, steps[:4])
-    torch.save((table.detach(), optimizer.state_dict()), tmp_path / "state")
-    values, state = torch.load(tmp_path / "state", weights_only=True)
-    table, optimizer = new()
-    table.data.copy_(values)
-    optimizer.load_state_dict(state)
-    assert torch.equal(trained(optimizer, table, steps[4:]), whole)
-
-
 def test_only_tables_of_words_are_updated_lazily(settings):
     for rung, tables in (("wide", 1), ("tuned_mean", 1), ("residual", 0)):
         model = net(settings, rung)

@@ -75,11 +75,6 @@ def test_with_cls_each_word_is_predicted_at_its_own_place(settings):
         torch.testing.assert_close(other_MG, logits_MG[0])
 
 
-def test_only_frequent_words_are_masked(settings):
-    maskable = guesser(settings).maskable(torch.arange(3 + WORDS))
-    assert maskable.nonzero()[:, 0].tolist() == GUESSED.tolist()
-
-
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4, unique=True), st.integers(1, 40))
 @examples(max_examples=25, deadline=None)
 def test_the_masks_of_a_review_in_evaluation_depend_only_on_the_review(rows, length):
@@ -154,9 +149,7 @@ def test_a_stopped_classifier_resumes_without_its_pretraining(settings, small, p
     shutil.rmtree(start)
     (tmp_path / "again" / "metrics.json").unlink()
     again = fit(cfg, tmp_path / "again", resume=True)
-    assert {key: again[key] for key in ("val_loss", "test_loss", "start")} == {
-        key: whole[key] for key in ("val_loss", "test_loss", "start")
-    }
+    assert all(again[key] == whole[key] for key in ("val_loss", "test_loss", "start"))
 
 
 def test_pretraining_has_no_place_in_a_comparison(pretrained):

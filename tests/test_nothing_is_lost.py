@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.settings.schema import validate
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -16,35 +14,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def without_log(found: dict[str, bytes]) -> dict[str, bytes]:
     return {name: content for name, content in found.items() if name != "train.log"}
-
-
-REFUSED = {
-    "an argument that the optimiser lacks": ({"optim": {"foo": 1}}, r"optim: .*'foo'"),
-    "a value that its step refuses": ({"optim": {"betas": [0.9]}}, "optim: "),
-    "a width that heads do not divide": ({"model": {"layer": {"heads": 3}}}, r"heads=3"),
-}
-
-
-def changed(settings: dict, changes: dict) -> dict:
-    """The settings with changed values; None removes one."""
-    merged = dict(settings)
-    for key, value in changes.items():
-        if value is None:
-            merged.pop(key)
-        else:
-            merged[key] = changed(settings[key], value) if isinstance(value, dict) else value
-    return merged
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_finished_run_stays_when_a_new_one_into_its_folder_is_refused(trained, composed, small, tmp_path, case):
-    changes, words = REFUSED[case]
-    run = shutil.copytree(trained("residual")[0], tmp_path / "run")
-    before = contents(run)
-    with pytest.raises(UserError, match=words) as error:
-        fit(validate(changed(composed(*small, "model=residual"), changes)), run)
-    assert "\n" not in str(error.value)
-    assert contents(run) == before
 
 
 def test_a_command_that_is_refused_leaves_a_finished_run_as_it_is(trained, shell, small, tmp_path):

@@ -108,10 +108,8 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(foreign, 
         if command == "resume":
             return resumed(composed(*trust), ["trust"], foreign)
         if command == "init":
-            return fit(
-                settings(*small, "model=residual_pe", f"init={foreign}", "trainer.max_epochs=1", *trust),
-                foreign.parent / "new",
-            )
+            words = [*small, "model=residual_pe", f"init={foreign}", "trainer.max_epochs=1"]
+            return fit(settings(*words, *trust), foreign.parent / "new")
         cfg = settings(f"run={foreign}", *trust, config=command)
         return score_run(cfg) if command == "evaluate" else label_texts(cfg, ["a film"])
 
@@ -157,7 +155,6 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(block(kind))
     commands = [shlex.split(line, comments=True) for line in block("sh").splitlines()]
-    assert [place for place, words in enumerate(commands) if "-m" in words[3:]] == [2, 3]
     outputs = []
     for _, _, module, *arguments in commands:
         command = module.removeprefix("imdbattn.")
@@ -171,17 +168,13 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
         done = shell(command, *arguments, cwd=tmp_path)
         assert done.returncode == 0, (arguments, done.stderr)
         outputs.append(done.stdout)
-    alone, other, *swept, resumed_run, evaluated, predicted, compared = outputs
+    alone, _, *swept, resumed_run, evaluated, predicted, compared = outputs
     accuracy = f"{100 * json.loads((tmp_path / 'runs/gated/metrics.json').read_text())['test_accuracy']:.2f} %"
     assert accuracy in alone
-    assert "residual, seed 1" in other
-    assert "1 job: 1 done" in swept[0]
-    assert "resumes from its last checkpoint" in swept[1]
-    assert "This run is already finished" in resumed_run
     assert accuracy in evaluated
-    assert re.search(r"Not bad.*largest shares", predicted, re.DOTALL), predicted
-    assert "gated" in compared
-    assert (tmp_path / "comparison" / "comparison.html").exists()
+    found = [swept[1], resumed_run, predicted, compared]
+    texts = ["resumes from its last checkpoint", "This run is already finished", "largest shares", "gated"]
+    assert all(text in output for text, output in zip(texts, found, strict=True))
 
 
 def test_our_parts_work_in_another_project_as_documented():
@@ -195,17 +188,13 @@ KINDS = """
 import torch
 from torch import nn
 
-from imdbattn.nn import Attention, NoPositions, Pooling, ResidualLayer, ScaledDot, Score
+from imdbattn.nn import NoPositions, Pooling, Score
 from imdbattn.tasks.reviews import ReviewClassifier
 
 
 class Shifted(NoPositions):
     def forward(self, x_BTD, words):
         return x_BTD + words.positions_BT[..., None] / 100
-
-
-class Learned(Shifted):
-    "Has the name of ours, but no `length`."
 
 
 class Normed(nn.Module):
@@ -223,17 +212,6 @@ class LastWord(Pooling):
     def forward(self, x_BTD, words):
         last_B = words.mask_BT.sum(1) - 1
         return x_BTD[torch.arange(len(x_BTD)), last_B]
-
-
-class Asked(Pooling):
-    def __init__(self, width, score=ScaledDot):
-        super().__init__(width)
-        self.query, self.reads = nn.Parameter(torch.zeros(width)), Attention(score(width, width))
-
-    def forward(self, x_BTD, words):
-        x_B1TD = x_BTD[:, None]
-        query = self.query.expand(len(x_BTD), 1, 1, -1)
-        return self.reads(query, x_B1TD, x_B1TD, words.mask_BT[:, None, None])[:, 0, 0]
 
 
 class Nearness(Score):
@@ -300,15 +278,9 @@ class Doubled(ReviewClassifier):
 POOLING, LAYER = "model.pooling._target_=kinds.", "model.layer._target_=kinds."
 KIND = {
     "pooling": ["model=mean", POOLING + "LastWord"],
-    "pooling with attention and a score": [
-        "model=learned_query",
-        POOLING + "Asked",
-        "+model.pooling.score={_target_: kinds.Nearness, _partial_: true}",
-    ],
     "score of a layer": ["model=residual", "model.layers=1", "model.layer.score._target_=kinds.Nearness"],
     "score that is any module": ["model=base", "model.layers=1", "model.layer.score._target_=kinds.Plain"],
     "positions": ["model=base_pe", "model.layers=1", "model.positions._target_=kinds.Shifted"],
-    "positions with the name of ours": ["model=mean", "model.positions._target_=kinds.Learned"],
     "convolution": ["model=convolved", "model.convolution._target_=kinds.Neighbours"],
     "module": ["model=mean", "module._target_=kinds.Doubled"],
     "channel": ["model=log_counts", "model.channels.log_counts._target_=kinds.Counts"],
@@ -335,53 +307,25 @@ def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, s
     ((result,), _) = label_texts(cfg, ["a good film"])
     predictor, _ = load_predictor(cfg)
     if POOLING + "LastWord" in overrides:
-        with pytest.raises(
-            UserError, match=r"model=mean cannot be explained: kinds\.LastWord has no method `attention_weights`"
-        ):
+        with pytest.raises(UserError, match=r"kinds\.LastWord has no method `attention_weights`"):
             predictor.explain("a good film")
         return
     explained = predictor.explain("a good film")
     assert explained.output == result.output
     assert sum(share for *_, share in explained.words) == pytest.approx(1)
-    if POOLING + "Asked" in overrides:
-        assert explained.attention.pooling is not None
 
 
 IN_POOLING = r"model=mean fails on two training items: model\.pooling \(kinds\.Wrong\): "
 WRONG = {
-    "no forward": (
-        ["model=base", LAYER + "NoForward"],
-        r"model\.layer \(kinds\.NoForward\): .* missing the required \"forward\"",
-    ),
-    "one input": (
-        ["model=mean", POOLING + "OneInput"],
-        IN_POOLING + r".*takes 2 positional arguments but 3 were given",
-    ),
-    "a sequence": (
-        ["model=mean", POOLING + "WholeSequence"],
-        IN_POOLING + r"it returns shape \(2, \d+, 10\) instead of \(2, 10\)",
-    ),
-    "a score of another shape": (
-        ["model=base", "model.layer.score._target_=kinds.Transposed"],
-        r"score \(kinds\.Wrong\): it returns shape",
-    ),
+    "no forward": (["model=base", LAYER + "NoForward"], r"model\.layer \(kinds\.NoForward\): .* missing the required"),
+    "one input": (["model=mean", POOLING + "OneInput"], IN_POOLING + ".*takes 2 positional arguments but 3 were given"),
+    "a sequence": (["model=mean", POOLING + "WholeSequence"], IN_POOLING + r"it returns shape .* instead of \(2, 10\)"),
+    "a score": (["model=base", "model.layer.score._target_=kinds.Transposed"], r"score \(kinds\.Wrong\): it returns"),
     "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
-    "no such package": (
-        ["model=mean", "model.pooling._target_=nowhere.Mine"],
-        r"No module named 'nowhere': install that package \(pip install -e \.\), or add its folder to PYTHONPATH",
-    ),
-    "a module of another kind": (
-        ["model=mean", "module._target_=kinds.Plain"],
-        r"module\._target_=kinds\.Plain is not a subclass of imdbattn\.tasks\.learner\.Learner",
-    ),
-    "not partial": (
-        ["model=base", "model.convolution={_target_: kinds.Neighbours}"],
-        r"missing 1 required positional argument: 'width': its settings need _partial_: true",
-    ),
-    "a decoder's score without compare": (
-        [*PAIRS, "model.score._target_=kinds.OnlyForward"],
-        r"kinds\.OnlyForward does not compare a query with keys: derive it from imdbattn\.nn\.Score",
-    ),
+    "no such package": (["model=mean", "model.pooling._target_=nowhere.Mine"], "'nowhere': install that package"),
+    "another kind": (["model=mean", "module._target_=kinds.Plain"], r"is not a subclass of imdbattn\.tasks\.learner"),
+    "not partial": (["model=base", "model.convolution={_target_: kinds.Neighbours}"], "need _partial_: true"),
+    "a decoder's score": ([*PAIRS, "model.score._target_=kinds.OnlyForward"], "does not compare a query with keys"),
 }
 
 

@@ -15,13 +15,12 @@ from tests.world import BAD, FILLER, GOOD
 
 from .commands import label_texts
 from .conftest import KINDS
+from .marks import slow_except
 
 NASTY = "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script> 100% \\"
 
 
-@pytest.mark.parametrize(
-    "rung", [pytest.param(r, marks=() if r in KINDS else pytest.mark.slow) for r in (*RUNGS, *BEYOND)]
-)
+@pytest.mark.parametrize("rung", slow_except(KINDS, [*RUNGS, *BEYOND]))
 def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
     folder, _ = trained(rung)
     texts = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600]
@@ -47,9 +46,7 @@ def test_the_label_is_the_same_with_and_without_an_explanation(trained, settings
     plainly, _ = label_texts(settings(f"run={folder}", config="predict"), texts)
     explained, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), texts)
     assert [found.output for found in plainly] == [found.output for found in explained]
-    assert [found.probability for found in plainly] == pytest.approx(
-        [found.probability for found in explained], abs=1e-5
-    )
+    assert [one.probability for one in plainly] == pytest.approx([one.probability for one in explained], abs=1e-5)
 
 
 @pytest.mark.parametrize("rung", ["residual_pe_cls", "wide"])
@@ -75,18 +72,6 @@ def test_any_path_and_any_text_can_be_given_on_the_command_line(monkeypatch):
         assert sys.argv == ["predict", "explain=true"]
         (file,) = OverridesParser.create().parse_overrides([quote(f"file={text}", ("run", "file"))])
         assert file.value() == text
-
-
-def test_predict_prints_label_probability_and_an_escaped_page(trained, shell, tmp_path):
-    folder, _ = trained("residual_pe_cls")
-    done = shell("predict", f"run={folder}", f"text={NASTY} great lovely", "explain=true")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^(neg|pos), \d+\.\d %", done.stdout)
-    path = re.search(r"page: (.+\.html)", done.stdout.replace("\n", " "))[1]
-    content = (folder / "explanations" / path.rsplit("/", 1)[1]).read_text()
-    assert "<script" not in content
-    assert "&lt;" in content
-    assert "://" not in content
 
 
 def test_predict_reads_lines_from_a_file_and_from_standard_input(trained, shell, tmp_path):

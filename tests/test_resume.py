@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import AbstractContextManager
+from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,7 +30,6 @@ from imdbattn.tasks.reviews import ReviewClassifier
 
 from .commands import changed
 from .processes import started, wait_for
-from .test_wandb import records
 
 ROOT = str(Path(__file__).parent.parent)
 TIMES = {"train_seconds", "epoch_seconds", "tokens_per_s", "train/epoch_seconds", "train/tokens_per_s"}
@@ -47,14 +47,11 @@ def differences(one: Path, other: Path) -> list:
     first, second = (timeless(json.loads((run / results).read_text())) for run in (one, other))
     found += [(name, first[name], second.get(name)) for name in first if first[name] != second.get(name)]
     for name in ("best", "last"):
-        first, second = (
-            torch.load(run / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"] for run in (one, other)
-        )
+        files = (run / "checkpoints" / f"{name}.ckpt" for run in (one, other))
+        first, second = (torch.load(file, weights_only=True)["state_dict"] for file in files)
         found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
     first, second = ([*map(timeless, csv.DictReader((run / "metrics.csv").open()))] for run in (one, other))
-    found += [(a, b) for a, b in zip(first, second, strict=False) if a != b] or [
-        len(rows) for rows in (first, second) if len(first) != len(second)
-    ]
+    found += [(a, b) for a, b in zip_longest(first, second) if a != b]
     found += [file.name for file in one.glob("*.parquet") if file.read_bytes() != (other / file.name).read_bytes()]
     return found
 
@@ -65,11 +62,8 @@ def stops(monkeypatch, kind):
     train = kind.training_step
 
     def training_step(self, batch, batch_idx):
-        if (
-            self.trainer.training
-            and self.trainer.global_step == plan.step
-            and batch_idx % self.trainer.accumulate_grad_batches == 0
-        ):
+        trainer, first = self.trainer, batch_idx % self.trainer.accumulate_grad_batches == 0
+        if trainer.training and trainer.global_step == plan.step and first:
             if plan.how is None:
                 raise RuntimeError("the machine is gone")
             os.kill(os.getpid(), plan.how)
@@ -103,28 +97,21 @@ def whole(small, settings, tmp_path_factory):
     return run
 
 
+MINE = "+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelCheckpoint, save_top_k: 2, filename: mine, "
+EARLY = ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2")
 CASES = {
     "first step": (0, ()),
     "in the middle": (31, ()),
     "last step of an epoch": (2 * STEPS - 1, ()),
     "first step of an epoch": (2 * STEPS, ()),
-    "vectors that train, uneven epochs, early stopping": (
-        50,
-        ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2"),
-    ),
+    "vectors that train, uneven epochs, early stopping": (50, EARLY),
     "phrases of folds, a convolution, vectors that train": (31, ("model=log_counts",)),
     "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
     "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
     "a limit of steps": (28, ("trainer.max_steps=40",)),
     "double precision": (31, ("trainer.precision=64-true",)),
-    "checkpoints of the user's own": (
-        31,
-        (
-            "+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelCheckpoint, save_top_k: 2, "
-            "filename: mine, monitor: val/loss}]",
-        ),
-    ),
-    "an optimiser that keeps more after each step": (
+    "checkpoints of the user's own": (31, (MINE + "monitor: val/loss}]",)),
+    "another optimizer": (
         31,
         ("optim._target_=torch.optim.LBFGS", "~optim.weight_decay", "+optim.max_iter=2", "optim.lr=0.1"),
     ),
@@ -132,22 +119,15 @@ CASES = {
 }
 
 
-CRASHES = (  # where no signal announces the end; of the others a signal is enough
-    "in the middle",
-    "last step of an epoch",
-    "vectors that train, uneven epochs, early stopping",
-    "gradients of several batches",
-)
-
-
-STOPPED = [*((case, signal.SIGTERM) for case in CASES), *((case, None) for case in CRASHES)]
-STOPPED += [("in the middle", signal.SIGINT)]
 QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
     ("in the middle", signal.SIGTERM),
     ("in the middle", None),
     ("first step of an epoch", signal.SIGTERM),
     ("vectors that train, uneven epochs, early stopping", signal.SIGTERM),
 ]
+CRASHES = ("last step of an epoch", "gradients of several batches")  # of the other cases a signal is enough
+STOPPED = [*QUICK, *((case, None) for case in CRASHES), ("in the middle", signal.SIGINT)]
+STOPPED += [(case, signal.SIGTERM) for case in CASES if (case, signal.SIGTERM) not in QUICK]
 
 
 @pytest.mark.parametrize(
@@ -285,9 +265,7 @@ def test_a_run_that_more_epochs_would_change_names_init(whole, longer, tmp_path,
     run = shutil.copytree(whole(*overrides, "trainer.max_epochs=2")[1], tmp_path / "run")
     metrics = json.loads((run / "metrics.json").read_text())
     (run / "metrics.json").write_text(json.dumps(metrics | {"epochs": 1}))
-    with pytest.raises(
-        UserError, match=rf"^resume=\S+ cannot have more epochs: {message}.*; init=\S+ starts a new run"
-    ):
+    with pytest.raises(UserError, match=rf"^resume=\S+ cannot have more epochs: {message}.*; init=\S+ starts a new"):
         longer(run)
 
 
@@ -301,15 +279,6 @@ def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(settin
     metrics = fit(settings(*words), tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes() == weights
     assert (metrics["test_accuracy"], metrics["epochs"]) == (expected["test_accuracy"], 2)
-
-
-def test_a_run_killed_while_it_was_scored_is_scored_again(whole, tmp_path):
-    cfg, reference = whole("model=mean", "patience=1")
-    shutil.copytree(reference, tmp_path / "run")
-    for name in ("metrics.json", "predictions.parquet", "metrics.csv"):
-        (tmp_path / "run" / name).unlink()
-    fit(cfg, tmp_path / "run", resume=True)
-    assert differences(reference, tmp_path / "run") == []
 
 
 def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(whole, stopping, tmp_path):
@@ -483,15 +452,6 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
 # --- W&B -------------------------------------------------------------------------------------------------------------
 
 
-def run_of(file: Path):
-    """The header of a .wandb file, which W&B's own process may still be writing."""
-    until = time.monotonic() + 20
-    while not (found := [record.run for record in records(file) if record.HasField("run")]):
-        assert time.monotonic() < until, "the run did not begin"
-        time.sleep(0.02)
-    return found[0]
-
-
 @pytest.mark.slow
 def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_path, settings):
     cfg, _ = whole()
@@ -502,10 +462,8 @@ def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_pa
     stopping(None)
     time.sleep(1)  # the names of its folders have seconds
     fit(cfg, tmp_path, resume=True)
-    files = sorted((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
-    first, second = map(run_of, files)
-    assert first.run_id == second.run_id
-    assert (first.notes, second.notes) == ("", "part 2: resumes the previous part")
+    first, second = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    assert first.name == second.name  # run-<id>.wandb
 
 
 # --- from outside ----------------------------------------------------------------------------------------------------
@@ -514,49 +472,26 @@ def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_pa
 LONG = ("trainer.max_epochs=60", "patience=null", "save_minutes=0.005")
 
 
-def killed_at_random(reference: Path, small: list[str], tmp_path: Path, kills: list[signal.Signals], seed: int) -> None:
-    """Trains in a process of its own, kills it at random moments, resumes it, and compares with a whole run."""
-    draw = random.Random(seed)
-    env = {**os.environ, "PYTHONPATH": ROOT}
-    words = [*small, "model=residual_pe", "model.layer.dropout=0.1", *LONG]
-
-    def start(*more: str) -> AbstractContextManager[subprocess.Popen]:
-        command = [sys.executable, "-m", "imdbattn.train", *more]
-        return started(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    folder, moments = tmp_path / "killed", []
-    last = folder / "checkpoints" / "last.ckpt"
-
-    def saved() -> int:
-        return last.stat().st_mtime_ns if last.exists() else 0
-
-    while True:
-        beginning, before, began = not (folder / "config.yaml").exists(), saved(), time.monotonic()
-        with start(*([*words, f"hydra.run.dir={folder}"] if beginning else [f"resume={folder}"])) as process:
-            if kills:
-                # One kill in four may come during the start, the others come after a new checkpoint.
-                early = draw.random() < 0.25
-                if not early:
-                    wait_for(lambda before=before: process.poll() is not None or saved() != before)
-                time.sleep(draw.uniform(0, 6 if early else 0.7))
-                if process.poll() is None:
-                    process.send_signal(kills[-1])
-                    moments.append(f"{kills.pop().name} after {time.monotonic() - began:.2f} s")
-            output = process.communicate(timeout=240)[0]
-        assert "Traceback" not in output, output
-        if process.returncode == 0:
-            assert differences(reference, folder) == [], moments
-            assert not [file for file in folder.rglob("*") if ".tmp" in file.name]
-            if not kills:
-                return
-            shutil.rmtree(folder)  # it ended before the kills: once more
-
-
 @pytest.mark.slow
-def test_a_run_killed_at_ten_random_moments_has_the_same_results(whole, small, tmp_path):
-    kills = [signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2
-    random.shuffle(kills)
-    killed_at_random(whole(*LONG)[1], small, tmp_path, kills, seed=random.randrange(2**32))
+def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_path):
+    """In processes of its own; a fourth of the signals may come during the start, the others after a new checkpoint."""
+    env, last = {**os.environ, "PYTHONPATH": ROOT}, tmp_path / "killed" / "checkpoints" / "last.ckpt"
+    words = [*small, "model=residual_pe", "model.layer.dropout=0.1", *LONG, "hydra.run.dir=killed"]
+    for kill in [*random.sample([signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2, 10), None]:
+        arguments = ["resume=killed"] if (tmp_path / "killed" / "config.yaml").exists() else words
+        before, early = last.stat().st_mtime_ns if last.exists() else 0, random.random() < 0.25
+        with started([sys.executable, "-m", "imdbattn.train", *arguments], cwd=tmp_path, env=env) as process:
+            if kill:
+                wait_for(
+                    lambda process=process, before=before, early=early: (
+                        early or process.poll() is not None or (last.exists() and last.stat().st_mtime_ns != before)
+                    )
+                )
+                time.sleep(random.uniform(0, 6 if early else 0.7))
+                process.send_signal(kill)
+            assert process.wait(240) in ((-kill, 128 + kill, 0) if kill else (0,))
+    assert differences(whole(*LONG)[1], tmp_path / "killed") == []
+    assert not [*(tmp_path / "killed").rglob("*.tmp")]
 
 
 @pytest.mark.slow

@@ -7,18 +7,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-FILES = {
-    "config.yaml",
-    "environment.json",
-    "metrics.json",
-    "metrics.csv",
-    "predictions.parquet",
-    "reviews.parquet",
-    "validation_predictions.parquet",
-    "validation_reviews.parquet",
-    "pictures",
-    "checkpoints",
-}
+from imdbattn.run_folder import SPLIT_FILES
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import score_run
+
+FILES = {"config.yaml", "environment.json", "metrics.json", "metrics.csv", "pictures", "checkpoints"}
+FILES |= {f"{split}{name}.parquet" for split in ("", "validation_") for name in ("predictions", "reviews")}
 
 
 def test_a_run_leaves_all_its_files_and_nothing_else(trained):
@@ -27,17 +21,6 @@ def test_a_run_leaves_all_its_files_and_nothing_else(trained):
     assert {file.name for file in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert not list(folder.rglob("*.tmp*"))
-
-
-def test_three_classes_are_trained(settings, small, tmp_path):
-    from imdbattn.runs.fit import fit
-
-    lines = [f"good film word{row},{('bad', 'fair', 'good')[row % 3]}" for row in range(60)]
-    (tmp_path / "three.csv").write_text("\n".join(["text,label", *lines]))
-    metrics = fit(settings(*small, f"data.path={tmp_path}/three.csv", "model=residual_cls"), tmp_path / "run")
-    assert metrics["labels"] == ["bad", "fair", "good"]
-    table = pq.read_table(tmp_path / "run" / "predictions.parquet")
-    assert {len(row) for row in table["probabilities"].to_pylist()} == {3}
 
 
 def test_predictions_agree_with_the_metrics(trained, world):
@@ -55,9 +38,7 @@ def test_predictions_agree_with_the_metrics(trained, world):
 
 
 def test_the_best_epoch_is_tested_and_not_the_last(trained):
-    for seed in range(
-        1, 9
-    ):  # epochs are uneven at this learning rate; which seed ends below its best, depends on rounding
+    for seed in range(1, 9):  # which seed ends below its best depends on rounding
         folder, metrics = trained("mean", "optim.lr=3.0", "decay=none", f"seed={seed}")
         with (folder / "metrics.csv").open(newline="") as file:
             accuracies = [float(line["val/accuracy"]) for line in csv.DictReader(file) if line["val/accuracy"]]
@@ -69,8 +50,6 @@ def test_the_best_epoch_is_tested_and_not_the_last(trained):
 
 @pytest.mark.parametrize("split", ["test", "validation"])
 def test_predictions_and_texts_of_a_split_are_in_the_same_order(trained, world, split):
-    from imdbattn.run_folder import SPLIT_FILES
-
     folder, _ = trained("residual_pe")
     predictions, texts = (pq.read_table(folder / name) for name in SPLIT_FILES[split])
     assert predictions["row"].to_pylist() == texts["row"].to_pylist()
@@ -80,9 +59,6 @@ def test_predictions_and_texts_of_a_split_are_in_the_same_order(trained, world, 
 
 
 def test_an_overwritten_run_leaves_no_results_of_the_old_model(settings, small, tmp_path):
-    from imdbattn.runs.fit import fit
-    from imdbattn.runs.score import score_run
-
     words = [*small, "trainer.max_epochs=1"]
     fit(settings(*words, "model=residual_pe", "pictures=true"), tmp_path / "run")
     score_run(settings(f"run={tmp_path}/run", "trainer=cpu", "split=validation", config="evaluate"))

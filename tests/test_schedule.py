@@ -53,16 +53,6 @@ def test_each_step_has_the_learning_rate_of_the_table(small, settings, monkeypat
     torch.testing.assert_close(torch.tensor(rates), torch.tensor(expected), rtol=1e-5, atol=1e-9)
 
 
-def test_validation_before_training_is_not_the_score_of_an_epoch(settings, small, tmp_path, caplog):
-    caplog.set_level("INFO")
-    words = ["trainer.num_sanity_val_steps=-1", "trainer.check_val_every_n_epoch=2", "trainer.max_epochs=2"]
-    words += ["trainer.enable_progress_bar=true"]  # it also logs the lines
-    fit(settings(*small, "model=mean", *words), tmp_path / "run")
-    first, second = (line for line in caplog.messages if line.startswith("epoch "))
-    assert "val loss" in second
-    assert "val loss" not in first
-
-
 @pytest.mark.parametrize(("patience", "epochs"), [(1, 3), (2, 4), (3, 8), ("null", 12)])
 @pytest.mark.parametrize("choose_by", ["accuracy", "loss"])
 def test_training_stops_after_patience_epochs_without_improvement(

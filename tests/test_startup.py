@@ -1,6 +1,5 @@
 """A start loads what it uses and nothing else; benchmarks/commands.py measures its duration."""
 
-import json
 import os
 import subprocess
 import sys
@@ -42,43 +41,6 @@ def test_settings_are_printed_and_checked_before_torch_is_loaded(shell, argument
     assert not HEAVY & set(found)
 
 
-@pytest.mark.slow
-def test_commands_load_no_more_than_lightning_and_what_they_use(small, trained, tmp_path):
-    """One after another in a process that has loaded Lightning. tests/test_compare.py looks at the command compare."""
-    commands = {
-        "predict": [f"run={trained('mean')[0]}", "text=a fine film"],
-        "evaluate": [f"run={trained('mean')[0]}", "split=test"],
-        "train": [*small, "model=mean", "trainer.max_epochs=1"],
-    }
-    code = """if True:
-        import importlib, json, sys
-        import torch, lightning
-        for command, arguments in json.loads(sys.argv[1]).items():
-            before = set(sys.modules)
-            sys.argv[:] = [command, *arguments]
-            importlib.import_module(f"imdbattn.{command}").main()
-            print("LOADED", command, *set(sys.modules) - before)"""
-    words = [sys.executable, "-c", code, json.dumps(commands)]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
-    lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("LOADED")]
-    assert [command for command, *_ in lines] == [*commands]
-    for command, *found in lines:
-        assert not (HEAVY - {"pandas"}) & set(found), command  # pyarrow loads pandas where it finds it
-
-
-@pytest.mark.slow
-def test_wandb_is_loaded_before_torch(shell, small):
-    """pydantic looks through all modules for each class that wandb makes: with torch's it takes three times as long."""
-    done = shell("train", *small, "logger=wandb", "model=mean", "trainer.max_epochs=1", env=TIMED)
-    assert done.returncode == 0
-    found = loaded(done.stderr)
-    late = [name for name in found[found.index("torch") :] if name.startswith("wandb.apis.public")]
-    assert "wandb.sdk.launch" in found  # what wandb.init wants it for
-    assert not late
-
-
 def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of, tmp_path):
     """From a run folder, a checkpoint and an export of a classifier, and from a run folder of an encoder-decoder."""
     folder, _ = trained("residual_pe")
@@ -96,14 +58,6 @@ def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of
     assert len(labels) == len(places)
     slow = HEAVY - {"torch"} | {"hydra", "torchmetrics", "sklearn", "huggingface_hub"}
     assert not slow & set(modules.split())
-
-
-@pytest.mark.slow
-def test_compare_loads_no_torch(shell, trained, tmp_path):
-    runs = ",".join(str(trained(rung)[0]) for rung in ("mean", "residual_pe"))
-    done = shell("compare", f"runs=[{runs}]", f"out={tmp_path}", env=TIMED)
-    assert done.returncode == 0
-    assert not {"torch", "lightning", "wandb", "datasets"} & set(loaded(done.stderr))
 
 
 def spin_count(**own: str) -> str:

@@ -91,7 +91,7 @@ class Model:
             texts: one text, or several in a list, a pandas Series or any iterable.
             beams, length_penalty: for an encoder-decoder; settings of imdbattn.predict.
 
-        A text without words is labeled, with a warning. Raises UserError for anything but text.
+        A text without words is labeled, with a warning.
 
         >>> model = imdbattn.load("runs/latest")
         >>> model.predict(["A great and lovely film.", "A bad and awful film."]).labels.tolist()
@@ -102,13 +102,11 @@ class Model:
     def explain(self, text: str) -> Explanation:
         """The prediction for one text, with the weights of every attention.
 
-        Raises UserError for anything but text, and for a model with a part that does not show its attention.
+        Raises UserError for a model with a part that does not show its attention.
 
         >>> imdbattn.load("runs/latest").explain("A film about nothing.").words
         ['A', 'film', 'about', 'nothing', '.']
         """
-        if not isinstance(text, str):
-            raise UserError(f"explain takes one text, not {type(text).__name__}: call it for each")
         return Explanation(*self._read([text], explain=True))
 
     def _read(self, texts: list[str], **options: Any) -> tuple[Prediction, ...]:
@@ -121,8 +119,6 @@ class Model:
         data: StrPath | Iterable[str] | None = None,
         labels: Iterable[Any] | None = None,
         split: str = "test",
-        text_column: str | None = None,
-        label_column: str | None = None,
         precision: Any = None,
         **settings: Any,
     ) -> Metrics:
@@ -132,10 +128,9 @@ class Model:
             data: a file or folder, all of which is the test set; or texts; None uses the run's own data.
             labels: of the texts, by name or number.
             split: train, validation or test.
-            text_column, label_column: of a file.
             precision: of the Trainer; None uses the run's own.
-            settings: other `data.*` settings of imdbattn.evaluate: source="packaged", max_tokens=100, or the labels of
-                the data in the order of the classes: label_names=["negative", "positive"].
+            settings: `data.*` settings of imdbattn.evaluate: text_column="review", source="packaged", max_tokens=100,
+                or the labels of the data in the order of the classes: label_names=["negative", "positive"].
 
         Raises UserError for wrong input, or if the run's own data have changed.
 
@@ -149,17 +144,15 @@ class Model:
         from imdbattn.settings.cli import composed, plain_dict
 
         if labels is not None:
-            if not self.labels:
-                raise UserError("labels are for classifiers: give the path of a file with pairs")
             texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]  # as predict reads them
             given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
             with TemporaryDirectory() as folder:
                 write_table(file := Path(folder, "given.parquet"), {"text": texts, "label": given})
-                metrics = self.evaluate(file, None, split, "text", "label", precision, **settings)
+                settings |= {"text_column": "text", "label_column": "label"}
+                metrics = self.evaluate(file, split=split, precision=precision, **settings)
             return Metrics({**metrics, "test_set": f"{len(texts)} given texts"})
         if data is not None:
             settings["path"] = os.fspath(data)  # type: ignore[arg-type]
-        settings |= {"text_column": text_column, "label_column": label_column}
         changes = {
             "run": str(self.folder),
             "split": split,
@@ -225,14 +218,9 @@ class Model:
 
 
 def listed(texts: Any) -> list[str]:
-    """Texts as a list. Raises UserError for a container whose items are not the texts, and for items that are none."""
+    """Texts as a list. Raises UserError for a container whose items are not the texts."""
     if isinstance(texts, str):
         return [texts]
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # their items would be names of columns
         raise UserError("give a text, or texts in a list or in one column of a data frame")
-    values = list(texts)
-    for place, text in enumerate(values):
-        if not isinstance(text, str):
-            kind = type(text).__name__
-            raise UserError(f"item {place} (counted from 0) is {str(text)[:50]!r} of type {kind}, not text: omit it")
-    return values
+    return list(texts)

@@ -200,13 +200,8 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json of an export. Raises UserError if a file has changed, or the folder is of another version."""
     config = read_json(folder / CONFIG, REMEDY)
-    if config.get("model_type") != KIND:
-        raise UserError(f"{folder / CONFIG} is not that of an exported model: give a run folder or an exported one")
-    if config.get("format") != FORMAT:
-        raise UserError(
-            f"{folder / CONFIG} has format {config.get('format')}, and this version reads {FORMAT}: install imdbattn "
-            f"{config.get('version')}, or export the model again"
-        )
+    if (config.get("model_type"), config.get("format")) != (KIND, FORMAT):
+        raise UserError(f"{folder / CONFIG} is not of an exported model of format {FORMAT}: {REMEDY}")
     for name, checksum in read_json(folder / CHECKSUMS, REMEDY).items():
         if sha256_of(folder / name) != checksum:
             raise UserError(f"{folder / name} has changed since it was written: {REMEDY}")

@@ -92,12 +92,7 @@ class Throughput(L.Callback):
 
     def state_dict(self) -> dict:
         epoch_seconds = self.epoch_seconds + time.perf_counter() - self.since
-        return {
-            "seconds": self.seconds,
-            "epoch_seconds": epoch_seconds,
-            "rate": self.rate,
-            "tokens": self.tokens.cpu(),
-        }
+        return {"seconds": self.seconds, "epoch_seconds": epoch_seconds, "rate": self.rate, "tokens": self.tokens.cpu()}
 
     def load_state_dict(self, state: dict) -> None:
         self.__dict__ |= state
@@ -120,7 +115,7 @@ class StopOnNaN(L.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         self.unchecked.append((outputs["loss"], batch.rows_B, self.place(trainer)))
         if (batch_idx + 1) % trainer.log_every_n_steps == 0:
-            self.check_losses(trainer)
+            self.check(trainer, module)
 
     def on_validation_start(self, trainer, module) -> None:
         if trainer.state.fn == "fit":  # the best weights are saved after it
@@ -131,19 +126,16 @@ class StopOnNaN(L.Callback):
 
     def check(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Raises UserError if a loss or a weight is not finite; must be called in all processes."""
-        self.check_losses(trainer)
-        if not all(bool(weight.isfinite().all()) for weight in module.parameters()):  # after such a gradient
-            raise UserError(f"weights are not finite after {self.place(trainer)}: try a lower optim.lr")
-
-    def check_losses(self, trainer: L.Trainer) -> None:
-        finite = torch.stack([loss for loss, *_ in self.unchecked]).isfinite().tolist() if self.unchecked else []
         message = ""
+        finite = torch.stack([loss for loss, *_ in self.unchecked]).isfinite().tolist() if self.unchecked else []
         if not all(finite):
             loss, rows_B, place = self.unchecked[finite.index(False)]
             rows = np.sort(self.rows_N[rows_B.cpu().numpy()])
             more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
             message = f"the loss is {loss.item()} in {place} for the reviews in rows {', '.join(map(str, rows[:10]))}"
             message += f"{more} of the source: try a lower optim.lr, or check these reviews"
+        elif not torch.stack([weight.isfinite().all() for weight in module.parameters()]).all():
+            message = f"weights are not finite after {self.place(trainer)}: try a lower optim.lr"
         if first := next(filter(None, from_all(trainer, message)), None):
             raise UserError(first)
         self.unchecked.clear()

@@ -80,8 +80,7 @@ class ResumeCheckpoint(L.Callback):
         self.fingerprints, self.begin, self.begun = fingerprints, begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signal = 0  # number of the signal that this process has received
-        self.saved_at = time.monotonic()
-        self.steps_since_sync = 0  # steps since the processes last exchanged their requests
+        self.saved_at, self.steps_since_sync = time.monotonic(), 0  # steps since the processes exchanged their requests
         self.rank_states: list[dict[str, Any]] = []  # of each process: random state, and the sums of this epoch's steps
         self.loaded_state: dict[str, Any] = {}  # of this process, in the checkpoint that is resumed
         self.loaded_curve = ""  # metrics.csv in it

@@ -115,12 +115,8 @@ def git_commit() -> str | None:
     """The commit of this checkout, with + if files were changed; None in an installed package or without git."""
     if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
         return None
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(PACKAGE), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-    return git("rev-parse", "HEAD") + "+" * bool(git("status", "--porcelain")) or None
+    command = ["git", "-C", str(PACKAGE), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
 def version(package: str) -> str | None:

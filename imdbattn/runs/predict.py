@@ -1,7 +1,7 @@
 """Opens a finished run, and applies its model to new texts. Imports no Lightning, which starts slowly."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,33 +64,28 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     use_onednn()  # as in training, for identical results
     keep_memory()
     if isinstance(cfg.run, list):
-        return mean_predictor(cfg, runs_in(cfg.run)), Path()
+        return mean_predictor(cfg), Path()
     if cfg.run and is_export(cfg.run):
         return read_export(cfg.run, cfg.trust), expanded(cfg.run)
     settings, checkpoint = open_settings(cfg)
     return load(settings, checkpoint), checkpoint.parents[1]
 
 
-def mean_predictor(cfg: OfRun, runs: Sequence[str]) -> MeanPredictor:
-    """The mean of several classifiers. Raises UserError unless they have the same classes."""
-    members: list[Any] = []
-    for run in runs:
-        member, _ = load_predictor(cfg.model_copy(update={"run": run}))
-        members.append(member)
-        labels, first = (one.facts["labels"] for one in (member, members[0]))
-        if labels != first:
-            raise UserError(f"run={run} has the classes {', '.join(labels)}, not {', '.join(first)}: give other runs")
-    log.info("mean of %d runs: %s", len(members), ", ".join(runs))
-    return MeanPredictor(members)
+def mean_predictor(cfg: OfRun) -> MeanPredictor:
+    """The mean of the classifiers in `cfg.run`, and of the finished runs in those that are folders of runs.
 
-
-def runs_in(places: Sequence[str]) -> list[str]:
-    """The runs among `places`, and the finished runs in those that are folders of runs; not links such as latest."""
-    found = []
-    for place in places:
+    Raises UserError unless they have the same classes.
+    """
+    members: dict[str, Any] = {}
+    for place in cfg.run or []:
         inner = [str(run) for run in sorted(expanded(place).glob("*")) if finished(run) and not run.is_symlink()]
-        found += inner or [place]
-    return found
+        for run in inner or [place]:
+            members[run], _ = load_predictor(cfg.model_copy(update={"run": run}))
+            own, first = (members[name].facts["labels"] for name in (run, next(iter(members))))
+            if own != first:
+                raise UserError(f"run={run} has the classes {', '.join(own)}, not {', '.join(first)}: give other runs")
+    log.info("mean of %d runs: %s", len(members), ", ".join(members))
+    return MeanPredictor([*members.values()])
 
 
 def predictions_of(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Prediction]:

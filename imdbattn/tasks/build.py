@@ -68,16 +68,12 @@ def class_of(cfg: Any, key: str, kind: type) -> Any:
 
 def class_at(target: str, key: str, kind: type) -> type:
     """The class with a dotted path. Raises UserError if it cannot be imported, or is not a subclass of `kind`."""
-    first, *names = target.split(".")
+    module, _, name = target.rpartition(".")
     try:
-        found: Any = importlib.import_module(first)
-        for number, name in enumerate(names, 1):
-            if not hasattr(found, name):
-                importlib.import_module(".".join([first, *names[:number]]))
-            found = getattr(found, name)
+        found: Any = getattr(importlib.import_module(module), name)
     except Exception as error:  # of any kind, raised by the module
         line = f"{key}._target_={target} cannot be imported: {reason(error)}"
-        if line.endswith(f"No module named '{first}'"):
+        if getattr(error, "name", None) == target.partition(".")[0]:
             line += ": install that package (pip install -e .), or add its folder to PYTHONPATH"
         raise UserError(line) from error
     if not (isinstance(found, type) and issubclass(found, kind)):

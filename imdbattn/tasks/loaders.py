@@ -87,23 +87,17 @@ class BatchData(L.LightningDataModule):
         """Number of batches of this epoch already trained on: 0, unless a run resumes within the epoch."""
         return self.trainer.fit_loop.epoch_loop.batch_progress.current.completed if self.trainer else 0
 
-    def items(self, split: str) -> Any:
-        """The ids of a split, on the training device."""
-        return self.corpus.splits[split].to(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
-
-    def train_batches(self) -> Batches:
-        """This process's part of each training batch."""
-        return self.with_widths(Batches(self.items("train"), *self.ranks(), **{**self.options, **self.train_options}))
-
-    def eval_batches(self, split: str) -> Batches:
-        """Whole batches for scoring."""
-        return self.with_widths(Batches(self.items(split), **self.options))
-
-    def with_widths(self, batches: Batches) -> Batches:
-        """The batches with few padded lengths, if this module limits their number."""
+    def batches(self, split: str, *ranks: int, **options: Any) -> Batches:
+        """The batches of a split, on the training device; their padded lengths are few if this module limits them."""
+        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+        batches = Batches(self.corpus.splits[split].to(device), *ranks, **{**self.options, **options})
         if count := self.widths or (GPU_WIDTHS if on_gpu(batches) else None):
             batches.options["widths"] = best_widths(batches.lengths_N(), count)
         return batches
+
+    def train_batches(self) -> Batches:
+        """This process's part of each training batch."""
+        return self.batches("train", *self.ranks(), **self.train_options)
 
     def loader(self, batches: Any, sampler: Any) -> Loader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
@@ -120,7 +114,7 @@ class BatchData(L.LightningDataModule):
 
     def eval_dataloader(self, split: str) -> Loader:
         """Every item of `split` exactly once, over all processes."""
-        batches = self.eval_batches(split)
+        batches = self.batches(split)
         return self.loader(batches, EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens, *self.ranks()))
 
     def val_dataloader(self) -> Loader:

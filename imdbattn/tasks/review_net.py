@@ -16,7 +16,7 @@ from imdbattn.nn.beyond.phrases import Phrases
 from imdbattn.nn.vectors import Embedding
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make, make_net
-from imdbattn.tasks.weights import Trained, Weights, check_vectors, load_weights
+from imdbattn.tasks.weights import Weights
 
 ADDITIONS = ("channels", "convolution")  # settings of `model` for nn.beyond.context.Context
 
@@ -35,19 +35,6 @@ def build_net(
         made = make(additions, f"model={model.name}", nn.Module)
         context["context"] = partial(Context, phrases=phrases, **made)
     return make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
-
-
-def trained_net(cfg: Any, glove: Glove, trained: Trained) -> nn.Module:
-    """The classifier of a checkpoint."""
-    weights, facts = trained
-    check_vectors("the checkpoint", facts["vectors"], glove.fingerprint)
-    phrases = None
-    if cfg.model.phrases:
-        keys_P, log_counts_PC = (weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
-        phrases = Phrases(keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest)
-    net = build_net(cfg.model, glove, len(facts["labels"]), trained_words(weights, "embedding"), phrases)
-    load_weights(net, weights)
-    return net
 
 
 def trained_words(weights: Weights, embedding: str) -> Tensor | None:

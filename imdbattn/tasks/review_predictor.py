@@ -24,10 +24,11 @@ from imdbattn.explain.prediction import AttentionWeights, Classification
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.beyond.label_query import LabelQueryPooling
+from imdbattn.nn.beyond.phrases import Phrases
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.review_net import batch_options, trained_net
-from imdbattn.tasks.weights import Facts, Trained
+from imdbattn.tasks.review_net import batch_options, build_net, trained_words
+from imdbattn.tasks.weights import Facts, Trained, check_vectors, load_weights
 
 
 class ReviewPredictor(Predictor):
@@ -41,8 +42,16 @@ class ReviewPredictor(Predictor):
     @classmethod
     def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
         """The model of a checkpoint. glove: its vectors, if they have been read already."""
-        glove = glove or load_vectors(cfg.data)
-        return cls(cfg, trained_net(cfg, glove, trained), trained.facts, glove)
+        glove, (weights, facts) = glove or load_vectors(cfg.data), trained
+        check_vectors("the checkpoint", facts["vectors"], glove.fingerprint)
+        phrases = None
+        if cfg.model.phrases:
+            keys_P, log_counts_PC = (weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
+            phrases = Phrases(keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest)
+        trained_R = trained_words(weights, "embedding")
+        net = build_net(cfg.model, glove, len(facts["labels"]), trained_R, phrases)
+        load_weights(net, weights)
+        return cls(cfg, net, facts, glove)
 
     def corpus(self, data: Any, keep_splits: bool = False) -> ReviewCorpus:
         """Raises UserError unless the data have this model's labels, or data.label_names names them in its order."""

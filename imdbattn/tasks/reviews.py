@@ -24,7 +24,7 @@ from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.review_net import batch_options, build_net, trained_words
 from imdbattn.tasks.weights import Trained, load_start, start_of
 
-SHORT = 30  # minimum number of words of the review to draw
+SHORT = 30  # number of words of the review to draw
 
 
 class ReviewData(BatchData):
@@ -53,13 +53,11 @@ class ReviewData(BatchData):
         link_texts(self.corpus.texts(split), path)
 
     def short_review(self, split: str) -> str:
-        """The shortest review of at least SHORT words, or else the longest; the first of several."""
+        """The review whose number of words is closest to SHORT; the first of several."""
         import pyarrow.parquet as pq
 
-        lengths_N = self.corpus.splits[split].lengths
-        enough = lengths_N >= SHORT
-        at = lengths_N.masked_fill(~enough, int(lengths_N.max()) + 1).argmin() if enough.any() else lengths_N.argmax()
-        text: str = pq.read_table(self.corpus.texts(split), columns=["text"])["text"][int(at)].as_py()
+        at = int((self.corpus.splits[split].lengths - SHORT).abs().argmin())
+        text: str = pq.read_table(self.corpus.texts(split), columns=["text"])["text"][at].as_py()
         return text
 
 

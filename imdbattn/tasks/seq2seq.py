@@ -129,13 +129,11 @@ class Seq2SeqModule(Learner):
         return Seq2SeqScores(*columns, texts, references, data.corpus.items == "sentences")
 
     def draw(self, data: Any, folder: Path) -> None:
-        """The attention to the source of median length, if possible with a correct output."""
+        """The attention to the first source with a correct output, or else to the first."""
         from imdbattn.explain.show import write_attention
 
         split, scores = data.corpus.splits["test" if self.cfg.test else "validation"], self.scores
-        right_N = scores.right_N if scores.right_N.any() else torch.ones(len(scores.rows_N), dtype=torch.bool)
-        places = right_N.nonzero()[:, 0]
-        place = places[scores.lengths_N[places].argsort(stable=True)[len(places) // 2]]
+        place = int(scores.right_N.int().argmax())
         row = int(scores.rows_N[place])  # not all rows are scored if trainer.limit_test_batches is set
         predictor = Seq2SeqPredictor(self.cfg, self.net, self.hparams)
         (result,) = predictor.write([split.texts[row]])

@@ -92,11 +92,11 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
     settings = as_dict(other)
     weights, facts = Trained.of(read_checkpoint(file))
     if (cfg.task, other.task) == ("reviews", "masked_words"):
-        encoders = [without({key: one.get(key) for key in ENCODER}) for one in (settings["model"], as_dict(cfg.model))]
-        for key in sorted({key for one in encoders for key in one} - {"layer.dropout", "embedding.mixout"}):
-            if len({as_text(one.get(key)) for one in encoders}) > 1:
-                theirs, ours = (as_text(one.get(key)) for one in encoders)
-                raise UserError(f"{run} has model.{key}={theirs}, but this model has {ours}: use the same encoder")
+        models = ({key: one.get(key) for key in ENCODER} for one in (settings["model"], as_dict(cfg.model)))
+        theirs, ours = (without(model, "layer.dropout", "embedding.mixout") for model in models)
+        if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
+            values = f"model.{different[0]}={as_text(theirs.get(different[0]))}"
+            raise UserError(f"{run} has {values}, which differs from this model's: use the same encoder")
         names = {name: name.removeprefix("encoder.") for name in weights if name.startswith("encoder.")}
         weights = {new: weights[old] for old, new in names.items() if not new.startswith(UNUSED)}
     elif cfg.task != other.task:
