@@ -226,7 +226,7 @@ def has_labels(table: Path, *columns: str) -> bool:
 def read_files(files: list[Path], *columns: str) -> tuple[list[str], list[str]]:
     """Texts and labels of one split: of tables, or of texts in folders named as labels. columns: see `read_reviews`."""
     if suffix_of(files[0]) == ".txt":
-        return [read_text(file, columns[-1]) for file in files], [label_of(file.parent.name) for file in files]
+        return [read_text(file, columns[-1]) for file in files], [file.parent.name for file in files]
     read = [read_reviews(file, *columns) for file in files]
     return [text for texts, _ in read for text in texts], [label for _, labels in read for label in labels]
 
@@ -271,7 +271,7 @@ def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> 
 
 
 def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
-    """Class numbers: the index in `names` of each label, a `label_of`, or the labels if all of them are indices.
+    """Class numbers: the index in `names` of each label, or the labels if all of them are indices. 1.0 equals 1.
 
     Raises UserError for two names that are the same word, see `folded`, and for a label that is none of them.
     """
@@ -280,6 +280,7 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
         if (other := words.setdefault(folded(name), name)) is not name:
             equal = "are equal but for case, number format, accents or invisible characters"
             raise UserError(f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): write them alike")
+    labels = [label_of(label) for label in labels]
     numbers = {label_of(name): number for number, name in enumerate(names)}
     if not numbers.keys() & labels:
         numbers = {str(number): number for number in range(len(names))}
