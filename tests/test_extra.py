@@ -13,7 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.corpus import read_texts
-from imdbattn.data.tables import WRITERS
+from imdbattn.data.tables import WRITTEN
 from imdbattn.errors import UserError
 from imdbattn.export.folder import portable
 from imdbattn.nn.beyond.phrases import count_phrases, log_count_ratios
@@ -62,7 +62,7 @@ def held_out(settings, small):
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", WRITTEN)
 def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_runs(
     runs, student, settings, shell, world, tmp_path, suffix
 ):

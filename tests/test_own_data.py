@@ -19,7 +19,7 @@ from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.report import rung_table
 from imdbattn.data.reviews import cut_reviews
 from imdbattn.data.sources import Split, Texts
-from imdbattn.data.tables import WRITERS, open_lines, read_columns, write_table
+from imdbattn.data.tables import WRITTEN, open_lines, read_columns, write_table
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, details
 from imdbattn.runs.fit import fit
@@ -54,7 +54,7 @@ def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", WRITTEN)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1, max_size=9))
 @hypothesis(max_examples=20, deadline=None)
 def test_a_table_read_as_a_stream_has_the_values_that_training_reads(tmp_path_factory, suffix, texts):
@@ -69,7 +69,7 @@ def test_a_table_read_as_a_stream_has_the_values_that_training_reads(tmp_path_fa
 
 
 @pytest.mark.parametrize(
-    "suffix", [pytest.param(s, marks=pytest.mark.slow if s in (".tsv", ".parquet") else ()) for s in WRITERS]
+    "suffix", [pytest.param(s, marks=pytest.mark.slow if s in (".tsv", ".parquet") else ()) for s in WRITTEN]
 )
 def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suffix):
     folder, metrics = trained("residual_pe")
@@ -91,7 +91,7 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suf
         assert row["probability"] == pytest.approx(one.probability, abs=1e-6)
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", WRITTEN)
 @example(labels=["x,y\nx,y", '"x', 'y"'])
 @example(labels=["x\ty\nx\ty", '"x', 'y"'])
 @given(labels=st.lists(st.text(st.sampled_from("a \\\r\n\t,\"';\x85\u2028"), min_size=1), min_size=1, max_size=5))
@@ -105,7 +105,7 @@ def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
     assert read_columns(file, columns) == [labels, ["0.5"] * len(labels)]
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", WRITTEN)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UserError, OSError])
 def test_a_table_is_complete_or_unchanged(tmp_path, suffix, error):
     def chunks():

@@ -2,7 +2,6 @@
 
 import csv
 import importlib.util
-import io
 import json
 import logging
 import os
@@ -13,7 +12,7 @@ from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import atomically, expanded, sha256_of
@@ -21,6 +20,7 @@ from imdbattn.files import atomically, expanded, sha256_of
 log = logging.getLogger(__name__)
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
 Row = tuple[str | None, ...]
 Columns = Mapping[str, Sequence[Any]]  # the values of some rows
 
@@ -347,47 +347,30 @@ def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[l
 
 
 def write_table(path: Path, chunks: Iterable[Columns]) -> None:
-    """Writes rows into a file with the suffix of one of WRITERS, which replaces `path` when all are written.
+    """Writes rows into a file with one of WRITTEN, which replaces `path` when all are written.
 
+    All values of CSV and TSV are in quotes: then a text with quotes can be read in one way only.
     Nothing is left of it after an exception. Raises UserError if the folder cannot be written.
     """
-    with atomically(path) as temporary, open(temporary, "wb") as file:
-        WRITERS[suffix_of(path)](file, chunks)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_parquet(file: BinaryIO, chunks: Iterable[Columns]) -> None:
     import pyarrow as pa
+    import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
-    with ExitStack() as stack:
-        writer = None
+    suffix, writer = suffix_of(path), None
+    with atomically(path) as temporary, open(temporary, "wb") as file, ExitStack() as stack:
         for columns in chunks:
-            table = pa.table(dict(columns))
-            writer = writer or stack.enter_context(pq.ParquetWriter(file, table.schema))
-            writer.write_table(table)
-
-
-def write_json_lines(file: BinaryIO, chunks: Iterable[Columns]) -> None:
-    for columns in chunks:
-        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        file.write("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
-
-
-def write_csv(file: BinaryIO, chunks: Iterable[Columns], delimiter: str = ",") -> None:
-    """Writes all values in quotes, also the header: a text with quotes can then be read in one way only."""
-    for number, columns in enumerate(chunks):
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        writer.writerows([] if number else [columns])
-        writer.writerows(zip(*columns.values(), strict=True))
-        file.write(text.getvalue().encode())
-
-
-WRITERS: dict[str, Callable[[BinaryIO, Iterable[Columns]], None]] = {
-    ".csv": write_csv,
-    ".tsv": partial(write_csv, delimiter="\t"),
-    ".jsonl": write_json_lines,
-    ".parquet": write_parquet,
-}
+            if suffix == ".jsonl":
+                for row in zip(*columns.values(), strict=True):
+                    line = json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False)
+                    file.write(f"{line}\n".encode())
+            else:
+                table = pa.table(dict(columns))
+                if writer is None and suffix == ".parquet":
+                    writer = stack.enter_context(pq.ParquetWriter(file, table.schema))
+                elif writer is None:
+                    options = pc.WriteOptions(delimiter="," if suffix == ".csv" else "\t", quoting_style="all_valid")
+                    writer = stack.enter_context(pc.CSVWriter(file, table.schema, write_options=options))
+                writer.write_table(table)
+        stack.close()
+        file.flush()
+        os.fsync(file.fileno())
